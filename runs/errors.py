@@ -1,0 +1,66 @@
+"""Exit codes and the errors that carry them.
+
+Every failure a person can cause or meet is a `HarnessError`: it says what went wrong with which value,
+how to mend it, and which exit code the process ends with. The front door prints it without a traceback.
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0  # done, PASS, VALID
+    NEGATIVE = 1  # an honest negative result: INVALID, FAIL
+    BAD_INPUT = 2  # flags, files, configuration
+    REFUSED = 3  # set-up or validation refused to start
+    FAILED = 4  # engine died, LoadGen error, watchdog, tool error
+    INTERRUPTED = 130
+
+
+class HarnessError(Exception):
+    """A failure with an exit code.
+
+    Args:
+        message: what happened, naming the thing and the value.
+        fix: what the user can do about it, as a sentence; may be empty.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+class InputError(HarnessError):
+    """Bad flags, files or configuration."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class SetupError(HarnessError):
+    """Set-up or validation refuses to start."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class ExecutionError(HarnessError):
+    """The engine, LoadGen or a tool failed while running."""
+
+    exit_code = ExitCode.FAILED
+
+
+class Interrupted(HarnessError):
+    """The user or the system asked the run to stop."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
+    cls.exit_code: cls for cls in (InputError, SetupError, ExecutionError, Interrupted)
+}

@@ -1,0 +1,37 @@
+"""Writing files so that a reader never sees half of one, and hashing them."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Replace `path` by `content`: temporary file beside it, fsync, rename.
+
+    A crash at any moment leaves either the old file or the new one; on an error the temporary file is removed.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,104 @@
+"""The run directory: the only owner of its file names.
+
+One leg, one directory. LoadGen's own logs are never touched after LoadGen closed them, and no file of ours
+carries a LoadGen log's name.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runs.errors import SetupError
+
+LOADGEN_LOGS = (
+    "mlperf_log_summary.txt",
+    "mlperf_log_detail.txt",
+    "mlperf_log_accuracy.json",
+    "mlperf_log_trace.json",
+)
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths inside one leg's directory."""
+
+    root: Path
+
+    @property
+    def summary(self) -> Path:
+        return self.root / LOADGEN_LOGS[0]
+
+    @property
+    def detail(self) -> Path:
+        return self.root / LOADGEN_LOGS[1]
+
+    @property
+    def accuracy_log(self) -> Path:
+        return self.root / LOADGEN_LOGS[2]
+
+    @property
+    def trace(self) -> Path:
+        return self.root / LOADGEN_LOGS[3]
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def requests(self) -> Path:
+        return self.root / "requests.jsonl"
+
+    @property
+    def user_conf(self) -> Path:
+        return self.root / "user.conf"
+
+    @property
+    def audit_config(self) -> Path:
+        return self.root / "audit.config"
+
+    @property
+    def no_audit_config(self) -> Path:
+        """A path that never exists: what LoadGen is told to read when there is no audit."""
+        return self.root / "no-audit.config"
+
+    @property
+    def engine_log(self) -> Path:
+        return self.root / "engine.log"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress.json"
+
+    @property
+    def result(self) -> Path:
+        return self.root / "result.json"
+
+    @property
+    def accuracy_text(self) -> Path:
+        return self.root / "accuracy.txt"
+
+    @property
+    def accuracy_json(self) -> Path:
+        return self.root / "accuracy.json"
+
+    def create(self) -> None:
+        """Make the directory, refusing one that holds another run's files.
+
+        Raises:
+            SetupError: the path is not a writable directory, or it already holds a run.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe = self.root / ".writable"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise SetupError(
+                f"output directory {self.root} cannot be written: {error.strerror}",
+                "give --output-log-dir a directory you may write to",
+            ) from error
+        taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
+        if taken:
+            raise SetupError(
+                f"output directory {self.root} already holds a run ({taken[0]})",
+                "give --output-log-dir a new directory; a run never writes into another run's",
+            )
