@@ -60,11 +60,15 @@ BENCHMARKS: dict[str, Benchmark] = {
     benchmark.loadgen_key: benchmark
     for benchmark in (
         Benchmark("llama3_1-8b", "llama3.1-8b", 13_368, ("Offline", "Server"), DATACENTER_TARGET, 2000, 100),
+        Benchmark("llama3_1-8b-interactive", "llama3.1-8b", 13_368, ("Interactive",), DATACENTER_TARGET, 500, 30),
         Benchmark(
-            "llama3_1-8b-interactive", "llama3.1-8b", 13_368, ("Interactive",), DATACENTER_TARGET, 500, 30
-        ),
-        Benchmark(
-            "llama3_1-8b-edge", "llama3.1-8b-edge", 5_000, ("SingleStream", "Offline"), EDGE_TARGET, None, None
+            "llama3_1-8b-edge",
+            "llama3.1-8b-edge",
+            5_000,
+            ("SingleStream", "Offline"),
+            EDGE_TARGET,
+            None,
+            None,
         ),
     )
 }

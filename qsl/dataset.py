@@ -1,0 +1,152 @@
+"""The data set of a run: prompts as token ids, reference summaries, and the hash of the file they came from.
+
+Columns (MLCommons format): `input` the article, `tok_input` the prompt's token ids, `output` the reference summary.
+The ids are used exactly as they stand: nothing is tokenised again at run time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qsl.dataset_file import PREPARE_FIX, parse_rows, read_bytes, shorten
+from runs.errors import InputError
+
+COLUMNS = ("input", "tok_input", "output")
+
+# LoadGen's accuracy log carries ids as int32, so no id of a usable vocabulary is larger.
+_LARGEST_ID = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows of a validated data set, in file order.
+
+    Attributes:
+        path: the file.
+        sha256: hex hash of the whole file, also when only its first rows were taken.
+        prompts: token ids per row.
+        targets: reference summary per row.
+    """
+
+    path: Path
+    sha256: str
+    prompts: list[list[int]]
+    targets: list[str]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @cached_property
+    def longest_prompt(self) -> int:
+        """Length of the longest prompt, in tokens."""
+        return max(len(prompt) for prompt in self.prompts)
+
+
+def load_dataset(
+    path: Path | str,
+    *,
+    count: int | None = None,
+    vocab_size: int | None = None,
+    max_prompt_tokens: int | None = None,
+) -> Dataset:
+    """Read and check a data set in the MLCommons format.
+
+    Args:
+        path: JSON array, JSON lines or pandas' column-oriented JSON.
+        count: take the first `count` rows; all when None. Rows beyond it are not checked.
+        vocab_size: ids must lie in [0, vocab_size).
+        max_prompt_tokens: longest prompt the engine takes.
+
+    Raises:
+        InputError: naming file, row (0-based), column, value and the fix.
+    """
+    path = Path(path)
+    if count is not None and count < 1:
+        raise InputError(f"sample count {count} is below 1", "give a count of at least 1, or none for all rows")
+    data = read_bytes(path)
+    digest = sha256(data).hexdigest()
+    rows = parse_rows(data, path, COLUMNS)
+    del data
+    if not rows:
+        raise InputError(f"data set {path} has no rows", PREPARE_FIX)
+    if count is not None:
+        if count > len(rows):
+            raise InputError(
+                f"sample count {count} is more than the {len(rows)} rows of {path}",
+                f"give a count of at most {len(rows)}, or a larger data set",
+            )
+        del rows[count:]
+    check_rows(rows, path, vocab_size=vocab_size, max_prompt_tokens=max_prompt_tokens)
+    return Dataset(path, digest, [row["tok_input"] for row in rows], [row["output"] for row in rows])
+
+
+def check_rows(
+    rows: Sequence[dict[str, Any]],
+    path: Path,
+    *,
+    vocab_size: int | None = None,
+    max_prompt_tokens: int | None = None,
+) -> None:
+    """Check every row's columns, types and ranges; extra columns are ignored.
+
+    Raises:
+        InputError: for the first row that is wrong.
+    """
+    largest_id = _LARGEST_ID if vocab_size is None else vocab_size - 1
+    for number, row in enumerate(rows):
+        for column in COLUMNS:
+            if column not in row:
+                raise InputError(
+                    f"{path}, row {number}: no column {column!r}; it has {shorten(sorted(row))}", PREPARE_FIX
+                )
+        for column in ("input", "output"):
+            text = row[column]
+            if not isinstance(text, str):
+                raise _bad_cell(path, number, column, text, "is not a string")
+            if not text.strip():
+                raise _bad_cell(path, number, column, text, "is empty")
+        _check_prompt(path, number, row["tok_input"], largest_id, vocab_size, max_prompt_tokens)
+
+
+def _check_prompt(
+    path: Path, row: int, ids: Any, largest_id: int, vocab_size: int | None, max_prompt_tokens: int | None
+) -> None:
+    if not isinstance(ids, list):
+        raise _bad_cell(path, row, "tok_input", ids, "is not a list of token ids")
+    if not ids:
+        raise _bad_cell(path, row, "tok_input", ids, "is empty")
+    if set(map(type, ids)) != {int}:  # exact: a JSON true is an int to isinstance and to numpy
+        place, value = next((place, value) for place, value in enumerate(ids) if type(value) is not int)
+        raise _bad_cell(path, row, "tok_input", value, f"at position {place} is not an integer")
+    try:
+        array = np.array(ids, dtype=np.int64)
+        outside = (array < 0) | (array > largest_id)
+        first = int(outside.argmax()) if outside.any() else None
+    except OverflowError:
+        first = next(place for place, value in enumerate(ids) if not 0 <= value <= largest_id)
+    if first is not None:
+        fix = (
+            f"the data set was tokenised for another model (this one knows ids 0 to {largest_id}): "
+            "make it again with scripts/prepare_dataset.py --model-path"
+            if vocab_size is not None
+            else PREPARE_FIX
+        )
+        raise InputError(
+            f"{path}, row {row}, column 'tok_input': id {ids[first]} at position {first} is outside 0 to {largest_id}",
+            fix,
+        )
+    if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
+        raise InputError(
+            f"{path}, row {row}, column 'tok_input': {len(ids)} tokens, but the engine takes prompts of at most "
+            f"{max_prompt_tokens} tokens",
+            "raise the engine's maximum model length, or leave the row out",
+        )
+
+
+def _bad_cell(path: Path, row: int, column: str, value: object, what: str) -> InputError:
+    return InputError(f"{path}, row {row}, column {column!r}: {shorten(value)} {what}", PREPARE_FIX)

@@ -1,0 +1,96 @@
+"""What a model folder says about itself, without loading the model."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.errors import InputError
+from runs.files import sha256_of
+
+# Files that decide what the model computes and how its ids become text.
+_RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Where a model lies and the limits its data must keep."""
+
+    name: str  # as asked
+    folder: Path
+    revision: str | None  # commit on the hub, None for a plain folder
+    vocab_size: int
+    max_positions: int
+    architecture: str
+    config: dict[str, Any]  # config.json
+
+
+def model_facts(name: str) -> ModelFacts:
+    """Find a model's folder (a hub id is looked up, and fetched if missing) and read its config.json.
+
+    Raises:
+        InputError: no such folder or hub id, or no usable config.json in it.
+    """
+    folder = Path(name)
+    revision = None
+    if not folder.is_dir():
+        if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
+            raise InputError(
+                f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"
+            )
+        folder = _from_hub(name)
+        revision = folder.name
+    config = _read_config(folder)
+    try:
+        return ModelFacts(
+            name=name,
+            folder=folder,
+            revision=revision,
+            vocab_size=int(config["vocab_size"]),
+            max_positions=int(config["max_position_embeddings"]),
+            architecture=str((config.get("architectures") or ["unknown"])[0]),
+            config=config,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder / 'config.json'}: {error} is missing or not a number", "name a decoder model such as Llama"
+        ) from error
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]))
+    except Exception as error:  # the hub's client raises a dozen unrelated kinds
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"--model-path {name}: no such folder, and the hub did not give it: {first}",
+            "fetch the model first, check HF_TOKEN for gated models, or name a folder",
+        ) from error
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        content = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "--model-path must name a folder with config.json") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}", "fetch the model again") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds no object", "fetch the model again")
+    return content
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each relevant file. On the hub's cache a large file's blob is named by its hash, which is used."""
+    hashes: dict[str, str] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _RELEVANT and path.is_file():
+            blob = Path(os.path.realpath(path)).name
+            named_by_hash = path.is_symlink() and len(blob) == 64 and set(blob) <= set("0123456789abcdef")
+            hashes[path.name] = blob if named_by_hash else sha256_of(path)
+    return hashes

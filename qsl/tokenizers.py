@@ -1,0 +1,118 @@
+"""Tokenizers: the one a model brings, or the byte tokenizer for engines without a model.
+
+At run time nothing is tokenised; a tokenizer is needed to prepare a data set and to turn answers into text for scoring.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from qsl.byte_tokenizer import ByteTokenizer
+from runs.errors import InputError
+from runs.files import sha256_of
+
+BYTES = "bytes"
+
+# What decides a tokenizer's behaviour, of the files a model folder may hold.
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+)
+
+
+class Tokenizer(Protocol):
+    """What the harness needs of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, special tokens included."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text` with the special tokens that the tokenizer adds by default."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Exactly `[encode(text) for text in texts]`, faster."""
+
+    def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
+        """The text of each sequence of ids; sequences are lists or one-dimensional integer arrays."""
+
+
+class _ModelTokenizer:
+    """A Hugging Face tokenizer behind `Tokenizer`."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # The reference scores text from transformers 4, which applies the tokenizer's own clean-up setting (on, for
+        # Llama 3.1: " ." becomes "."). Since version 5 that needs this switch for BPE tokenizers.
+        tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(text))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        encoded: list[list[int]] = self._tokenizer(list(texts), padding=False, truncation=False)["input_ids"]
+        return encoded
+
+    def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
+        # One at a time: a batch of arrays of one length would be stacked, and an empty batch refused.
+        decode = self._tokenizer.decode
+        return [decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens) for ids in sequences]
+
+
+def load_tokenizer(model_path: str) -> Tokenizer:
+    """The tokenizer of a local model folder or of a model id, or the byte tokenizer for "bytes".
+
+    Raises:
+        InputError: no such model, no tokenizer in it, or one that cannot be loaded.
+    """
+    if model_path == BYTES:
+        return ByteTokenizer()
+    if _looks_local(model_path) and not Path(model_path).is_dir():
+        raise InputError(
+            f"model folder {model_path} does not exist", "check --model-path; scripts/get_model.py makes a small model"
+        )
+    from transformers import AutoTokenizer  # seconds of import, not needed for the byte tokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_path, use_fast=True)
+    except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise InputError(
+            f"no tokenizer could be loaded from {model_path!r}: {reason}",
+            "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "
+            "(gated models need HF_TOKEN)",
+        ) from error
+    return _ModelTokenizer(tokenizer)
+
+
+def tokenizer_fingerprint(model_path: str) -> str:
+    """A name for the tokenizer's behaviour, cheap where its files are local.
+
+    Returns:
+        Hex SHA-256 of the tokenizer's files, or of its name when it is no local folder.
+    """
+    folder = Path(model_path)
+    parts = [ByteTokenizer.fingerprint if model_path == BYTES else ""]
+    if model_path != BYTES and folder.is_dir():
+        parts += [f"{name} {sha256_of(folder / name)}" for name in _TOKENIZER_FILES if (folder / name).is_file()]
+    elif model_path != BYTES:
+        parts.append(f"id {model_path}")
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _looks_local(model_path: str) -> bool:
+    # A model id has the form "name" or "organisation/name".
+    return model_path.startswith((".", "/", "~")) or model_path.count("/") > 1

@@ -1,0 +1,244 @@
+"""Parser of `mlperf_log_detail.txt`: the `:::MLLOG {json}` records that LoadGen writes.
+
+The detail log is the authority on a run: the summary is text for people, and its labels changed over the
+versions. Reads the logs of LoadGen 5.0 to 6.0. Nothing here trusts the file: whatever is damaged ends as an
+`InputError` with the line number.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.errors import InputError
+
+PREFIX = b":::MLLOG "
+# The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
+MAX_LINE_BYTES = 16 * 1024 * 1024
+# LoadGen may write one error per sample; beyond this many only the count is kept.
+MAX_KEPT_RECORDS = 1000
+# LoadGen prints C++ doubles, and JSON has no word for these.
+_NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
+
+
+class TruncatedLogError(InputError):
+    """The last line is cut off: LoadGen was stopped while writing, or the copy is incomplete."""
+
+
+@dataclass(frozen=True)
+class LogRecord:
+    """One error or warning of LoadGen. `time_ms` counts from the start of the test (wraps to about 1.8e13
+    for what happened before it)."""
+
+    key: str
+    value: Any
+    time_ms: float
+    line_number: int
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.value}"
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds in force."""
+
+    qsl_rng_seed: int
+    sample_index_rng_seed: int
+    schedule_rng_seed: int
+    accuracy_log_rng_seed: int
+
+
+@dataclass
+class DetailLog:
+    """What a detail log says. A key that occurs several times keeps its last value."""
+
+    path: Path
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: list[LogRecord] = field(default_factory=list)
+    warnings: list[LogRecord] = field(default_factory=list)
+    error_count: int = 0  # of all, also those beyond MAX_KEPT_RECORDS
+    warning_count: int = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    @property
+    def finished(self) -> bool:
+        """LoadGen came to the end of the timed part. Results follow in a performance run."""
+        return "power_end" in self.values
+
+    @property
+    def has_results(self) -> bool:
+        """The results of a performance run are there; an accuracy run has none."""
+        return "result_validity" in self.values
+
+    @property
+    def scenario(self) -> str:
+        """LoadGen's scenario: Offline, Server, SingleStream or MultiStream."""
+        return self._text("effective_scenario", "requested_scenario")
+
+    @property
+    def mode(self) -> str:
+        """PerformanceOnly, AccuracyOnly, SubmissionRun or FindPeakPerformance, as it was in force."""
+        return self._text("effective_test_mode", "requested_test_mode")
+
+    @property
+    def validity(self) -> str | None:
+        """VALID or INVALID as LoadGen says; None where there is no result."""
+        value = self.get("result_validity")
+        return value if isinstance(value, str) else None
+
+    @property
+    def uses_token_latencies(self) -> bool:
+        return self.get("requested_use_token_latencies") is True
+
+    @property
+    def loaded_qsl_set(self) -> list[int]:
+        """Sample indices that LoadGen loaded, in its order (the last set, where an accuracy run has several)."""
+        value = self.get("loaded_qsl_set")
+        if not isinstance(value, list) or not all(type(index) is int and index >= 0 for index in value):
+            raise self.missing("loaded_qsl_set", value)
+        return value
+
+    @property
+    def seeds(self) -> Seeds:
+        return Seeds(
+            self.integer("effective_qsl_rng_seed"),
+            self.integer("effective_sample_index_rng_seed"),
+            self.integer("effective_schedule_rng_seed"),
+            self.integer("effective_accuracy_log_rng_seed"),
+        )
+
+    def effective(self, name: str, default: Any = None) -> Any:
+        """Value of `effective_<name>`: what LoadGen used, after user.conf and audit.config."""
+        return self.get(f"effective_{name}", default)
+
+    def number(self, key: str) -> float:
+        """A numeric value.
+
+        Raises:
+            InputError: the key is missing or holds something else.
+        """
+        value = self.get(key)
+        if type(value) not in (int, float):
+            raise self.missing(key, value)
+        return float(value)
+
+    def integer(self, key: str) -> int:
+        """A whole number, exact.
+
+        Raises:
+            InputError: the key is missing or holds something else.
+        """
+        value = self.get(key)
+        if type(value) is not int:
+            raise self.missing(key, value)
+        return value
+
+    def missing(self, key: str, value: Any) -> InputError:
+        said = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
+        return InputError(f"{self.path} {said} {key!r}", "give the complete mlperf_log_detail.txt of a LoadGen run")
+
+    def _text(self, *keys: str) -> str:
+        for key in keys:
+            value = self.get(key)
+            if isinstance(value, str):
+                return value
+        raise self.missing(keys[0], self.get(keys[0]))
+
+
+def read_detail(path: Path) -> DetailLog:
+    """Parse a detail log.
+
+    Args:
+        path: `mlperf_log_detail.txt`.
+
+    Raises:
+        TruncatedLogError: the last line is cut off.
+        InputError: missing, empty, not a LoadGen log, or damaged; names the line.
+    """
+    log = DetailLog(path)
+    for number, line in _lines(path):
+        cut = not line.endswith(b"\n")
+        line = line.strip()
+        if not line:
+            continue
+        if not line.startswith(PREFIX):
+            problem = "is cut off" if cut and PREFIX.startswith(line) else f"starts with {line[:40]!r}"
+            raise _damaged(path, number, f"{problem}, not with ':::MLLOG'", cut)
+        _take(log, line[len(PREFIX) :], number, cut)
+    if not log.values:
+        raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; run it again")
+    return log
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers; never more than MAX_LINE_BYTES in memory."""
+    try:
+        with path.open("rb") as stream:
+            number = 0
+            while line := stream.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB", cut=False)
+                yield number, line
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "give the path of a LoadGen detail log") from error
+
+
+def _take(log: DetailLog, text: bytes, number: int, cut: bool) -> None:
+    """Add one record to the log."""
+    try:
+        record = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        record = _with_special_number(text)
+        if record is None:
+            raise _damaged(log.path, number, f"holds no valid JSON ({error})", cut) from error
+    if not isinstance(record, dict) or not isinstance(key := record.get("key"), str) or "value" not in record:
+        raise _damaged(log.path, number, "is no record with a key and a value", cut)
+    metadata = record.get("metadata")
+    time_ms = record.get("time_ms")
+    if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
+        raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
+    log.values[key] = record["value"]
+    if metadata.get("is_error") is True:
+        log.error_count += 1
+        if len(log.errors) < MAX_KEPT_RECORDS:
+            log.errors.append(LogRecord(key, record["value"], float(time_ms), number))
+    elif metadata.get("is_warning") is True:
+        log.warning_count += 1
+        if len(log.warnings) < MAX_KEPT_RECORDS:
+            log.warnings.append(LogRecord(key, record["value"], float(time_ms), number))
+
+
+def _with_special_number(text: bytes) -> dict[str, Any] | None:
+    """A record whose value is a bare nan or inf (a rate over no time, for one)."""
+    match = _NOT_A_NUMBER.search(text)
+    if match is None:
+        return None
+    try:
+        record = orjson.loads(text[: match.start()] + b'"value": null' + text[match.end() :])
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    value = math.nan if match[2] == b"nan" else math.inf
+    record["value"] = -value if match[1] else value
+    return record
+
+
+def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:
+    if cut:
+        return TruncatedLogError(
+            f"{path} line {number} {problem}: the file ends in the middle of a line",
+            "the run was stopped before LoadGen had finished, or the copy is incomplete",
+        )
+    return InputError(
+        f"{path} line {number} {problem}",
+        "this is no unchanged mlperf_log_detail.txt; take LoadGen's own file",
+    )

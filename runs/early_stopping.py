@@ -1,0 +1,100 @@
+"""LoadGen's early stopping: how many late queries a run of a given length may have.
+
+A run that promises "a share p of the queries is in time" must show it with 99 % confidence. With t late
+queries among n that holds when BinomCDF(t; n, 1 - p) < 0.01. LoadGen states it as h(t, p): the smallest
+number of queries in time that outweighs t late ones, so that n >= h + t passes.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.99  # [loadgen] early_stopping, fixed
+SECOND_PERCENTILE = 0.99  # SingleStream also estimates this one
+
+
+@dataclass(frozen=True)
+class LatencyVerdict:
+    """Whether enough queries met a latency limit."""
+
+    met: bool
+    query_count: int
+    late: int
+    allowed: int  # -1: the run is too short for any verdict
+    queries_needed: int  # with this many late ones
+
+    def __str__(self) -> str:
+        if self.allowed < 0:
+            return f"{self.query_count} queries are too few, {self.queries_needed} are needed with {self.late} late"
+        return f"{self.late} queries late, {self.allowed} allowed of {self.query_count:,}"
+
+
+def passing_queries(late: int, percentile: float) -> int:
+    """h(t, p): the fewest queries in time that make up for `late` late ones.
+
+    Args:
+        late: t, at least 0.
+        percentile: p as a share, 0 < p < 1 (0.99 for Server).
+    """
+    return min_queries(late, percentile) - late
+
+
+def min_queries(late: int, percentile: float) -> int:
+    """h(t, p) + t: the fewest queries of which `late` may be late."""
+    log_limit = math.log(1 - CONFIDENCE)
+    low, high = late, max(1, 2 * late)
+    while _log_binomial_cdf(late, high, 1 - percentile) >= log_limit:
+        low, high = high, 2 * high
+    while high - low > 1:  # low fails, high passes
+        middle = (low + high) // 2
+        if _log_binomial_cdf(late, middle, 1 - percentile) < log_limit:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def latecomers_allowed(query_count: int, percentile: float) -> int:
+    """The most queries that may be late among `query_count`; -1 when even none late proves nothing yet."""
+    if query_count <= 0:
+        return -1
+    share_late = 1 - percentile
+    # The answer lies below the mean, as 0.01 lies below one half.
+    terms = _log_binomial_terms(math.ceil(query_count * share_late), query_count, share_late)
+    return int(np.searchsorted(np.cumsum(np.exp(terms)), 1 - CONFIDENCE, side="left")) - 1
+
+
+def judge_latencies(values_ns: NDArray[np.int64], limit_ns: int, percentile: float) -> LatencyVerdict:
+    """LoadGen's Server verdict: are few enough of the values above the limit?"""
+    count = len(values_ns)
+    late = int(np.count_nonzero(values_ns > limit_ns))
+    allowed = latecomers_allowed(count, percentile)
+    return LatencyVerdict(late <= allowed, count, late, allowed, min_queries(late, percentile))
+
+
+def estimate_percentile(sorted_values_ns: NDArray[np.int64], percentile: float) -> int | None:
+    """LoadGen's SingleStream estimate: an upper bound of the percentile with 99 % confidence, in ns.
+
+    None when the run is too short (fewer than 64 queries for p = 0.9, 662 for p = 0.99).
+    """
+    count = len(sorted_values_ns)
+    late = latecomers_allowed(count, percentile)
+    return int(sorted_values_ns[count - late]) if late >= 1 else None
+
+
+def _log_binomial_terms(last: int, trials: int, share: float) -> NDArray[np.float64]:
+    """log P(X = k) for k = 0 … last, X ~ Binomial(trials, share)."""
+    k = np.arange(1, last + 1, dtype=np.float64)
+    steps = np.log(trials - k + 1) - np.log(k) + (math.log(share) - math.log1p(-share))
+    return np.concatenate(([0.0], np.cumsum(steps))) + trials * math.log1p(-share)
+
+
+def _log_binomial_cdf(late: int, trials: int, share: float) -> float:
+    """log P(X <= late)."""
+    if late >= trials:
+        return 0.0
+    terms = _log_binomial_terms(late, trials, share)
+    top = float(terms.max())
+    return top + math.log(float(np.exp(terms - top).sum()))

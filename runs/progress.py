@@ -1,0 +1,51 @@
+"""progress.json: the heartbeat of a running leg, replaced every second."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.files import write_json
+
+HEARTBEAT_INTERVAL_S = 1.0
+
+
+@dataclass
+class Progress:
+    """What a leg is doing. Latencies are counted from the moment LoadGen handed a query over."""
+
+    phase: str  # starting, engine, warm-up, running, closing, done, failed
+    time_ns: int
+    pid: int
+    scenario: str
+    mode: str
+    expected: int | None = None  # samples LoadGen will issue, where known
+    issued: int = 0
+    completed: int = 0
+    output_tokens: int = 0
+    elapsed_s: float = 0.0  # since LoadGen started
+    min_duration_s: float | None = None
+    samples_per_second: float = 0.0
+    tokens_per_second: float = 0.0
+    ttft_p99_ms: float | None = None
+    tpot_p99_ms: float | None = None
+    ttft_limit_ms: float | None = None
+    tpot_limit_ms: float | None = None
+    error: dict[str, Any] | None = None  # exit_code, message, fix
+
+    @property
+    def outstanding(self) -> int:
+        return self.issued - self.completed
+
+
+def write_progress(path: Path, progress: Progress) -> None:
+    write_json(path, asdict(progress))
+
+
+def read_progress(path: Path) -> Progress | None:
+    """The last heartbeat, or None when there is none to be read."""
+    try:
+        return Progress(**orjson.loads(path.read_bytes()))
+    except (OSError, orjson.JSONDecodeError, TypeError):
+        return None

@@ -1,0 +1,192 @@
+"""LoadGen's random choices, replayed from the seeds alone.
+
+Which samples are loaded, in which order they are issued and, in the Server scenario, when: all of it follows
+from the three seeds and the settings. LoadGen draws from `std::mt19937`; what `std::shuffle`,
+`std::uniform_int_distribution` and `std::exponential_distribution` make of the draws is fixed by libstdc++
+(GCC 11 and later), which the LoadGen wheels are built with.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DRAW_VALUES = 1 << 32  # mt19937 gives 32 bits a draw
+_BATCH = 4096
+
+
+class _Draws:
+    """An endless stream of raw 32-bit draws of `std::mt19937(seed)`."""
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.MT19937()
+        # std::mt19937 takes its seed modulo 2**32, and seeds as NumPy's legacy method does.
+        self._generator._legacy_seeding(seed & 0xFFFFFFFF)
+        self._stream = self._batches()
+
+    def _batches(self) -> Iterator[int]:
+        while True:
+            yield from self._generator.random_raw(_BATCH).tolist()
+
+    def below(self, bound: int) -> int:
+        """`std::uniform_int_distribution(0, bound - 1)`: the high half of draw × bound, with rejection."""
+        product = next(self._stream) * bound
+        if product % _DRAW_VALUES < bound:
+            rejected_below = _DRAW_VALUES % bound
+            while product % _DRAW_VALUES < rejected_below:
+                product = next(self._stream) * bound
+        return product // _DRAW_VALUES
+
+    def shuffle(self, items: list[int]) -> None:
+        """`std::shuffle`: two swap positions per draw while both fit into 32 bits."""
+        count = len(items)
+        if count < 2:
+            return
+        if (_DRAW_VALUES - 1) // count < count:
+            for place in range(1, count):
+                self._swap(items, place, self.below(place + 1))
+            return
+        place = 1
+        if count % 2 == 0:
+            self._swap(items, 1, self.below(2))
+            place = 2
+        while place < count:
+            both = self.below((place + 1) * (place + 2))
+            self._swap(items, place, both // (place + 2))
+            self._swap(items, place + 1, both % (place + 2))
+            place += 2
+
+    @staticmethod
+    def _swap(items: list[int], one: int, other: int) -> None:
+        items[one], items[other] = items[other], items[one]
+
+
+@dataclass(frozen=True)
+class OrderSettings:
+    """What decides the order of issue; the values in force, as the detail log has them."""
+
+    scenario: str  # LoadGen's: Offline, Server, SingleStream
+    accuracy: bool
+    sample_index_rng_seed: int
+    min_query_count: int  # effective; 1 in Offline
+    sample_concatenate_permutation: bool
+    performance_issue_unique: bool = False
+    performance_issue_same: bool = False
+    performance_issue_same_index: int = 0
+
+
+def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[list[int]]:
+    """The sets of sample indices that LoadGen loads one after another.
+
+    Args:
+        qsl_rng_seed: the seed in force.
+        sample_count: samples to choose from: the accuracy sample count in an accuracy run, else the performance
+            sample count; never more than the library has.
+        set_size: the performance sample count in force.
+
+    A performance run uses the first set only.
+    """
+    indices = list(range(sample_count))
+    _Draws(qsl_rng_seed).shuffle(indices)
+    return [indices[start : start + set_size] for start in range(0, sample_count, set_size)]
+
+
+def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArray[np.int64]:
+    """Sample indices in the order in which LoadGen issues them.
+
+    Args:
+        loaded: the loaded set, in LoadGen's order.
+        count: samples issued (Offline: `generated_samples_per_query`; else the number of queries).
+
+    Returns:
+        `count` sample indices.
+    """
+    size = len(loaded)
+    draws = _Draws(settings.sample_index_rng_seed)
+    if settings.accuracy:
+        # Drawn first but never used: each order below replaces it.
+        draws.shuffle(accuracy_order := list(range(size)))
+    unique_order = list(range(size))
+    draws.shuffle(unique_order)
+    samples_per_query = count if settings.scenario == "Offline" else 1
+    queries = settings.min_query_count
+    if settings.accuracy or settings.performance_issue_unique:
+        queries = size // samples_per_query
+    equal_order: list[int] = []
+    permutation = list(range(size))
+    for _ in range(0, queries, size):
+        draws.shuffle(permutation)
+        equal_order += permutation
+
+    if settings.performance_issue_same:
+        return np.full(count, loaded[settings.performance_issue_same_index], dtype=np.int64)
+    if settings.scenario == "Offline":
+        return _offline_order(loaded, count, settings.sample_concatenate_permutation, draws)
+    if settings.performance_issue_unique:
+        places = unique_order[:count]
+    elif settings.sample_concatenate_permutation:
+        places = [equal_order[place % len(equal_order)] for place in range(count)]
+    elif settings.accuracy:
+        places = accuracy_order[:count]
+    else:
+        places = [draws.below(size) for _ in range(count)]
+    return np.asarray(loaded, dtype=np.int64)[places]
+
+
+def _offline_order(loaded: list[int], count: int, permute: bool, draws: _Draws) -> NDArray[np.int64]:
+    """The loaded set over and over, each time freshly shuffled when permutations are on."""
+    order: list[int] = []
+    while len(order) + len(loaded) <= count:
+        repeat = loaded.copy()
+        if permute:
+            draws.shuffle(repeat)
+        order += repeat
+    return np.array(order + loaded[: count - len(order)], dtype=np.int64)
+
+
+def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) -> NDArray[np.int64]:
+    """When the Server scenario schedules its queries.
+
+    Args:
+        schedule_rng_seed: the seed in force.
+        target_qps: the target in force, exactly as LoadGen was given it.
+        count: number of queries.
+
+    Returns:
+        Offsets from the start of the test, in ns; the first query is scheduled at 0.
+    """
+    if count <= 0:
+        return np.empty(0, np.int64)
+    generator = np.random.MT19937()
+    generator._legacy_seeding(schedule_rng_seed & 0xFFFFFFFF)
+    draws = generator.random_raw(2 * (count - 1)).astype(np.float64)
+    # A double in [0, 1) takes two draws, the first one the low half.
+    uniform = (draws[0::2] + draws[1::2] * float(_DRAW_VALUES)) / float(_DRAW_VALUES) ** 2
+    uniform = np.minimum(uniform, math.nextafter(1.0, 0.0))
+    # The C library's logarithm: NumPy's own differs in the last bit, and a bit may be a nanosecond.
+    logarithms = np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, count - 1)
+    gaps_ns = (-logarithms / target_qps * 1e9).astype(np.int64)
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps_ns)))
+
+
+def server_query_count(
+    schedule_rng_seed: int,
+    target_qps: float,
+    min_duration_ms: int,
+    min_query_count: int,
+    set_size: int,
+) -> int:
+    """How many queries a Server performance run issues when every sample is to be issued equally often.
+
+    LoadGen schedules until `min_duration_ms` is reached and then goes on to a multiple of the loaded set.
+    """
+    guess = max(16, int(1.2 * target_qps * min_duration_ms / 1000))
+    while True:
+        offsets_ns = poisson_offsets_ns(schedule_rng_seed, target_qps, guess)
+        if offsets_ns[-1] >= min_duration_ms * 1_000_000:
+            break
+        guess *= 2
+    needed = 1 + int(np.searchsorted(offsets_ns, min_duration_ms * 1_000_000, side="left"))
+    return math.ceil(max(needed, min_query_count) / set_size) * set_size

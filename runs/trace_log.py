@@ -1,0 +1,137 @@
+"""Parser of `mlperf_log_trace.json`: per-sample times, exact to the nanosecond.
+
+LoadGen's trace is not valid JSON (it quotes some strings twice), so it is read line by line, and only the lines
+that describe samples. Those come in LoadGen's own fixed notation.
+"""
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.errors import InputError
+
+NO_TIME = -1
+MAX_LINE_BYTES = 1024 * 1024
+
+_TS = rb'"ts":(-?\d+)\.(\d{3}),'
+# Sample: a completed sample. Token: its first token (SingleStream). Both carry the same arguments.
+_SAMPLE = re.compile(
+    rb'\{"name":"(?:Sample|Token)","cat":"default","ph":"b".*?'
+    + _TS
+    + rb'"args":\{"sample_seq":(\d+),"query_seq":(\d+),"sample_idx":(\d+),'
+    rb'"issue_start_ns":(-?\d+),"complete_ns":(-?\d+)\}\}'
+)
+# The Server scenario writes first tokens as a counter without a sample: it is found by its scheduled time.
+_TOKEN_LATENCY = re.compile(
+    rb'\{"name":"Token_Latency","ph": ?"C".*?' + _TS + rb'"args":\{ ?"issue_delay":(-?\d+),"issue_to_done":(-?\d+)\}\}'
+)
+_COLUMNS = ("sample_seq", "query_seq", "sample_index", "scheduled_ns", "issue_delay_ns", "complete_ns")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Per-sample times, in order of `sample_seq`; the columns are of equal length and int64."""
+
+    sample_seq: NDArray[np.int64]
+    query_seq: NDArray[np.int64]
+    sample_index: NDArray[np.int64]
+    scheduled_ns: NDArray[np.int64]  # when it was to be issued, from the trace's origin
+    issue_delay_ns: NDArray[np.int64]  # from scheduled to issued
+    complete_ns: NDArray[np.int64]  # from scheduled to completed: LoadGen's latency
+    first_token_ns: NDArray[np.int64]  # from scheduled to first token; NO_TIME where there is none
+
+    def __len__(self) -> int:
+        return len(self.sample_seq)
+
+
+def read_trace(path: Path) -> Trace | None:
+    """Parse a trace.
+
+    Returns:
+        The trace, or None for the empty file that LoadGen leaves when tracing is off.
+
+    Raises:
+        InputError: missing, damaged (names the line) or without its end.
+    """
+    samples: dict[str, array[int]] = {name: array("q") for name in _COLUMNS}
+    appends = [samples[name].append for name in _COLUMNS]
+    token_by_seq: dict[int, int] = {}
+    token_by_schedule: dict[tuple[int, int], list[int]] = {}
+    number = 0
+    ended = False
+    for number, line in _lines(path):
+        if line.startswith((b'{"name":"Sample","cat":"default","ph":"b"', b'{"name":"Token","')):
+            if line.startswith(b'{"name":"Token","cat":"default","ph":"e"'):
+                continue
+            scheduled_ns, seq, query, index, delay_ns, done_ns = _times(path, number, line, _SAMPLE)
+            if line.startswith(b'{"name":"Token"'):
+                token_by_seq[seq] = done_ns
+                continue
+            for append, value in zip(appends, (seq, query, index, scheduled_ns, delay_ns, done_ns), strict=True):
+                append(value)
+        elif line.startswith(b'{"name":"Token_Latency"'):
+            scheduled_ns, delay_ns, issue_to_done_ns = _times(path, number, line, _TOKEN_LATENCY)
+            token_by_schedule.setdefault((scheduled_ns, delay_ns), []).append(delay_ns + issue_to_done_ns)
+        elif line.startswith(b'{"name":"LastTrace"'):
+            ended = True
+        elif number == 1 and not line.startswith(b'{"traceEvents":['):
+            raise _damaged(path, 1, "is not the start of a LoadGen trace")
+    if number == 0:
+        return None
+    if not ended:
+        raise _damaged(path, number, "is the last one: the end of the trace is missing")
+    return _table(path, samples, token_by_seq, token_by_schedule)
+
+
+def _times(path: Path, number: int, line: bytes, pattern: re.Pattern[bytes]) -> list[int]:
+    """[ts in ns, further whole numbers] of a line."""
+    match = pattern.match(line)
+    if match is None:
+        raise _damaged(path, number, "is damaged")
+    whole, thousandths, *others = match.groups()
+    values = [int(whole + thousandths), *map(int, others)]  # microseconds with three decimals: ns
+    if any(abs(value) > 2**62 for value in values):
+        raise _damaged(path, number, "holds a number that is out of range")
+    return values
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as stream:
+            number = 0
+            while line := stream.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB")
+                yield number, line
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "give a trace that LoadGen wrote") from error
+
+
+def _table(
+    path: Path,
+    samples: dict[str, "array[int]"],
+    token_by_seq: dict[int, int],
+    token_by_schedule: dict[tuple[int, int], list[int]],
+) -> Trace:
+    columns = {name: np.array(column, dtype=np.int64) for name, column in samples.items()}
+    order = np.argsort(columns["sample_seq"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    if np.any(np.diff(columns["sample_seq"]) == 0):
+        repeated = columns["sample_seq"][:-1][np.diff(columns["sample_seq"]) == 0][0]
+        raise InputError(f"{path}: sample_seq {repeated} completes twice", "take the unchanged trace of one run")
+    if token_by_schedule:
+        keys = zip(columns["scheduled_ns"].tolist(), columns["issue_delay_ns"].tolist(), strict=True)
+        first_token = [entries.pop(0) if (entries := token_by_schedule.get(key)) else NO_TIME for key in keys]
+    else:
+        first_token = [token_by_seq.get(seq, NO_TIME) for seq in columns["sample_seq"].tolist()]
+    return Trace(**columns, first_token_ns=np.array(first_token, dtype=np.int64))
+
+
+def _damaged(path: Path, number: int, problem: str) -> InputError:
+    return InputError(f"{path} line {number} {problem}", "take the unchanged mlperf_log_trace.json of a finished run")

@@ -1,0 +1,124 @@
+"""Making click commands out of pydantic schemas, so that the command line cannot drift from the configuration."""
+
+import difflib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from runs.errors import InputError
+
+
+def options_of(schema: type[BaseModel]) -> list[click.Option]:
+    """One option a field; given options only reach the callback, so defaults stay in the schema."""
+    return [_option(name, field) for name, field in schema.model_fields.items()]
+
+
+def _option(name: str, field: FieldInfo) -> click.Option:
+    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+    flag = "--" + name.replace("_", "-")
+    metavar = str(extra.get("metavar") or "") or None
+    kind = _without_none(field.annotation)
+    settings: dict[str, Any] = {"help": field.description, "metavar": metavar, "default": None}
+    if kind is bool:
+        settings.update(is_flag=True, flag_value=True, metavar=None, type=bool)
+    elif get_origin(kind) is Literal:
+        settings.update(type=str, metavar="|".join(get_args(kind)))
+    elif get_origin(kind) is dict or get_origin(kind) is list:
+        settings.update(type=str, multiple=True)
+    else:
+        settings.update(type={int: int, float: float, Path: click.Path(path_type=Path)}.get(kind, str))
+    return click.Option([flag], **settings)
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, UnionType):
+        (kind,) = [part for part in get_args(annotation) if part is not type(None)]
+        return kind
+    return annotation
+
+
+def given_values(schema: type[BaseModel], parsed: dict[str, Any]) -> dict[str, Any]:
+    """The options that were really given, KEY=VALUE pairs as dictionaries.
+
+    Raises:
+        InputError: a pair without `=`, or a key given twice.
+    """
+    values: dict[str, Any] = {}
+    for name, value in parsed.items():
+        if value is None or value == ():
+            continue
+        field = schema.model_fields[name]
+        if get_origin(_without_none(field.annotation)) is dict:
+            values[name] = _pairs("--" + name.replace("_", "-"), value)
+        else:
+            values[name] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or not key:
+            raise InputError(f"{flag} {text}: not of the form KEY=VALUE", f"write {flag} max_num_seqs=64, for example")
+        if key in pairs:
+            raise InputError(f"{flag} {key} is given twice ({pairs[key]!r} and {value!r})", "give it once")
+        pairs[key] = parse_value(value)
+    return pairs
+
+
+def parse_value(text: str) -> Any:
+    """A value from the command line: JSON where it is JSON, Python's words for booleans and None, else the text."""
+    words = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
+    if text in words:
+        return words[text]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def normalise(arguments: list[str], commands: list[str], default: str) -> list[str]:
+    """Accept underscores in option names and a missing command (which means `default`).
+
+    `--lg_model_name X` becomes `--lg-model-name X`; what follows a bare `--` is left alone.
+    """
+    plain: list[str] = []
+    for position, argument in enumerate(arguments):
+        if argument == "--":
+            plain += arguments[position:]
+            break
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
+            argument = name.replace("_", "-") + equals + value
+        plain.append(argument)
+    if plain and plain[0] in ("--help", "-h", "--version"):
+        return plain
+    if plain and not plain[0].startswith("-"):
+        if plain[0] not in commands:
+            near = difflib.get_close_matches(plain[0], commands, 1)
+            raise InputError(
+                f"there is no command {plain[0]!r}",
+                f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(commands)}",
+            )
+        return plain
+    return [default, *plain]
+
+
+def command(
+    name: str, schema: type[BaseModel], action: Callable[[dict[str, Any]], int], help: str, extra: list[click.Parameter]
+) -> click.Command:
+    """A click command with the schema's options, whose callback gets the given values and returns the exit code."""
+
+    def callback(**parsed: Any) -> int:
+        own = {parameter.name: parsed.pop(parameter.name) for parameter in extra if parameter.name}
+        return action({**{key: value for key, value in own.items() if value}, **given_values(schema, parsed)})
+
+    return click.Command(name, params=[*extra, *options_of(schema)], callback=callback, help=help)

@@ -1,0 +1,177 @@
+"""One leg from the parent's side: write the record, run the process, judge the files.
+
+The parent believes files, not exit codes: a leg is done when LoadGen's logs are complete, agree with our own record
+of every request, and say so.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from compliance.accuracy_report import AccuracyVerdict
+from qsl.model_files import file_hashes
+from runs.detail_log import read_detail
+from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
+from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.files import write_atomic, write_json
+from runs.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.result import Result, build_result, write_result
+from scenarios.config import RunConfig
+from scenarios.display import Display
+from scenarios.loadgen_settings import check_engaged
+from scenarios.plan import PreparedLeg
+from scenarios.scoring import score_leg
+from scenarios.summary import closing_summary
+from scenarios.supervisor import run_leg_process, signals_raise
+from sut.recorder import rescue_partial
+
+
+@dataclass
+class LegOutcome:
+    """What became of a leg that ran to its end."""
+
+    exit_code: ExitCode
+    result: Result
+    accuracy: AccuracyVerdict | None
+
+
+def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Console) -> LegOutcome:
+    """Prepare, run and judge one leg, and print its closing summary.
+
+    Args:
+        config: what was asked, for the record.
+        prepare: makes the checked leg; called with signals already under control.
+        console: for progress and summary.
+
+    Raises:
+        HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
+    """
+    with signals_raise():
+        leg = prepare()
+        _announce(leg, console)
+        _open_record(config, leg)
+        try:
+            with Display(console) as display:
+                run_leg_process(leg.run_dir, leg.plan.environment, display)
+            manifest = read_manifest(leg.run_dir.manifest)
+            _refuse_unasked_caching(leg, manifest)
+            outcome = _judge(leg, console)
+        except HarnessError as error:
+            _close_failed(leg, error)
+            raise
+        except BaseException as error:
+            _close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
+            raise
+        _close_record(leg, manifest, "finished", outcome.exit_code)
+        closing_summary(console, leg, outcome.result, outcome.accuracy)
+        if outcome.exit_code == ExitCode.FAILED:
+            raise ExecutionError(
+                "LoadGen's numbers and those re-derived from requests.jsonl disagree: "
+                + "; ".join(str(item) for item in outcome.result.disagreements[:3]),
+                f"see {leg.run_dir.result}",
+            )
+    return outcome
+
+
+def _announce(leg: PreparedLeg, console: Console) -> None:
+    plan = leg.plan
+    console.print(
+        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}, "
+        f"run directory {leg.run_dir.root}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for note in leg.notes:
+        console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
+    if leg.unofficial_reasons:
+        console.print(
+            "  not official: " + "; ".join(leg.unofficial_reasons), highlight=False, soft_wrap=True, markup=False
+        )
+
+
+def _open_record(config: RunConfig, leg: PreparedLeg) -> None:
+    """Create the run directory and write everything that is known before the start."""
+    run_dir = leg.run_dir
+    run_dir.create()
+    manifest = Manifest(
+        official=not leg.unofficial_reasons,
+        unofficial_reasons=leg.unofficial_reasons,
+        notes=leg.notes,
+        asked=config.model_dump(mode="json", exclude_unset=True),
+        resolved=leg.plan,
+        harness=harness_facts(),
+        software=software_versions(),
+        loadgen=loadgen_facts(),
+        host=host_facts(),
+        accelerator=accelerators(),
+        model={
+            "name": leg.model.name if leg.model else leg.plan.model_path,
+            "folder": str(leg.model.folder) if leg.model else None,
+            "revision": leg.model.revision if leg.model else None,
+            "sha256": file_hashes(leg.model.folder) if leg.model else {},
+        },
+        dataset={
+            "path": leg.plan.dataset_path,
+            "sha256": leg.plan.dataset_sha256,
+            "rows_used": leg.plan.sample_count,
+            "longest_prompt_tokens": leg.plan.longest_prompt_tokens,
+        },
+        parent_pid=os.getpid(),
+        start_time_ns=time.time_ns(),
+    )
+    if manifest.loadgen["extension"] is None:
+        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
+    write_atomic(run_dir.user_conf, leg.user_conf)
+    if leg.audit_config is not None:
+        write_atomic(run_dir.audit_config, leg.audit_config)
+    write_manifest(run_dir.manifest, manifest)
+
+
+def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
+    cached = int(manifest.observed.get("cached_prompt_tokens", 0))
+    if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
+        raise ExecutionError(
+            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
+            "caching across queries is forbidden; report the engine's version and options",
+        )
+
+
+def _judge(leg: PreparedLeg, console: Console) -> LegOutcome:
+    plan, run_dir = leg.plan, leg.run_dir
+    result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
+    check_engaged(read_detail(run_dir.detail), plan)
+    accuracy = None
+    if plan.mode == "accuracy":
+        accuracy = score_leg(leg, console)
+    write_result(run_dir, result)
+    if result.disagreements:
+        return LegOutcome(ExitCode.FAILED, result, accuracy)
+    negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
+    return LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
+
+
+def _close_failed(leg: PreparedLeg, error: HarnessError) -> None:
+    """Complete the record of a leg that failed; what cannot be written (a full disk) must not hide the failure."""
+    run_dir = leg.run_dir
+    record = {"exit_code": int(error.exit_code), "message": error.message, "fix": error.fix}
+    try:
+        rescue_partial(run_dir.requests)
+        manifest = read_manifest(run_dir.manifest)
+        manifest.error = record
+        write_json(
+            run_dir.result, {"schema_version": 1, "verdict": "ERROR", "reasons": [error.message], "error": record}
+        )
+        status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        _close_record(leg, manifest, status, error.exit_code)
+    except (OSError, HarnessError) as second:
+        error.fix = f"{error.fix}; the run directory could not be completed either ({second})".removeprefix("; ")
+
+
+def _close_record(leg: PreparedLeg, manifest: Manifest, status: Status, code: ExitCode) -> None:
+    manifest.status = status
+    manifest.end_time_ns = time.time_ns()
+    manifest.exit_code = int(code)
+    write_manifest(leg.run_dir.manifest, manifest)

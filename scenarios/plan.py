@@ -1,0 +1,311 @@
+"""From what was asked to a leg that can run: everything that can be checked is checked here, before anything starts."""
+
+import math
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from qsl.bundled import bundled_dataset
+from qsl.dataset import Dataset, load_dataset
+from qsl.default_model import ensure_default_model
+from qsl.model_files import ModelFacts, model_facts
+from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
+from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
+from runs.errors import InputError, SetupError
+from runs.layout import RunDir
+from runs.manifest import LegPlan
+from scenarios.config import RunConfig
+from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
+from scenarios.user_conf import Setting, lookup, read_conf, with_setting
+from sut.dummy_engine import Fault
+from sut.engine import SamplingPolicy
+
+DUMMY_MODEL = "bytes"  # the tokenizer without files
+KV_CACHE_GIB_ON_CPU = 4
+DISK_RESERVE_BYTES = 64 << 20
+LOG_BYTES_PER_SAMPLE = 1_500
+TRACE_BYTES_PER_SAMPLE = 2_500
+
+
+@dataclass
+class PreparedLeg:
+    """A checked leg: its plan, the texts LoadGen will be given, and what the parent needs afterwards."""
+
+    plan: LegPlan
+    benchmark: Benchmark
+    run_dir: RunDir
+    user_conf: str
+    audit_config: str | None
+    dataset: Dataset
+    model: ModelFacts | None
+    bundled: bool  # the bundled articles are the data set
+    unofficial_reasons: list[str]
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
+    """Check a configuration and resolve every default.
+
+    Args:
+        config: what was asked.
+        say: told what takes time (making the embedded model).
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    notes: list[str] = []
+    engine = _engine_name(config)
+    benchmark = _benchmark(config)
+    sampling = _sampling(config.sampling_arg)
+    faults = [Fault.parse(text) for text in config.dummy_fault]
+    if faults and engine != "dummy":
+        raise InputError("--dummy-fault needs the dummy engine", "add --engine dummy")
+    run_dir = RunDir(_output_dir(config))
+    model, model_path = _model(config, engine, say)
+    bundled = config.dataset_path is None
+    dataset_path = bundled_dataset(model_path) if config.dataset_path is None else config.dataset_path
+    conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
+    notes.append(f"LoadGen settings from {conf_path}")
+    limit = model.max_positions if model else None
+    asked_limit = config.engine_arg.get("max_model_len")
+    if isinstance(asked_limit, int) and not isinstance(asked_limit, bool):
+        limit = min(limit or asked_limit, asked_limit)
+    dataset = load_dataset(
+        dataset_path,
+        count=config.total_sample_count,
+        vocab_size=model.vocab_size if model else None,
+        max_prompt_tokens=limit - sampling.max_tokens if limit else None,
+    )
+    audit_config = _audit_config(config, benchmark, len(dataset))
+    options: dict[str, Any]
+    environment: dict[str, str]
+    if engine == "dummy":
+        options = {
+            "ttft_ms": config.dummy_ttft_ms,
+            "tpot_ms": config.dummy_tpot_ms,
+            "faults": list(config.dummy_fault),
+            "lead_tokens": _common_lead(dataset.prompts),
+        }
+        environment = {}
+    else:
+        options, environment = _vllm_options(config, sampling, dataset, notes)
+    reasons = engine_reasons(engine, options, sampling)
+    reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
+    reasons += model_reasons(model.config) if model else []
+    reasons += settings_reasons(settings, benchmark, config.scenario)
+    if audit_config is not None:
+        reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
+    if Path("audit.config").exists() and audit_config is None:
+        notes.append("./audit.config is not used: an audit needs --audit-conf")
+    notes += _compatibility_notes(config)
+    _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
+    plan = LegPlan(
+        scenario=config.scenario,
+        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
+        mode="accuracy" if config.accuracy else "performance",
+        loadgen_key=benchmark.loadgen_key,
+        dataset_path=str(Path(dataset_path).resolve()),
+        dataset_sha256=dataset.sha256,
+        sample_count=len(dataset),
+        longest_prompt_tokens=dataset.longest_prompt,
+        audit=audit_config is not None,
+        trace=config.enable_log_trace,
+        engine=engine,
+        model_path=model_path,
+        engine_options=options,
+        environment=environment,
+        sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
+        warmup_prompts=4 if engine == "dummy" else 16,
+        engine_start_timeout_s=config.engine_start_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+    )
+    return PreparedLeg(plan, benchmark, run_dir, conf_text, audit_config, dataset, model, bundled, reasons, notes)
+
+
+def _engine_name(config: RunConfig) -> str:
+    if config.vllm and config.engine != "vllm":
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
+    if config.engine == "endpoint" or config.api_server or config.api_model_name:
+        raise SetupError(
+            "OpenAI-compatible endpoints (--api-server, --engine endpoint) are not supported yet",
+            "use --vllm, which runs the engine in this process",
+        )
+    if config.engine == "dummy" and (config.engine_arg or config.dtype or config.tensor_parallel_size):
+        raise InputError("the dummy engine takes no --engine-arg, --dtype or --tensor-parallel-size", "leave them out")
+    return config.engine
+
+
+def _benchmark(config: RunConfig) -> Benchmark:
+    key = config.lg_model_name or DEFAULT_KEY[config.scenario]
+    interactive = DEFAULT_KEY["Interactive"]
+    if (config.scenario == "Interactive") != (key == interactive):
+        raise InputError(
+            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive} is the key of Interactive alone",
+            "leave --lg-model-name out; the scenario selects it",
+        )
+    return BENCHMARKS[key]
+
+
+def _sampling(changes: dict[str, Any]) -> SamplingPolicy:
+    kinds = {name: type(getattr(SamplingPolicy(), name)) for name in SamplingPolicy.__dataclass_fields__}
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in kinds:
+            raise InputError(f"--sampling-arg {name}: unknown", f"choose from {', '.join(kinds)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
+            raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
+        values[name] = kinds[name](value)
+    policy = SamplingPolicy(**values)
+    if not 1 <= policy.min_tokens <= policy.max_tokens:
+        raise InputError(
+            f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
+            "keep 1 <= min_tokens <= max_tokens",
+        )
+    return policy
+
+
+def _output_dir(config: RunConfig) -> Path:
+    if config.output_log_dir is not None:
+        return config.output_log_dir
+    mode = "accuracy" if config.accuracy else "performance"
+    return Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
+
+
+def _model(config: RunConfig, engine: str, say: Any) -> tuple[ModelFacts | None, str]:
+    if engine == "dummy" and config.model_path is None:
+        return None, DUMMY_MODEL
+    name = config.model_path or str(ensure_default_model(say))
+    facts = model_facts(name)
+    return facts, str(facts.folder)
+
+
+def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[Path, str, tuple[Setting, ...]]:
+    path = config.user_conf or HARNESS_ROOT / ("configs/embedded.conf" if bundled else "user.conf")
+    settings = read_conf(path)
+    for setting in settings:
+        if setting.key == "mode":
+            raise InputError(f"{path}:{setting.line}: the mode is chosen by --accuracy", "remove the line")
+    text = path.read_text()
+    scenario = LOADGEN_SCENARIO[config.scenario]
+    if config.target_qps is not None:
+        if scenario == "SingleStream":
+            raise InputError(
+                "--target-qps has no meaning in SingleStream", "set *.SingleStream.target_latency in user.conf"
+            )
+        text = with_setting(
+            text, benchmark.loadgen_key, scenario, "target_qps", f"{config.target_qps:.10f}".rstrip("0").rstrip(".")
+        )
+    return path, text, settings
+
+
+def _audit_config(config: RunConfig, benchmark: Benchmark, sample_count: int) -> str | None:
+    """The audit configuration's text, if one was asked for and LoadGen would survive it."""
+    path = config.audit_conf
+    if path is None:
+        return None
+    settings = read_conf(path, "--audit-conf")
+    scenario = LOADGEN_SCENARIO[config.scenario]
+    for setting in settings:
+        if setting.model != "*":
+            raise InputError(
+                f"{path}:{setting.line}: LoadGen reads only model * from an audit configuration",
+                f"write *.{setting.scenario}.{setting.key}",
+            )
+        if setting.key == "use_token_latencies":
+            raise InputError(f"{path}:{setting.line}: an audit must not change use_token_latencies", "remove the line")
+    index = lookup(settings, "*", scenario, "performance_issue_same_index")
+    loaded = min(sample_count, benchmark.sample_count)
+    if index is not None and int(index) >= loaded:
+        raise SetupError(
+            f"{path}: performance_issue_same_index {index} is outside the {loaded} loaded samples; LoadGen would crash",
+            f"use an index from 0 to {loaded - 1}",
+        )
+    unique = lookup(settings, "*", scenario, "performance_issue_unique")
+    if unique not in (None, "0") and sample_count < benchmark.sample_count:
+        override = lookup(settings, "*", scenario, "performance_sample_count_override")
+        if override is None or int(override) > sample_count:
+            raise SetupError(
+                f"{path}: performance_issue_unique with {sample_count} of {benchmark.sample_count} samples",
+                f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
+            )
+    return path.read_text()
+
+
+def _common_lead(prompts: list[list[int]]) -> int:
+    """How many ids all prompts share at their start (the instruction)."""
+    first, last = min(prompts), max(prompts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+
+
+def _vllm_options(
+    config: RunConfig, sampling: SamplingPolicy, dataset: Dataset, notes: list[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Engine arguments and the variables vLLM reads at import."""
+    gpus = accelerators()
+    on_cpu = vllm_is_cpu_build() or not gpus
+    needed = dataset.longest_prompt + sampling.max_tokens
+    options: dict[str, Any] = {
+        "dtype": config.dtype or ("float32" if on_cpu else "bfloat16"),
+        "tensor_parallel_size": config.tensor_parallel_size or (1 if on_cpu else _parallel_size(len(gpus))),
+        "enable_prefix_caching": False,
+        "max_model_len": needed,
+        "disable_log_stats": True,
+    }
+    if on_cpu:
+        # torch.compile for the CPU needs minutes at each start and brings little to small models.
+        options["enforce_eager"] = True
+    for name in ("dtype", "tensor_parallel_size"):
+        if name in config.engine_arg and getattr(config, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
+    options |= config.engine_arg
+    environment = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if on_cpu:
+        ranks = int(options["tensor_parallel_size"]) * int(options.get("data_parallel_size", 1))
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = _core_binding(usable_cores(), ranks)
+        quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
+        environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
+    return options, environment
+
+
+def _parallel_size(gpus: int) -> int:
+    """The largest power of two of the visible accelerators: Llama's 8 key-value heads divide by it."""
+    return min(8, 1 << int(math.log2(gpus)))
+
+
+def _core_binding(cores: list[int], ranks: int) -> str:
+    """Cores for each engine rank, in vLLM's form: `0,1|2,3`. Too few cores for the ranks: vLLM's own choice."""
+    share = len(cores) // ranks
+    if share == 0:
+        return "auto"
+    return "|".join(",".join(str(core) for core in cores[rank * share : (rank + 1) * share]) for rank in range(ranks))
+
+
+def _compatibility_notes(config: RunConfig) -> list[str]:
+    notes = []
+    if config.batch_size is not None:
+        notes.append(
+            f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"
+        )
+    if config.num_workers is not None:
+        notes.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+    return notes
+
+
+def _check_disk(path: Path, samples: int, trace: bool) -> None:
+    existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
+    needed = DISK_RESERVE_BYTES + samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise SetupError(
+            f"{existing} has {free >> 20} MiB free; this leg may need {needed >> 20} MiB",
+            "free disk space or give --output-log-dir a directory on another disk",
+        )

@@ -1,0 +1,160 @@
+"""Reading user.conf as strictly as LoadGen reads it loosely.
+
+LoadGen ignores unknown keys, wrong model or scenario names and `a=b` without spaces, and reads `1e3` as 1; each of
+these would change a run without a word. Here every such line is refused with its number. The accepted lines are
+LoadGen's own grammar: `model.scenario.key = value`.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from runs.benchmarks import BENCHMARKS
+from runs.errors import InputError
+
+SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
+
+# Keys LoadGen 6.0.17 honours from user.conf, by value kind (test_settings_internal / TestSettings::FromConfig).
+INTEGER_KEYS = {
+    "mode", "use_token_latencies", "ttft_latency", "tpot_latency", "infer_token_latencies",
+    "token_latency_scaling_factor", "samples_per_query", "target_latency", "performance_issue_unique",
+    "performance_issue_same", "performance_issue_same_index", "sample_concatenate_permutation", "coalesce_queries",
+    "max_async_queries", "min_duration", "max_duration", "min_query_count", "max_query_count",
+    "performance_sample_count_override", "accuracy_sample_count_override", "print_timestamps",
+    "accuracy_log_rng_seed", "accuracy_log_sampling_target",
+}  # fmt: skip
+REAL_KEYS = {"target_qps", "target_latency_percentile"}
+
+# Keys that LoadGen reads only from the settings compiled into it: elsewhere they change nothing.
+EMBEDDED_ONLY_KEYS = {
+    "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed", "accuracy_log_probability",
+    "test05", "test05_qsl_rng_seed", "test05_sample_index_rng_seed", "test05_schedule_rng_seed",
+}  # fmt: skip
+
+# Keys that LoadGen reads for one scenario only.
+SCENARIO_KEYS = {
+    "coalesce_queries": {"Server"},
+    "max_async_queries": {"Server"},
+    "samples_per_query": {"MultiStream"},
+    "target_qps": {"Server", "Offline"},
+    "target_latency": {"Server", "SingleStream", "MultiStream"},
+    "target_latency_percentile": {"Server", "SingleStream", "MultiStream"},
+}
+
+_INTEGER = re.compile(r"(0|[1-9][0-9]*)")
+_REAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One accepted line."""
+
+    line: int
+    model: str
+    scenario: str
+    key: str
+    value: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}.{self.scenario}.{self.key}"
+
+
+def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
+    """Parse a LoadGen configuration file strictly.
+
+    Raises:
+        InputError: the file cannot be read, or a line is one that LoadGen would ignore, misread or stumble over.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise InputError(f"{flag} {path}: {error.strerror}", "name a readable file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
+    settings: list[Setting] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        setting = _parse_line(f"{path}:{number}", number, line)
+        if setting is None:
+            continue
+        for earlier in settings:
+            if earlier.name == setting.name:
+                raise InputError(
+                    f"{path}:{number}: {setting.name} is already set in line {earlier.line}", "keep one line"
+                )
+        settings.append(setting)
+    return tuple(settings)
+
+
+def _parse_line(place: str, number: int, line: str) -> Setting | None:
+    words = line.split()
+    if not words or words[0] == "#":
+        return None
+    if words[0].startswith("#"):
+        raise InputError(f"{place}: LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign")
+    if len(words) != 3 or words[1] != "=":
+        if "=" in line and "=" not in words:
+            fix = "put spaces around the = sign; without them LoadGen ignores the line"
+        elif len(words) > 3 and words[1] == "=" and words[3].startswith("#"):
+            fix = "put the comment on a line of its own; after a value LoadGen rejects the whole file"
+        else:
+            fix = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
+        raise InputError(f"{place}: LoadGen cannot read {line.strip()!r}", fix)
+    name, _, value = words
+    parts = name.split(".")
+    if len(parts) != 3:
+        raise InputError(f"{place}: {name!r} is not `model.scenario.key`", "for example `*.Server.target_qps = 10`")
+    model, scenario, key = parts
+    if model != "*" and model not in BENCHMARKS:
+        raise InputError(
+            f"{place}: LoadGen would ignore the model {model!r}", f"use * or one of {', '.join(BENCHMARKS)}"
+        )
+    if scenario != "*" and scenario not in SCENARIOS:
+        fix = (
+            "use Server with the model llama3_1-8b-interactive"
+            if scenario == "Interactive"
+            else (f"use * or one of {', '.join(SCENARIOS)}, spelled so")
+        )
+        raise InputError(f"{place}: LoadGen would ignore the scenario {scenario!r}", fix)
+    _check_value(place, scenario, key, value)
+    return Setting(number, model, scenario, key, value)
+
+
+def _check_value(place: str, scenario: str, key: str, value: str) -> None:
+    if key in EMBEDDED_ONLY_KEYS:
+        raise InputError(
+            f"{place}: LoadGen ignores {key} here; it comes from the settings of the round compiled into LoadGen",
+            "remove the line",
+        )
+    if key not in INTEGER_KEYS | REAL_KEYS:
+        raise InputError(f"{place}: LoadGen has no key {key!r} and would ignore it", "correct or remove the line")
+    allowed = SCENARIO_KEYS.get(key)
+    if allowed is not None and scenario != "*" and scenario not in allowed:
+        raise InputError(
+            f"{place}: LoadGen reads {key} only for {' and '.join(sorted(allowed))}, not for {scenario}",
+            "correct or remove the line",
+        )
+    pattern, kind = (
+        (_REAL, "a decimal number like 12.5") if key in REAL_KEYS else (_INTEGER, "a whole number like 600000")
+    )
+    if not pattern.fullmatch(value):
+        raise InputError(f"{place}: {key} = {value}: LoadGen would misread this value", f"write {kind}")
+
+
+def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:
+    """The value LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order."""
+    for wanted in ((model, scenario), ("*", scenario), (model, "*"), ("*", "*")):
+        for setting in settings:
+            if (setting.model, setting.scenario, setting.key) == (*wanted, key):
+                return setting.value
+    return None
+
+
+def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:
+    """The file's text with one value replaced: lines that set the same thing go, a line of ours comes last."""
+    kept = [
+        line
+        for line in text.splitlines()
+        if line.split()[:1] not in ([f"{model}.{scenario}.{key}"], [f"*.{scenario}.{key}"])
+    ]
+    return "\n".join([*kept, f"{model}.{scenario}.{key} = {value}", ""])

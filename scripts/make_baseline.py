@@ -1,0 +1,89 @@
+"""Make qsl/data/baseline.json: the embedded model's scores over the bundled articles, by transformers alone.
+
+Greedy decoding of one prompt at a time in float32, with nothing of vLLM or the harness in between, so that a run of the
+harness has something independent to be compared with.
+"""
+
+import argparse
+import platform
+import sys
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from compliance.accuracy import score_texts
+from qsl.bundled import BASELINE_FILE, Baseline, bundled_dataset, bundled_sha256
+from qsl.dataset import Dataset, load_dataset
+from qsl.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
+from qsl.tokenizers import load_tokenizer
+from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
+from runs.errors import ExitCode, HarnessError
+from runs.files import write_json
+
+LIBRARIES = ("torch", "transformers", "rouge-score", "nltk")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Run the embedded model over the bundled articles with transformers (float32, greedy, one prompt "
+        "at a time) and write its scores. Takes a quarter of an hour on two cores."
+    )
+    parser.add_argument("--output", type=Path, default=BASELINE_FILE, help="file to write (default: the bundled one)")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    try:
+        model_path = ensure_default_model(_say)
+        dataset = load_dataset(bundled_dataset(str(model_path)))
+        predictions = load_tokenizer(str(model_path)).batch_decode(generate(model_path, dataset))
+        scores = score_texts(predictions, dataset.targets, workers=1)
+        baseline = Baseline(
+            model=DEFAULT_MODEL_NAME,
+            model_sha256=MODEL_SHA256["model.safetensors"],
+            articles_sha256=bundled_sha256(),
+            **asdict(scores),
+            command=f"python scripts/make_baseline.py --threads {options.threads}",
+            versions={"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        )
+        write_json(options.output, asdict(baseline))
+    except HarnessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    print(f"{scores}\nwrote {options.output}")
+    return ExitCode.OK
+
+
+def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:
+    """Ids of each prompt's continuation, the end-of-text id included where it was reached."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
+    outputs = []
+    for number, prompt in enumerate(dataset.prompts, start=1):
+        input_ids = torch.tensor([prompt])
+        with torch.inference_mode():
+            ids = model.generate(
+                input_ids,
+                attention_mask=torch.ones_like(input_ids),
+                max_new_tokens=MAX_NEW_TOKENS,
+                min_new_tokens=MIN_NEW_TOKENS,
+                do_sample=False,
+            )
+        outputs.append(ids[0, len(prompt) :].tolist())
+        _say(f"{number} of {len(dataset)}: {len(prompt)} tokens in, {len(outputs[-1])} out")
+    return outputs
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

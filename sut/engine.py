@@ -1,0 +1,99 @@
+"""What an engine is, seen from the system under test.
+
+An engine takes a `Request` (token ids) and tells the request's sink about the first token and the finished
+output (token ids). It knows nothing of LoadGen; the system under test knows nothing of the engine's kind.
+Everything here happens on one asyncio event loop.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runs import benchmarks
+
+
+class Request:
+    """One sample on its way through the engine. A plain class with slots: hundreds of thousands are made."""
+
+    __slots__ = ("first_token_ns", "issue_ns", "prompt_ids", "response_id", "sample_index", "seq", "sink")
+
+    def __init__(
+        self,
+        sink: "Sink",
+        prompt_ids: list[int],
+        response_id: int = 0,
+        seq: int = -1,
+        sample_index: int = -1,
+        issue_ns: int = 0,
+    ) -> None:
+        self.sink = sink
+        self.prompt_ids = prompt_ids
+        self.response_id = response_id  # LoadGen's handle, a pointer: only the SUT may look at it
+        self.seq = seq  # order of issue, from 0
+        self.sample_index = sample_index
+        self.issue_ns = issue_ns
+        self.first_token_ns = 0
+
+
+class Sink(Protocol):
+    """Who is told what became of a request. Called on the event loop, once each, in this order."""
+
+    def first_token(self, request: Request, token_id: int) -> None: ...
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        """`token_ids` is the whole output, first token included; `cached_tokens` counts prompt tokens whose
+        computation the engine skipped by a prefix cache."""
+
+    def failed(self, request: Request, error: BaseException) -> None: ...
+
+
+@dataclass(frozen=True)
+class SamplingPolicy:
+    """How tokens are chosen. The defaults are the ones the benchmark fixes."""
+
+    temperature: float = benchmarks.TEMPERATURE
+    top_p: float = benchmarks.TOP_P
+    top_k: int = benchmarks.TOP_K
+    seed: int = benchmarks.SAMPLING_SEED
+    min_tokens: int = benchmarks.MIN_NEW_TOKENS
+    max_tokens: int = benchmarks.MAX_NEW_TOKENS
+
+    @property
+    def is_official(self) -> bool:
+        return self == SamplingPolicy()
+
+
+@dataclass
+class EngineReport:
+    """What an engine says about itself once it runs; goes into the manifest."""
+
+    name: str
+    versions: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)  # options given, ours and the user's
+    in_force: dict[str, Any] = field(default_factory=dict)  # the same options as the running engine has them
+    configuration: dict[str, Any] = field(default_factory=dict)  # everything else worth keeping
+    prefix_caching: bool = False
+    vocab_size: int | None = None
+    max_model_len: int | None = None
+
+
+class Engine(Protocol):
+    """Life cycle: `start` → any number of `submit` → `stop`."""
+
+    async def start(self) -> EngineReport:
+        """Bring the engine up and compare every option asked for with the one in force.
+
+        Raises:
+            InputError: an option the engine does not know or refuses.
+            SetupError: an option is not in force, or the engine does not come up.
+        """
+
+    def submit(self, request: Request) -> None:
+        """Hand a request over; returns at once. The outcome arrives at `request.sink`."""
+
+    def check_alive(self) -> None:
+        """Raise ExecutionError if the engine is dead."""
+
+    def activity(self) -> int:
+        """A number that changes whenever the engine has made progress on any request."""
+
+    async def stop(self) -> None: ...

@@ -1,0 +1,150 @@
+"""Writes requests.jsonl and keeps the running statistics, both off the hot path.
+
+The hot path appends one tuple a sample to a queue. A thread of its own empties the queue a few times a second, turns
+the tuples into lines and numbers, and writes. Nothing is kept in memory that grows with the number of samples.
+"""
+
+import hashlib
+import os
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from runs.errors import ExecutionError
+from runs.requests_log import RequestRecord, encode
+
+FLUSH_INTERVAL_S = 0.25
+
+# (seq, sample index, prompt tokens, output ids, issue ns, first token ns or 0, completion ns, finish reason)
+Outcome = tuple[int, int, int, "array[int]", int, int, int, str]
+
+
+class LatencyHistogram:
+    """Percentiles so far from logarithmic bins: 1 µs to about 3 hours, 2 % wide, a fixed 1,200 counters."""
+
+    _LOW_NS = 1_000.0
+    _GROWTH = 1.02
+    _BINS = 1_200
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(self._BINS, dtype=np.int64)
+
+    def add(self, values_ns: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> None:
+        bins = np.log(np.maximum(values_ns, self._LOW_NS) / self._LOW_NS) / np.log(self._GROWTH)
+        np.add.at(self._counts, np.minimum(bins.astype(np.int64), self._BINS - 1), 1)
+
+    def percentile_ms(self, percentile: float) -> float | None:
+        total = int(self._counts.sum())
+        if not total:
+            return None
+        rank = min(int(total * percentile / 100), total - 1)
+        position = int(np.searchsorted(np.cumsum(self._counts), rank, side="right"))
+        return float(self._LOW_NS * self._GROWTH**position / 1e6)
+
+
+class Recorder:
+    """Owns requests.jsonl for one leg.
+
+    Args:
+        path: final path; until `close` the lines go to `<path>.partial`.
+        on_error: called from the writer thread when writing fails (a full disk, say).
+    """
+
+    def __init__(self, path: Path, on_error: Callable[[BaseException], None]) -> None:
+        self._path = path
+        self._partial = partial_path(path)
+        self._on_error = on_error
+        self._pending: deque[Outcome] = deque()  # append and popleft are thread-safe
+        self._stop = threading.Event()
+        self.done = 0
+        self.output_tokens = 0
+        self.ttft = LatencyHistogram()
+        self.tpot = LatencyHistogram()
+        try:
+            self._stream = self._partial.open("wb")
+        except OSError as error:
+            raise ExecutionError(
+                f"cannot write {self._partial}: {error.strerror}", "free space or rights are missing"
+            ) from error
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def append(self, outcome: Outcome) -> None:
+        """Take one finished sample. Safe from any thread; costs one append."""
+        self._pending.append(outcome)
+
+    def close(self) -> None:
+        """Write what is left and give the file its name.
+
+        Raises:
+            ExecutionError: the lines could not be written.
+        """
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._drain()
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+            self._partial.replace(self._path)
+        except OSError as error:
+            raise ExecutionError(f"cannot write {self._path}: {error.strerror}", "free disk space") from error
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(FLUSH_INTERVAL_S):
+                self._drain()
+        except BaseException as error:
+            self._on_error(error)
+
+    def _drain(self) -> None:
+        batch = [self._pending.popleft() for _ in range(len(self._pending))]
+        if not batch:
+            return
+        lines = bytearray()
+        ttft: list[int] = []
+        tpot: list[float] = []
+        for seq, index, prompt_tokens, ids, issue_ns, first_ns, complete_ns, reason in batch:
+            lines += encode(
+                RequestRecord(
+                    seq=seq,
+                    sample_index=index,
+                    prompt_tokens=prompt_tokens,
+                    output_tokens=len(ids),
+                    issue_ns=issue_ns,
+                    first_token_ns=first_ns or None,
+                    complete_ns=complete_ns,
+                    finish_reason=reason,
+                    output_sha256=hashlib.sha256(ids).hexdigest(),
+                )
+            )
+            self.output_tokens += len(ids)
+            if first_ns:
+                ttft.append(first_ns - issue_ns)
+                if len(ids) > 1:
+                    tpot.append((complete_ns - first_ns) / (len(ids) - 1))
+        self._stream.write(lines)
+        self._stream.flush()
+        self.ttft.add(np.asarray(ttft, dtype=np.float64))
+        self.tpot.add(np.asarray(tpot, dtype=np.float64))
+        self.done += len(batch)
+
+
+def partial_path(path: Path) -> Path:
+    """Where the lines stand until the file is complete."""
+    return path.with_name(path.name + ".partial")
+
+
+def rescue_partial(path: Path) -> None:
+    """After a killed leg: keep the whole lines it had written, under the file's name."""
+    partial = partial_path(path)
+    if not partial.exists():
+        return
+    whole = partial.read_bytes()
+    whole = whole[: whole.rfind(b"\n") + 1]
+    partial.write_bytes(whole)
+    partial.replace(path)

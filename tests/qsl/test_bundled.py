@@ -1,0 +1,91 @@
+"""The bundled data set, its cache and its baseline."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+import qsl.bundled
+from qsl.bundled import (
+    BASELINE_FILE,
+    bundled_articles,
+    bundled_baseline,
+    bundled_dataset,
+    bundled_sha256,
+)
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.cache import cache_dir
+from qsl.dataset import load_dataset
+from qsl.default_model import MODEL_SHA256
+from qsl.prompt import render
+from runs.errors import SetupError
+from tests.qsl.small_tokenizer import make_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLPERF_LLAMA_VLLM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_articles_are_64_whole_and_different() -> None:
+    articles = bundled_articles()
+    assert len(articles) == 64
+    assert len({article.id for article in articles}) == 64
+    assert len({article.article for article in articles}) == 64
+    for article in articles:
+        assert 100 <= len(article.article.split()) <= 400, article.id
+        assert 2 <= len(article.highlights.split("\n")) <= 4, article.id
+
+
+def test_the_dataset_is_made_once_for_a_tokenizer(tmp_path: Path, cache: Path) -> None:
+    path = bundled_dataset("bytes")
+    assert path.parent == cache
+    dataset = load_dataset(path, vocab_size=258)
+    articles = bundled_articles()
+    assert dataset.prompts == [ByteTokenizer().encode(render(article.article)) for article in articles]
+    assert dataset.targets == [article.highlights for article in articles]
+    made_ns = path.stat().st_mtime_ns
+    assert bundled_dataset("bytes") == path
+    assert path.stat().st_mtime_ns == made_ns
+    other = bundled_dataset(str(make_tokenizer(tmp_path / "model")))
+    assert other != path
+    assert load_dataset(other).targets == dataset.targets
+
+
+def test_an_unusable_cache_is_a_setup_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MLPERF_LLAMA_VLLM_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.raises(SetupError, match="cannot be made"):
+        bundled_dataset("bytes")
+
+
+def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_dir() == tmp_path / "cache"
+    monkeypatch.delenv("MLPERF_LLAMA_VLLM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "xdg" / "mlperf-llama-vllm"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_dir() == tmp_path / "home" / ".cache" / "mlperf-llama-vllm"
+    assert cache_dir().is_dir()
+
+
+def test_the_baseline_belongs_to_these_articles_and_this_model() -> None:
+    baseline = bundled_baseline()
+    assert baseline is not None, "the articles have changed: run scripts/make_baseline.py"
+    assert baseline.gen_num == 64
+    assert baseline.model_sha256 == MODEL_SHA256["model.safetensors"]
+    assert 0 < baseline.rouge2 < baseline.rougeL <= baseline.rougeLsum <= baseline.rouge1 < 100
+    assert baseline.gen_len > 64 * 50
+
+
+def test_a_baseline_of_other_articles_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = orjson.loads(BASELINE_FILE.read_bytes())
+    assert record["articles_sha256"] == bundled_sha256()
+    changed = tmp_path / "baseline.json"
+    changed.write_bytes(orjson.dumps({**record, "articles_sha256": "0" * 64}))
+    monkeypatch.setattr(qsl.bundled, "BASELINE_FILE", changed)
+    assert bundled_baseline() is None
+    monkeypatch.setattr(qsl.bundled, "BASELINE_FILE", tmp_path / "none.json")
+    assert bundled_baseline() is None

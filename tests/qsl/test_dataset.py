@@ -1,0 +1,263 @@
+"""Data set files: every accepted shape, and a clear refusal of everything else."""
+
+import gzip
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from qsl.dataset import load_dataset
+from runs.errors import InputError
+
+ROWS: list[dict[str, Any]] = [
+    {"input": "An article — one.", "tok_input": [1, 5, 300], "output": "First ."},
+    {"input": 'Two {braces} "quoted"]', "tok_input": [1, 7], "output": "Second .\nLine ."},
+    {"input": "Três", "tok_input": [1, 2, 3, 4], "output": "Third ."},
+]
+IDS = [row["tok_input"] for row in ROWS]
+TARGETS = [row["output"] for row in ROWS]
+
+
+def changed(row: int, column: str, value: object) -> list[dict[str, Any]]:
+    rows = [dict(row) for row in ROWS]
+    rows[row][column] = value
+    return rows
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "data.json"
+
+
+def write(path: Path, rows: object) -> Path:
+    path.write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def refusal(path: Path, **options: int) -> InputError:
+    with pytest.raises(InputError) as caught:
+        load_dataset(path, **options)
+    assert str(path) in caught.value.message or "count" in caught.value.message
+    assert caught.value.fix
+    assert len(str(caught.value)) < 700
+    return caught.value
+
+
+@pytest.mark.parametrize("shape", ["array", "indented", "lines", "pandas", "bom", "one line"])
+def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
+    rows = ROWS[:1] if shape == "one line" else ROWS
+    match shape:
+        case "array":
+            write(file, rows)
+        case "indented":
+            file.write_text(json.dumps(rows, indent=4), encoding="utf-8")
+        case "lines" | "one line":
+            file.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n", encoding="utf-8")
+        case "pandas":
+            pd.DataFrame(rows).to_json(file)
+        case "bom":
+            file.write_bytes(b"\xef\xbb\xbf" + json.dumps(rows).encode())
+    dataset = load_dataset(file)
+    assert dataset.prompts == IDS[: len(rows)]
+    assert dataset.targets == TARGETS[: len(rows)]
+    assert len(dataset) == len(rows)
+
+
+def test_pandas_reads_the_array_as_we_do(file: Path) -> None:
+    table = pd.read_json(write(file, ROWS))
+    dataset = load_dataset(file)
+    assert dataset.prompts == table.tok_input.tolist()
+    assert dataset.targets == table.output.tolist()
+
+
+def test_hash_is_of_the_whole_file_and_count_takes_the_first_rows(file: Path) -> None:
+    from runs.files import sha256_of
+
+    write(file, ROWS)
+    dataset = load_dataset(file, count=2)
+    assert dataset.sha256 == sha256_of(file) == load_dataset(file).sha256
+    assert dataset.prompts == IDS[:2]
+    assert dataset.longest_prompt == 3
+    assert load_dataset(file).longest_prompt == 4
+
+
+def test_extra_columns_are_ignored(file: Path) -> None:
+    write(file, [{**row, "instruction": None, "more": [1]} for row in ROWS])
+    assert load_dataset(file).prompts == IDS
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_count_below_one(file: Path, count: int) -> None:
+    assert str(count) in refusal(write(file, ROWS), count=count).message
+
+
+def test_count_above_the_rows_names_both_numbers(file: Path) -> None:
+    message = refusal(write(file, ROWS), count=4).message
+    assert "4" in message
+    assert "3 rows" in message
+
+
+def test_rows_beyond_count_are_not_checked(file: Path) -> None:
+    write(file, changed(2, "tok_input", "none"))
+    assert len(load_dataset(file, count=2)) == 2
+    refusal(file)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "words"),
+    [
+        (1, "input", 5, "5 is not a string"),
+        (0, "input", "", "is empty"),
+        (2, "output", "  \n", "is empty"),
+        (2, "output", None, "None is not a string"),
+        (1, "output", ["a"], "is not a string"),
+        (1, "tok_input", "1 2 3", "not a list"),
+        (1, "tok_input", [], "is empty"),
+        (1, "tok_input", [1, "2"], "'2' at position 1"),
+        (1, "tok_input", [1, 2.0], "2.0 at position 1"),
+        (1, "tok_input", [True, 2], "True at position 0"),
+        (1, "tok_input", [[1], [2]], "[1] at position 0"),
+        (0, "tok_input", [5, -1], "id -1 at position 1"),
+        (0, "tok_input", [5, 2**31], "id 2147483648 at position 1"),
+        (0, "tok_input", [5, 2**63], "id 9223372036854775808 at position 1"),
+    ],
+)
+def test_bad_cells_name_row_column_and_value(file: Path, row: int, column: str, value: object, words: str) -> None:
+    message = refusal(write(file, changed(row, column, value))).message
+    assert f"row {row}, column {column!r}" in message
+    assert words in message
+
+
+def test_ids_must_lie_in_the_vocabulary(file: Path) -> None:
+    write(file, ROWS)
+    assert load_dataset(file, vocab_size=301).prompts == IDS
+    error = refusal(file, vocab_size=300)
+    assert "row 0, column 'tok_input': id 300 at position 2 is outside 0 to 299" in error.message
+    assert "another model" in error.fix
+
+
+def test_prompts_must_fit_the_engine(file: Path) -> None:
+    write(file, ROWS)
+    assert len(load_dataset(file, max_prompt_tokens=4)) == 3
+    assert "row 2, column 'tok_input': 4 tokens" in refusal(file, max_prompt_tokens=3).message
+
+
+def test_a_long_value_is_shortened(file: Path) -> None:
+    error = refusal(write(file, changed(0, "tok_input", "x" * 1_000_000)))
+    assert len(error.message) < 300 + len(str(file))
+
+
+@pytest.mark.parametrize("column", ["input", "tok_input", "output"])
+def test_missing_columns(file: Path, column: str) -> None:
+    rows = [dict(row) for row in ROWS]
+    del rows[1][column]
+    message = refusal(write(file, rows)).message
+    assert f"row 1: no column {column!r}" in message
+    pd.DataFrame([{k: v for k, v in row.items() if k != column} for row in ROWS]).to_json(file)
+    assert f"no column {column!r}" in refusal(file).message
+
+
+def test_columns_of_different_rows(file: Path) -> None:
+    table = json.loads(pd.DataFrame(ROWS).to_json())
+    del table["output"]["1"]
+    assert "do not have the same rows" in refusal(write(file, table)).message
+
+
+@pytest.mark.parametrize("value", [5, "text", None, [1, 2], [[1]], {"input": 5}, {}, []])
+def test_json_of_another_shape(file: Path, value: object) -> None:
+    refusal(write(file, value))
+
+
+@pytest.mark.parametrize("shape", ["array", "indented", "columns"])
+def test_every_cut_is_called_a_cut(file: Path, shape: str) -> None:
+    match shape:
+        case "array":
+            whole = json.dumps(ROWS, ensure_ascii=False)
+        case "indented":
+            whole = json.dumps(ROWS, indent=1, ensure_ascii=True)
+        case _:
+            whole = pd.DataFrame(ROWS).to_json()
+    data = whole.encode()
+    for length in range(1, len(data)):
+        file.write_bytes(data[:length])
+        message = refusal(file).message
+        assert "the file is cut" in message, (data[:length], message)
+        assert f"byte {length} " in message
+
+
+def test_cut_json_lines_name_the_line(file: Path) -> None:
+    data = "\n".join(json.dumps(row) for row in ROWS).encode()
+    file.write_bytes(data[:-9])
+    message = refusal(file).message
+    assert f"line 3 (row 2): the JSON ends at byte {len(data) - 9}" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'[{"input": nul}]', "not JSON at byte 11"),
+        ('[{"é": 1} x]'.encode(), "not JSON at byte 11"),
+        (b'[{"a": 1}] trailing', "not JSON at byte 11"),
+        (b'{"input": "a"}\n{"input" "b"}\n{"input": "c"}', "line 2 (row 1): not JSON at byte 24"),
+        (b'{"input": "a"}\n5\n', "line 2 (row 1): 5 is not an object"),
+        (b"[{'input': 'python'}]", "not JSON at byte"),
+        (b"hello", "not JSON at byte 0"),
+        (b"", "is empty"),
+        (b" \n\t ", "is empty"),
+        (b'[{"input": "caf\xe9"}]', "byte 15 (b'\\xe9') is not UTF-8"),
+        ('[{"input": "x"}]'.encode("utf-16"), "UTF-16"),
+        (b"PAR1....", "Parquet"),
+        (b"PK\x03\x04....", "zip"),
+        (gzip.compress(b"[]"), "gzip"),
+    ],
+)
+def test_broken_files(file: Path, content: bytes, words: str) -> None:
+    file.write_bytes(content)
+    assert words in refusal(file).message
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (os.environ["BOMB"],)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", ["data.pkl", "data.json", "data.pickle.gz", "data.json.gz"])
+def test_pickles_are_refused_and_never_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int, name: str
+) -> None:
+    monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
+    content = pickle.dumps(_Bomb(), protocol)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    message = refusal(path).message
+    if protocol >= 2 or ".p" in name:
+        assert "runs whatever code" in message
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "none.json").message
+    assert "directory" in refusal(tmp_path).message
+    assert "null byte" in refusal(Path("a\0b")).message
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObject) -> None:
+    content = bytearray(json.dumps(ROWS).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    file.write_bytes(content)
+    try:
+        dataset = load_dataset(file)
+    except InputError:
+        return
+    assert len(dataset) == 3
+    assert all(type(i) is int and i >= 0 for prompt in dataset.prompts for i in prompt)

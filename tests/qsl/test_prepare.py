@@ -1,0 +1,208 @@
+"""Preparing a data set: sources, refusals, and the file that comes out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.dataset import load_dataset
+from qsl.prepare import encode_rows, read_source, write_dataset
+from qsl.prompt import render
+from qsl.tokenizers import load_tokenizer
+from runs.errors import InputError
+from runs.files import sha256_of
+from tests.qsl.small_tokenizer import make_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTICLES = ['One, with "quotes"\nand lines.', "NA", "{braces} — dash", "Four\tfour"]
+HIGHLIGHTS = ["H one .\nH more .", "H two .", "null", "H four ."]
+
+
+def table(**changes: list[Any]) -> pd.DataFrame:
+    return pd.DataFrame({"id": [1, 2, 3, 4], "article": ARTICLES, "highlights": HIGHLIGHTS, **changes})
+
+
+def save(data: pd.DataFrame, path: Path) -> Path:
+    match path.suffix:
+        case ".parquet":
+            data.to_parquet(path)
+        case ".csv":
+            data.to_csv(path, index=False)
+        case ".tsv":
+            data.to_csv(path, index=False, sep="\t")
+        case ".json":
+            data.to_json(path, orient="records")
+        case ".jsonl":
+            data.to_json(path, orient="records", lines=True)
+    return path
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "prepare_dataset.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".tsv", ".json", ".jsonl"])
+def test_every_kind_of_file_gives_the_same_articles(tmp_path: Path, suffix: str) -> None:
+    source = read_source(str(save(table(), tmp_path / f"a{suffix}")))
+    assert source.articles == ARTICLES
+    assert source.highlights == HIGHLIGHTS
+    assert source.total_rows == 4
+
+
+def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path) -> None:
+    path = str(save(table(highlights=["a", "b", None, "d"]), tmp_path / "a.parquet"))
+    source = read_source(path, 2)
+    assert (source.articles, source.highlights, source.total_rows) == (ARTICLES[:2], ["a", "b"], 4)
+    with pytest.raises(InputError, match=r"row 2, column 'highlights'"):
+        read_source(path)
+    with pytest.raises(InputError, match=r"5 is more than the 4 rows"):
+        read_source(path, 5)
+    with pytest.raises(InputError, match="below 1"):
+        read_source(path, 0)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
+@pytest.mark.parametrize(("column", "row"), [("article", 1), ("highlights", 3)])
+@pytest.mark.parametrize("cell", ["", "  ", None])
+def test_empty_cells_name_row_and_column(tmp_path: Path, suffix: str, column: str, row: int, cell: str | None) -> None:
+    cells: list[Any] = list(ARTICLES if column == "article" else HIGHLIGHTS)
+    cells[row] = cell
+    path = save(table(**{column: cells}), tmp_path / f"a{suffix}")
+    with pytest.raises(InputError, match=rf"row {row}, column '{column}'"):
+        read_source(str(path))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_cells_that_are_no_text(tmp_path: Path, suffix: str) -> None:
+    path = save(table(article=[1, 2, 3, 4]), tmp_path / f"a{suffix}")
+    with pytest.raises(InputError, match=r"row 0, column 'article': the cell is 1, not a string"):
+        read_source(str(path))
+
+
+def test_one_number_among_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"article": "x", "highlights": "h"}, {"article": 5, "highlights": "h"}]))
+    with pytest.raises(InputError, match="row 1, column 'article'"):
+        read_source(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.parquet", b"garbage", "cannot be read as parquet"),
+        ("a.csv", b"", "is empty"),
+        ("a.csv", b"article,highlights\n", "no rows"),
+        ("a.csv", b'article,highlights\na,b\n"open', "cannot be read as csv"),
+        ("a.csv", b"article,highlights\na,b,c,d\n", "more cells than its header"),
+        ("a.csv", b"text,highlights\na,b\n", "no column 'article'; it has ['highlights', 'text']"),
+        ("a.csv", b"article,summary\na,b\n", "no column 'highlights'"),
+        ("a.csv", b"article,highlights\ncaf\xe9,b\n", "cannot be read as csv"),
+        ("a.json", b'[{"article": "x", "highlights": "h"}, {"artic', "cannot be read as json"),
+        ("a.txt", b"text", "suffix '.txt'"),
+        ("a.pkl", b"\x80\x04.", "suffix '.pkl'"),
+    ],
+)
+def test_broken_sources(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_source(str(path))
+    assert words in caught.value.message
+    assert str(path) in caught.value.message
+    assert caught.value.fix
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_source(str(tmp_path / "none.csv"))
+    with pytest.raises(InputError, match="not a file"):
+        read_source(str(tmp_path))
+
+
+def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
+    articles = [f"Article {n} {{input}} naïve" * (n % 7 + 1) for n in range(600)]  # more than two batches
+    seen: list[int] = []
+    rows = list(encode_rows(articles, [f"h{n}" for n in range(600)], tokenizer, seen.append))
+    assert [row["input"] for row in rows] == articles
+    assert [row["tok_input"] for row in rows] == [tokenizer.encode(render(article)) for article in articles]
+    assert [row["output"] for row in rows] == [f"h{n}" for n in range(600)]
+    assert seen == sorted(seen)
+    assert seen[-1] == 600
+
+
+def test_the_file_is_read_alike_by_us_and_by_pandas(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    prepared = write_dataset(path, ARTICLES, HIGHLIGHTS, ByteTokenizer())
+    dataset = load_dataset(path, vocab_size=258)
+    frame = pd.read_json(path)
+    assert frame.columns.tolist() == ["input", "tok_input", "output"]
+    assert frame.input.tolist() == ARTICLES
+    assert frame.tok_input.tolist() == dataset.prompts == [ByteTokenizer().encode(render(a)) for a in ARTICLES]
+    assert frame.output.tolist() == dataset.targets == HIGHLIGHTS
+    assert prepared.sha256 == dataset.sha256 == sha256_of(path)
+    assert (prepared.rows, prepared.longest_prompt_tokens) == (4, dataset.longest_prompt)
+    assert prepared.mean_prompt_tokens == pytest.approx(sum(map(len, dataset.prompts)) / 4)
+
+
+def test_a_failure_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+
+    def stop(done: int) -> None:
+        if done > 300:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(path, ["a"] * 600, ["h"] * 600, ByteTokenizer(), stop)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_the_script_works_without_network_settings_and_reports(tmp_path: Path) -> None:
+    source, output = save(table(), tmp_path / "a.csv"), tmp_path / "out.json"
+    done = run(
+        *("--source", source, "--model-path", "bytes", "--output", output, "--count", 3),
+        HF_DATASETS_OFFLINE="1",
+        HF_HUB_OFFLINE="1",
+        HF_HOME=str(tmp_path / "hf"),
+    )
+    assert done.returncode == 0, done.stderr
+    dataset = load_dataset(output)
+    assert len(dataset) == 3
+    assert f"sha256: {dataset.sha256}" in done.stdout
+    assert "rows: 3" in done.stdout
+    assert "13,368" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_the_script_refuses_with_exit_2_and_writes_nothing(tmp_path: Path) -> None:
+    source = save(table(article=["x", "", "y", "z"]), tmp_path / "a.csv")
+    output = tmp_path / "out.json"
+    done = run("--source", source, "--model-path", "bytes", "--output", output)
+    assert done.returncode == 2
+    assert "row 1, column 'article'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not output.exists()
+    for arguments, words in (
+        (("--source", source, "--model-path", "bytes", "--output", tmp_path), "is a directory"),
+        (("--source", source, "--model-path", "bytes", "--output", tmp_path / "no" / "o.json"), "does not exist"),
+        (("--source", source, "--model-path", tmp_path / "none", "--output", output), "does not exist"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 2
+        assert words in done.stderr

@@ -1,0 +1,110 @@
+"""The sample library: what LoadGen is given, and failures that never reach it."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qsl.dataset import Dataset
+from qsl.sample_library import SampleLibrary
+from runs.errors import ExecutionError
+
+DATASET = Dataset(Path("d.json"), "0" * 64, [[1, 2], [3], [4, 5, 6]], ["a", "b", "c"])
+
+
+def test_load_and_unload_are_tracked() -> None:
+    library = SampleLibrary(DATASET)
+    library.load([0, 2])
+    assert library.loaded == {0, 2}
+    library.unload([0])
+    assert library.loaded == {2}
+    assert library.prompt(2) is DATASET.prompts[2]
+    assert library.error is None
+    assert len(library) == 3
+
+
+@pytest.mark.parametrize("index", [3, -1])
+def test_an_index_out_of_range_is_remembered_and_not_raised(index: int) -> None:
+    seen: list[BaseException] = []
+    library = SampleLibrary(DATASET, seen.append)
+    library.load([0, index])
+    assert isinstance(library.error, ExecutionError)
+    assert f"sample {index}" in library.error.message
+    assert seen == [library.error]
+    assert library.loaded == set()
+
+
+def test_the_first_error_is_kept_and_a_broken_observer_does_no_harm() -> None:
+    def broken(error: BaseException) -> None:
+        raise RuntimeError("observer")
+
+    library = SampleLibrary(DATASET, broken)
+    library.load([7])
+    library.load(None)  # type: ignore[arg-type]
+    library.unload(None)  # type: ignore[arg-type]
+    assert isinstance(library.error, ExecutionError)
+    assert "7" in library.error.message
+
+
+def test_construct_gives_loadgen_both_counts_and_the_callbacks() -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    class Binding:
+        def ConstructQSL(
+            self,
+            total: int,
+            fits: int,
+            load: Callable[[Sequence[int]], None],
+            unload: Callable[[Sequence[int]], None],
+            /,
+        ) -> int:
+            calls.append((total, fits, load, unload))
+            return 77
+
+    library = SampleLibrary(DATASET)
+    assert library.construct(Binding()) == 77
+    assert calls == [(3, 3, library.load, library.unload)]
+
+
+def test_real_loadgen_loads_every_sample_once(tmp_path: Path) -> None:
+    """In a process of its own: LoadGen runs once a process."""
+    program = textwrap.dedent(
+        f"""
+        import mlperf_loadgen as lg
+        from pathlib import Path
+        from qsl.dataset import Dataset
+        from qsl.sample_library import SampleLibrary
+
+        class Watched(SampleLibrary):
+            def load(self, indices):
+                super().load(indices)
+                print("loaded", sorted(self.loaded), flush=True)
+
+        library = Watched(Dataset(Path("d"), "0", [[1, 2]] * 5, ["x"] * 5))
+        qsl = library.construct(lg)
+        sut = lg.ConstructSUT(
+            lambda queries: lg.QuerySamplesComplete([lg.QuerySampleResponse(q.id, 0, 0, 2) for q in queries]),
+            lambda: None,
+        )
+        settings = lg.TestSettings()
+        settings.scenario, settings.mode = lg.TestScenario.Offline, lg.TestMode.AccuracyOnly
+        logs = lg.LogSettings()
+        logs.log_output.outdir = {str(tmp_path)!r}
+        logs.enable_trace = False
+        lg.StartTestWithLogSettings(sut, qsl, settings, logs, {str(tmp_path / "none.config")!r})
+        lg.DestroyQSL(qsl)
+        lg.DestroySUT(sut)
+        print("end", sorted(library.loaded), library.error)
+        """
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "loaded [0, 1, 2, 3, 4]" in done.stdout
+    assert "end [] None" in done.stdout

@@ -1,0 +1,100 @@
+"""The prompt and the tokenizers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
+from qsl.prompt import TEMPLATE, render
+from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
+from runs.errors import InputError
+from tests.qsl.small_tokenizer import make_tokenizer
+
+
+def test_the_prompt_is_the_official_one() -> None:
+    assert render("TEXT") == (
+        "Summarize the following news article in 128 tokens. Please output the summary only, without any other text."
+        "\n\nArticle:\nTEXT\n\nSummary:"
+    )
+    assert TEMPLATE.format(input="TEXT") == render("TEXT")
+
+
+@pytest.mark.parametrize("article", ["{input}", "{", "{0} {x!r}", "a } b {{", ""])
+def test_braces_in_an_article_mean_nothing(article: str) -> None:
+    assert render(article) == TEMPLATE.replace("{input}", article)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bytes_round_trip(text: str) -> None:
+    tokenizer = ByteTokenizer()
+    ids = tokenizer.encode(text)
+    assert ids[0] == BOS_ID
+    assert len(ids) == 1 + len(text.encode())
+    assert tokenizer.batch_decode([[*ids, EOS_ID]]) == [text]
+
+
+def test_bytes_decode_arrays_specials_and_damage() -> None:
+    tokenizer = load_tokenizer("bytes")
+    assert tokenizer.vocab_size == 258
+    ids = np.array([BOS_ID, 72, 105, EOS_ID], dtype=np.int32)
+    assert tokenizer.batch_decode([ids, []]) == ["Hi", ""]
+    assert tokenizer.batch_decode([ids], skip_special_tokens=False) == ["<s>Hi</s>"]
+    assert tokenizer.batch_decode([[0xFF, 65]]) == ["�A"]
+    assert tokenizer.encode_batch(["a", ""]) == [[BOS_ID, 97], [BOS_ID]]
+    for bad in (258, -1):
+        with pytest.raises(InputError, match=str(bad)):
+            tokenizer.batch_decode([[bad]])
+
+
+def test_model_tokenizer_encodes_batches_as_one_by_one(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
+    texts = ["The quick fox.", "", "naïve — “quotes” 12", "x" * 5000, "a\n\nb"]
+    assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.encode("a")[0] == 0  # the special token that this tokenizer adds by default
+    assert tokenizer.vocab_size > max(max(tokenizer.encode(text)) for text in texts)
+
+
+def test_model_tokenizer_decodes_lists_and_arrays_alike(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(make_tokenizer(tmp_path)))
+    texts = ["The quick fox.", "same length..!", "don't stop"]
+    lists = [tokenizer.encode(text) for text in texts]
+    assert tokenizer.batch_decode(lists) == texts
+    assert tokenizer.batch_decode([np.array(ids, dtype=np.int32) for ids in lists]) == texts
+    assert tokenizer.batch_decode(np.array([lists[0], lists[0]])) == [texts[0]] * 2
+    assert tokenizer.batch_decode([]) == []
+    assert tokenizer.batch_decode([[]]) == [""]
+    assert tokenizer.batch_decode(lists[:1], skip_special_tokens=False) == ["<bos>" + texts[0]]
+
+
+def test_the_tokenizers_own_clean_up_is_applied_as_the_reference_does(tmp_path: Path) -> None:
+    text = "It ended . Did it ? Yes , it did n't !"
+    plain = load_tokenizer(str(make_tokenizer(tmp_path / "plain")))
+    cleaning = load_tokenizer(str(make_tokenizer(tmp_path / "cleaning", clean_up=True)))
+    ids = plain.encode(text)
+    assert plain.batch_decode([ids]) == [text]
+    assert cleaning.batch_decode([ids]) == ["It ended. Did it? Yes, it didn't!"]
+
+
+def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        load_tokenizer(str(tmp_path / "none"))
+    with pytest.raises(InputError, match="no tokenizer could be loaded"):
+        load_tokenizer(str(tmp_path))
+    folder = make_tokenizer(tmp_path / "broken")
+    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="no tokenizer could be loaded"):
+        load_tokenizer(str(folder))
+
+
+def test_fingerprint_follows_the_files(tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path)
+    before = tokenizer_fingerprint(str(folder))
+    assert before == tokenizer_fingerprint(str(folder))
+    config = folder / "tokenizer_config.json"
+    config.write_text(config.read_text(encoding="utf-8").replace("<bos>", "<BOS>"), encoding="utf-8")
+    assert tokenizer_fingerprint(str(folder)) != before
+    assert len({tokenizer_fingerprint("bytes"), tokenizer_fingerprint("some/model"), before}) == 3
