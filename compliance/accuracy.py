@@ -3,9 +3,7 @@
 The procedure [mlcommons/inference, language/llama3.1-8b/evaluation.py]: the first entry of every sample index,
 ids decoded without special tokens, stripped, one sentence a line, ROUGE-1/2/L/Lsum with the Porter stemmer,
 and the mean f-measure × 100 rounded to four decimals.
-
-The scores themselves come from the `rouge_score` package. It stems every occurrence of every word anew, which
-is more than half of its time; here a stem is computed once a word, and samples are spread over processes.
+Samples are spread over processes.
 """
 
 import multiprocessing
@@ -16,25 +14,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from nltk.stem.porter import PorterStemmer
-from rouge_score import rouge_scorer
-from rouge_score.tokenize import tokenize
 
 from compliance.punkt import sentence_splitter
+from compliance.rouge import Rouge, score_pair
+from runs.accuracy_log import AccuracyEntry
 from runs.errors import ExecutionError, InputError
 
-if TYPE_CHECKING:
-    from runs.accuracy_log import AccuracyEntry
+ROUGE_NAMES = Rouge._fields
 
-ROUGE_NAMES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-
-# Starting a worker costs about as much as scoring some hundred samples.
-PARALLEL_FROM_SAMPLES = 1000
+# Starting a worker takes about as long as scoring some hundred samples.
+PARALLEL_FROM_SAMPLES = 2000
 CHUNK_SAMPLES = 64
 MAX_WORKERS = 16
 NAMED_IN_MESSAGES = 5
@@ -62,25 +55,10 @@ class AccuracyScores:
 
 
 class SampleScores(NamedTuple):
-    """F-measures (0 to 1, in the order of `ROUGE_NAMES`) and length in characters of one prediction."""
+    """F-measures (0 to 1) and length in characters of one prediction."""
 
-    rouge: tuple[float, ...]
+    rouge: Rouge
     length: int
-
-
-class _StemmingTokenizer:
-    """The tokenizer of `RougeScorer(use_stemmer=True)`, with a memory for stems."""
-
-    def __init__(self) -> None:
-        self.stem = lru_cache(maxsize=2**18)(PorterStemmer().stem)
-
-    def tokenize(self, text: str) -> Any:
-        return tokenize(text, self)
-
-
-@cache
-def _scorer() -> Any:
-    return rouge_scorer.RougeScorer(list(ROUGE_NAMES), tokenizer=_StemmingTokenizer())
 
 
 def score_sample(prediction: str, reference: str) -> SampleScores:
@@ -88,8 +66,7 @@ def score_sample(prediction: str, reference: str) -> SampleScores:
     split = sentence_splitter()
     prediction = "\n".join(split(prediction.strip()))
     reference = "\n".join(split(reference.strip()))
-    scores = _scorer().score(reference, prediction)
-    return SampleScores(tuple(scores[name].fmeasure for name in ROUGE_NAMES), len(prediction))
+    return SampleScores(score_pair(prediction, reference), len(prediction))
 
 
 def score_texts(
@@ -147,7 +124,7 @@ def score_texts(
 
 
 def score_accuracy_log(
-    entries: Sequence["AccuracyEntry"],
+    entries: Sequence[AccuracyEntry],
     references: Sequence[str],
     decode: Decode,
     *,
@@ -193,7 +170,7 @@ def decode_ids(data: bytes, token_count: int | None) -> TokenIds:
     return _read_ids(data, _id_type([(data, token_count)]), "response")
 
 
-def _first_of_each(entries: Sequence["AccuracyEntry"], expected: int) -> list["AccuracyEntry"]:
+def _first_of_each(entries: Sequence[AccuracyEntry], expected: int) -> list[AccuracyEntry]:
     """The first entry of every sample, in the order of the log."""
     first: dict[int, AccuracyEntry] = {}
     for entry in entries:
@@ -232,7 +209,7 @@ def _may_be_int64(data: bytes, token_count: int | None) -> bool:
     return not np.frombuffer(data, "<u4")[1::2].any()
 
 
-def _ids_of(entry: "AccuracyEntry", dtype: np.dtype[Any]) -> TokenIds:
+def _ids_of(entry: AccuracyEntry, dtype: np.dtype[Any]) -> TokenIds:
     return _read_ids(entry.data, dtype, f"sample {entry.qsl_idx} (seq_id {entry.seq_id})")
 
 

@@ -138,6 +138,8 @@ def _from_file(path: Path, cache: str) -> Any:
         table = datasets.load_dataset(builder, data_files=os.fspath(path), split="train", cache_dir=cache, **options)
     except Exception as error:  # Arrow's, pandas' or a wrapper of either, by kind of file
         reason = _first_line(error.__cause__ or error)
+        if "corresponds to no data" in reason:
+            raise InputError(f"source file {path} has no rows", "give a file with articles") from error
         raise InputError(
             f"source file {path} cannot be read as {builder}: {reason}", "mend or export it again"
         ) from error

@@ -4,6 +4,7 @@ In an accuracy run every sample is there, in a performance run only what the aud
 nothing: an empty list). The entries stand in the order of completion.
 """
 
+import re
 from binascii import unhexlify
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import orjson
 from runs.errors import InputError
 
 # The tool that prepares a submission keeps both ends of a log and puts this between them.
-_TRUNCATION_MARK = b"\n\n...\n\n"
+_TRUNCATION_MARK = re.compile(rb"\n\s*\.\.\.\s*\n")
 _KEYS = frozenset({"seq_id", "qsl_idx", "data", "token_count", "token_data"})
 
 
@@ -51,7 +52,7 @@ def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
 
 
 def _unreadable(path: Path, content: bytes, error: orjson.JSONDecodeError) -> InputError:
-    if _TRUNCATION_MARK in content:
+    if _TRUNCATION_MARK.search(content):
         return InputError(
             f"{path} was truncated for submission: the middle of the log is replaced by '...'",
             "use the original log that LoadGen wrote; its SHA-256 stands in accuracy.txt",

@@ -136,4 +136,4 @@ def reported_numbers(detail: DetailLog) -> Numbers:
         for name in LATENCIES
         if name == "latency_ns" or "result_first_token_min_latency_ns" in detail.values
     }
-    return Numbers(**rates, **latencies)  # type: ignore[arg-type]
+    return Numbers.model_validate({**rates, **latencies})

@@ -97,10 +97,9 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
         measures_ns["tpot"] = time_per_output_token_ns(times.latency_ns, times.ttft_ns, tokens)
         measures_ns["ttft"] = times.ttft_ns
     total_tokens = int(tokens.sum())
-    numbers = Numbers(
-        **_rates(detail.scenario, times, total_tokens if detail.uses_token_latencies else None),
-        **{f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()},  # type: ignore[arg-type]
-    )
+    rates = _rates(detail.scenario, times, total_tokens if detail.uses_token_latencies else None)
+    latencies = {f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()}
+    numbers = Numbers.model_validate({**rates, **latencies})
     if times.ttft_ns is not None:
         del measures_ns["latency"]  # with token latencies, nothing is demanded of the whole
     limits_ns = _limits_ns(detail, list(measures_ns))

@@ -4,6 +4,7 @@ The summary is written for people: names and spacing changed over the versions o
 from the detail log; here one only looks whether the two tell the same story.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +114,8 @@ def _same(said: str, known: object) -> bool:
         return False
     if not isinstance(known, int | float):
         return False
+    if math.isnan(number) or math.isnan(known):
+        return math.isnan(number) and math.isnan(known)
     # Rates are printed with six significant digits here, with two decimals there.
     return abs(number - known) <= 0.0051 + 1e-5 * abs(known)
 

@@ -73,7 +73,11 @@ def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
         start_ns = int(issue_ns.min())
         scheduled_ns = np.zeros_like(issue_ns)
     else:
+        # SingleStream: LoadGen issues the next query as soon as one is complete, and reads its clock before it asks
+        # for the interpreter's lock. So the completion before is closer to that reading than our own stamp, which
+        # comes after it, and on a busy interpreter tens of milliseconds after it.
         start_ns = int(issue_ns[0])
+        issue_ns = np.concatenate((issue_ns[:1], np.minimum(issue_ns[1:], requests.complete_ns[:-1])))
         scheduled_ns = issue_ns - start_ns
     due_ns = start_ns + scheduled_ns
     return Timeline(

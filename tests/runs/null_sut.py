@@ -36,6 +36,7 @@ class Spec:
     trace: bool = False
     first_token_s: float = 0.001
     latency_s: float = 0.003
+    busy_threads: int = 0  # threads that do nothing but hold the interpreter
     tokens: tuple[int, int] = (2, 128)  # fewest and most output tokens, by sample index
 
 
@@ -134,7 +135,12 @@ def run(spec: Spec) -> None:
     log_settings.log_output = output
     log_settings.enable_trace = spec.trace
 
-    threading.Thread(target=complete, daemon=True).start()
+    def keep_busy() -> None:
+        while not closed:
+            sum(range(1000))
+
+    for work in (complete, *[keep_busy] * spec.busy_threads):
+        threading.Thread(target=work, daemon=True).start()
     sut = lg.ConstructSUT(issue, lambda: None)
     performance_count = spec.performance_count or spec.total_count
     qsl = lg.ConstructQSL(spec.total_count, performance_count, lambda _: None, lambda _: None)

@@ -1,0 +1,28 @@
+# Every target does the set-up it needs. PYTHON names the interpreter for `make setup` (3.11 or newer).
+PYTHON ?= python3
+PY := .venv/bin/python
+DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: setup demo test test-fast lint clean
+
+setup:
+	@PYTHON=$(PYTHON) sh scripts/setup.sh
+
+demo: setup
+	$(PY) main.py --scenario Offline --vllm --accuracy --output-log-dir $(DEMO)/accuracy
+	$(PY) main.py --scenario Offline --vllm --output-log-dir $(DEMO)/performance
+
+lint: setup
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+test-fast: setup
+	$(PY) -m pytest -q -m "not slow and not vllm"
+
+test: lint
+	$(PY) -m pytest -q
+
+clean:
+	rm -rf .venv output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

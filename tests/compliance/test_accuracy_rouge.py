@@ -1,0 +1,47 @@
+"""Our ROUGE equals `rouge_score` to the last bit."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rouge_score import rouge_scorer
+
+from compliance.rouge import Rouge, score_pair
+
+SCORER = rouge_scorer.RougeScorer(list(Rouge._fields), use_stemmer=True)
+# Few different words: many longest common subsequences of one length, of which the same one must be chosen.
+FEW_WORDS = st.lists(st.sampled_from(["a", "b", "c", "running", "runs", "\n", "!"]), max_size=40).map(" ".join)
+
+
+def expected(prediction: str, reference: str) -> Rouge:
+    scores = SCORER.score(reference, prediction)
+    return Rouge(*(scores[name].fmeasure for name in Rouge._fields))
+
+
+@settings(max_examples=300, deadline=None)
+@given(FEW_WORDS, FEW_WORDS)
+def test_few_words_in_lines(prediction: str, reference: str) -> None:
+    assert score_pair(prediction, reference) == expected(prediction, reference)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_characters(prediction: str, reference: str) -> None:
+    assert score_pair(prediction, reference) == expected(prediction, reference)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference"),
+    [
+        ("", ""),
+        ("word", ""),
+        ("", "word"),
+        ("word", "word"),
+        ("!?", "\n\n"),
+        ("one\n\ntwo", "two\none"),
+        ("ΣΑΣ\nK\u212a İI", "σασ kk ii"),
+        ("the cat sat\non the mat", "the mat sat\nthe cat on"),
+        ("a b " * 200, "b a\n" * 150),
+    ],
+)
+def test_corner_cases(prediction: str, reference: str) -> None:
+    assert score_pair(prediction, reference) == expected(prediction, reference)
