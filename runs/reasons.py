@@ -102,9 +102,8 @@ def _early_stopping(detail: DetailLog, derived: Derived | None) -> list[str]:
         needed = derived.early_stopping.queries_needed
         if derived.query_count < needed:
             return [
-                f"early stopping: the query count {derived.query_count:,} is too small, at least {needed:,} queries are "
-                "needed: "
-                "raise min_query_count or min_duration in user.conf"
+                f"early stopping: the query count {derived.query_count:,} is too small, "
+                f"at least {needed:,} queries are needed: raise min_query_count or min_duration in user.conf"
             ]
         return [
             f"early stopping ({'latency' if name == 'latency' else name.upper()}): {verdict}: "

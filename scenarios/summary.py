@@ -17,7 +17,8 @@ def closing_summary(console: Console, leg: PreparedLeg, result: Result, accuracy
     plan = leg.plan
     line("")
     if accuracy is None:
-        line(f"{plan.scenario} performance: LoadGen says {result.verdict}")
+        differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
+        line(f"{plan.scenario} performance: {result.verdict}{differs}")
         for text in numbers(result):
             line(f"  {text}")
     else:

@@ -48,6 +48,7 @@ class VllmEngine:
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.inputs import tokens_input
             from vllm.sampling_params import RequestOutputKind
+            from vllm.usage.usage_lib import UsageContext
             from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
             raise SetupError(
@@ -69,7 +70,9 @@ class VllmEngine:
                 f"vLLM refuses the engine arguments: {error}", "correct the --engine-arg values"
             ) from error
         try:
-            self._llm = AsyncLLM.from_engine_args(arguments)
+            # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
+            context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
+            self._llm = AsyncLLM.from_engine_args(arguments, usage_context=context)
         except (ValueError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
             raise InputError(f"vLLM refuses to start: {_first_line(error)}", "see engine.log") from error
         except Exception as error:
@@ -108,8 +111,9 @@ class VllmEngine:
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
         in_force: dict[str, Any] = {}
+        front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": self._llm.log_requests}
         for name, asked in self._asked.items():
-            found, value = find_option(config, name)
+            found, value = (True, front[name]) if name in front else find_option(config, name)
             if not found:
                 in_force[name] = "accepted; the engine's configuration does not show it"
                 continue

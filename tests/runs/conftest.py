@@ -1,0 +1,30 @@
+"""Shared by the tests of `runs`."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.layout import RunDir
+from tests.runs.loadgen_runs import Runs
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
+
+
+@pytest.fixture(scope="session")
+def loadgen_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Real runs by name (`tests.runs.loadgen_runs`). Read them only; take `copied_run` to change one."""
+    return Runs(tmp_path_factory.mktemp("loadgen"))
+
+
+@pytest.fixture
+def copied_run(loadgen_runs: Runs, tmp_path: Path) -> Callable[[str], RunDir]:
+    """A copy of a run, to be changed."""
+
+    def copy(name: str) -> RunDir:
+        target = tmp_path / name
+        shutil.copytree(loadgen_runs[name].root, target)
+        return RunDir(target)
+
+    return copy

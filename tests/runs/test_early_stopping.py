@@ -1,0 +1,79 @@
+"""Early stopping against known counts and against exact arithmetic."""
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runs.early_stopping import (
+    estimate_percentile,
+    judge_latencies,
+    latecomers_allowed,
+    min_queries,
+    passing_queries,
+)
+
+
+@pytest.mark.parametrize(("late", "queries"), [(0, 459), (1, 662), (2, 838), (5, 1307), (10, 2010), (100, 12571)])
+def test_known_minimum_counts(late: int, queries: int) -> None:
+    assert min_queries(late, 0.99) == queries
+    assert passing_queries(late, 0.99) == queries - late
+
+
+@pytest.mark.parametrize(
+    ("queries", "percentile", "allowed"),
+    [(13_368, 0.99, 107), (26_736, 0.99, 229), (5_000, 0.9, 450), (10_000, 0.9, 930), (458, 0.99, -1), (459, 0.99, 0)],
+)
+def test_known_allowances(queries: int, percentile: float, allowed: int) -> None:
+    assert latecomers_allowed(queries, percentile) == allowed
+
+
+def exact_cdf(late: int, queries: int, percentile: Fraction) -> Fraction:
+    """P(X <= late) of Binomial(queries, 1 - percentile), without rounding."""
+    q = 1 - percentile
+    return sum((comb(queries, k) * q**k * percentile ** (queries - k) for k in range(late + 1)), Fraction(0))
+
+
+@given(late=st.integers(0, 12), percentile=st.sampled_from([Fraction(9, 10), Fraction(97, 100), Fraction(99, 100)]))
+def test_minimum_counts_are_exact(late: int, percentile: Fraction) -> None:
+    queries = min_queries(late, float(percentile))
+    assert exact_cdf(late, queries, percentile) < Fraction(1, 100) <= exact_cdf(late, queries - 1, percentile)
+
+
+@given(queries=st.integers(1, 400_000), percentile=st.sampled_from([0.9, 0.95, 0.99]))
+def test_both_directions_agree(queries: int, percentile: float) -> None:
+    allowed = latecomers_allowed(queries, percentile)
+    if allowed >= 0:
+        assert min_queries(allowed, percentile) <= queries
+    assert min_queries(allowed + 1, percentile) > queries
+
+
+def test_no_queries_prove_nothing() -> None:
+    assert latecomers_allowed(0, 0.99) == -1
+
+
+@pytest.mark.parametrize(("late", "met"), [(107, True), (108, False)])
+def test_verdict_at_the_edge(late: int, met: bool) -> None:
+    values_ns = np.full(13_368, 2_000_000_000, dtype=np.int64)  # at the limit is in time
+    values_ns[:late] += 1
+    verdict = judge_latencies(values_ns, 2_000_000_000, 0.99)
+    assert (verdict.met, verdict.late, verdict.allowed) == (met, late, 107)
+    assert (verdict.queries_needed <= 13_368) == met
+    assert str(verdict) == f"{late} queries late, 107 allowed of 13,368"
+
+
+def test_a_short_run_says_how_many_are_needed() -> None:
+    verdict = judge_latencies(np.zeros(100, dtype=np.int64), 1, 0.99)
+    assert not verdict.met
+    assert "459 are needed" in str(verdict)
+
+
+def test_single_stream_estimate() -> None:
+    values_ns = np.arange(5_000, dtype=np.int64)
+    assert estimate_percentile(values_ns, 0.9) == 5_000 - 450
+    assert estimate_percentile(values_ns[:64], 0.9) == 63
+    assert estimate_percentile(values_ns[:63], 0.9) is None
+    assert estimate_percentile(values_ns[:661], 0.99) is None

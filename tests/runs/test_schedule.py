@@ -1,0 +1,67 @@
+"""The replay of LoadGen's random choices. That it is LoadGen's is shown by test_loadgen_runs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runs.benchmarks import CURRENT_ROUND, ROUND_SEEDS
+from runs.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
+
+SEEDS = ROUND_SEEDS[CURRENT_ROUND]
+PERMUTED = {"min_query_count": 100, "sample_concatenate_permutation": True}
+
+
+@pytest.mark.parametrize(
+    ("target_qps", "queries"),
+    [(1, 13_368), (22, 13_368), (22.0750, 13_368), (22.0752, 26_736), (22.5, 26_736), (44.09, 26_736), (88.7, 53_472)],
+)
+def test_official_server_query_counts(target_qps: float, queries: int) -> None:
+    assert server_query_count(SEEDS.schedule_rng_seed, target_qps, 600_000, 100, 13_368) == queries
+
+
+def test_the_loaded_set_begins_as_loadgen_logs_it() -> None:
+    assert loaded_sets(SEEDS.qsl_rng_seed, 100, 100)[0][:8] == [1, 5, 13, 64, 11, 37, 58, 70]
+
+
+@given(count=st.integers(0, 400), size=st.integers(1, 150), seed=st.integers(0, 2**64 - 1))
+def test_loaded_sets_part_the_library(count: int, size: int, seed: int) -> None:
+    sets = loaded_sets(seed, count, size)
+    assert sorted(index for one in sets for index in one) == list(range(count))
+    assert all(len(one) == size for one in sets[:-1])
+
+
+@settings(max_examples=50)
+@given(
+    scenario=st.sampled_from(["Offline", "Server", "SingleStream"]), size=st.integers(1, 60), repeats=st.integers(1, 4)
+)
+def test_permutations_issue_every_sample_equally_often(scenario: str, size: int, repeats: int) -> None:
+    loaded = [index * 3 for index in range(size)]
+    order = issue_order(loaded, size * repeats, OrderSettings(scenario, False, SEEDS.sample_index_rng_seed, **PERMUTED))
+    assert [int(np.count_nonzero(order == index)) for index in loaded] == [repeats] * size
+
+
+def test_accuracy_issues_every_sample_once() -> None:
+    for scenario in ("Offline", "Server", "SingleStream"):
+        order = issue_order(list(range(50)), 50, OrderSettings(scenario, True, 5, 1, False))
+        assert sorted(order.tolist()) == list(range(50))
+        assert order.tolist() != list(range(50)) or scenario == "Offline"
+
+
+def test_only_the_low_half_of_a_seed_counts() -> None:
+    low = SEEDS.schedule_rng_seed & 0xFFFFFFFF
+    assert np.array_equal(poisson_offsets_ns(low, 10, 50), poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50))
+    assert not np.array_equal(poisson_offsets_ns(low + 1, 10, 50), poisson_offsets_ns(low, 10, 50))
+
+
+@given(qps=st.floats(0.01, 1e5), count=st.integers(0, 500))
+def test_offsets_rise_from_zero(qps: float, count: int) -> None:
+    offsets_ns = poisson_offsets_ns(SEEDS.schedule_rng_seed, qps, count)
+    assert len(offsets_ns) == count
+    assert count == 0 or offsets_ns[0] == 0
+    assert np.all(np.diff(offsets_ns) >= 0)
+
+
+def test_the_rate_of_a_long_schedule_is_the_target() -> None:
+    offsets_ns = poisson_offsets_ns(SEEDS.schedule_rng_seed, 450.0, 270_336)
+    assert 270_335 / (offsets_ns[-1] / 1e9) == pytest.approx(450, rel=0.01)
