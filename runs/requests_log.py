@@ -88,8 +88,8 @@ def read_requests(path: Path) -> RequestTable:
         reason, digest = record.get("finish_reason"), record.get("output_sha256")
         if type(reason) is not str:
             raise _bad_field(path, number, "finish_reason", record, "a text")
-        if type(digest) is not str:
-            raise _bad_field(path, number, "output_sha256", record, "a text")
+        if type(digest) is not str or len(digest) != 64:
+            raise _bad_field(path, number, "output_sha256", record, "a SHA-256 of 64 digits")
         finish_reason.append(known_reasons.setdefault(reason, reason))  # few different ones: share them
         output_sha256.append(digest)
     return _sorted_table(path, columns, finish_reason, output_sha256)

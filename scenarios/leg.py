@@ -5,8 +5,10 @@ of every request, and say so.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -53,10 +55,12 @@ def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Cons
         leg = prepare()
         _announce(leg, console)
         _open_record(config, leg)
+        hashing = _start_hashing(leg)
         try:
             with Display(console) as display:
                 run_leg_process(leg.run_dir, leg.plan.environment, display)
             manifest = read_manifest(leg.run_dir.manifest)
+            manifest.model["sha256"] = hashing.result()
             _refuse_unasked_caching(leg, manifest)
             outcome = _judge(leg, console)
         except HarnessError as error:
@@ -111,7 +115,7 @@ def _open_record(config: RunConfig, leg: PreparedLeg) -> None:
             "name": leg.model.name if leg.model else leg.plan.model_path,
             "folder": str(leg.model.folder) if leg.model else None,
             "revision": leg.model.revision if leg.model else None,
-            "sha256": file_hashes(leg.model.folder) if leg.model else {},
+            "sha256": {},  # completed when the leg is over
         },
         dataset={
             "path": leg.plan.dataset_path,
@@ -128,6 +132,20 @@ def _open_record(config: RunConfig, leg: PreparedLeg) -> None:
     if leg.audit_config is not None:
         write_atomic(run_dir.audit_config, leg.audit_config)
     write_manifest(run_dir.manifest, manifest)
+
+
+def _start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
+    """Hash the model's files beside the engine's start: 16 GB take longer than a start should wait."""
+    hashing: Future[dict[str, str]] = Future()
+
+    def work() -> None:
+        try:
+            hashing.set_result(file_hashes(leg.model.folder) if leg.model else {})
+        except OSError as error:
+            hashing.set_exception(ExecutionError(f"the model's files cannot be hashed: {error}"))
+
+    threading.Thread(target=work, name="hashing", daemon=True).start()
+    return hashing
 
 
 def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:

@@ -55,7 +55,7 @@ def expected_samples(settings: Any, plan: LegPlan) -> int | None:
         wanted = max(
             settings.min_query_count, int(1.1 * settings.min_duration_ms / 1e3 * settings.offline_expected_qps)
         )
-        return math.ceil(wanted / multiple) * multiple
+        return int(math.ceil(wanted / multiple) * multiple)
     if plan.loadgen_scenario == "Server":
         return server_query_count(
             settings.schedule_rng_seed,

@@ -9,9 +9,9 @@ from runs.accuracy_log import read_accuracy_log
 from runs.compare import compare
 from runs.detail_log import read_detail
 from runs.layout import RunDir
+from runs.rederive import derive
 from runs.replay import expected_order
 from runs.requests_log import read_requests
-from runs.rederive import derive
 from runs.result import build_result, read_result, write_result
 from runs.schedule import loaded_sets, poisson_offsets_ns, server_query_count
 from runs.trace_log import read_trace
