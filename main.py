@@ -37,7 +37,10 @@ def doctor(model_path: str | None, dataset_path: Path | None) -> int:
     return print_report(Console(), model_path, dataset_path)
 
 
-@click.group(help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.")
+@click.group(
+    context_settings={"max_content_width": 100},
+    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.",
+)
 @click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
 def cli() -> None: ...
 

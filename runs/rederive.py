@@ -210,8 +210,11 @@ def _early_stopping(
     detail: DetailLog, measures_ns: dict[str, NDArray[np.int64]], limits_ns: dict[str, int]
 ) -> EarlyStopping:
     percentile = detail.number("effective_target_latency_percentile")
-    if not 0 < percentile < 1:
-        raise InputError(f"{detail.path}: effective_target_latency_percentile is {percentile}", "it is a share below 1")
+    if not 0.01 <= percentile <= 0.9999:
+        raise InputError(
+            f"{detail.path}: effective_target_latency_percentile is {percentile}",
+            "it is a share between 0.01 and 0.9999",
+        )
     if detail.scenario == "Offline":
         return EarlyStopping(True, percentile, 0, {}, {})
     if detail.scenario == "Server":

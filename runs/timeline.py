@@ -63,9 +63,10 @@ def _from_trace(detail: DetailLog, trace: Trace) -> Timeline:
 def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
     issue_ns = requests.issue_ns
     if detail.scenario == "Server":
-        offsets_ns = poisson_offsets_ns(
-            detail.seeds.schedule_rng_seed, detail.number("effective_target_qps"), len(requests)
-        )
+        target_qps = detail.number("effective_target_qps")
+        if not 1e-6 <= target_qps <= 1e9:
+            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "no schedule follows from that")
+        offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
         # No query is issued before its time, and the most punctual one tells when the test started.
         start_ns = int((issue_ns - offsets_ns).min())
         scheduled_ns = offsets_ns

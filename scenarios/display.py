@@ -10,6 +10,7 @@ from rich.text import Text
 from runs.progress import Progress
 
 PLAIN_INTERVAL_S = 10.0
+EARLY_SHARE = 0.1
 
 _PHASES = {
     "starting": "starting",
@@ -48,8 +49,9 @@ def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list
 
 
 def time_to_go_s(progress: Progress) -> float | None:
-    """By the rate so far, and not below the minimum duration; None before there is a rate."""
-    if not progress.completed or not progress.elapsed_s:
+    """By the rate so far, and not below the minimum duration; None before there is a rate worth the name."""
+    # Offline, the first completions come late and the others soon after: a few of them say nothing of the rate.
+    if progress.completed < max(1, EARLY_SHARE * (progress.expected or 0)) or not progress.elapsed_s:
         return None
     by_duration = max(0.0, (progress.min_duration_s or 0.0) - progress.elapsed_s)
     if not progress.expected:

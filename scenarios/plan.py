@@ -26,6 +26,8 @@ from sut.engine import SamplingPolicy
 
 DUMMY_MODEL = "bytes"  # the tokenizer without files
 KV_CACHE_GIB_ON_CPU = 4
+WARMUP_PROMPTS = 16
+WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
@@ -119,7 +121,9 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         engine_options=options,
         environment=environment,
         sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
-        warmup_prompts=4 if engine == "dummy" else 16,
+        warmup_prompts=WARMUP_PROMPTS_WITHOUT_COMPILING
+        if engine == "dummy" or options.get("enforce_eager")
+        else WARMUP_PROMPTS,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
@@ -261,6 +265,11 @@ def _vllm_options(
     for name in ("dtype", "tensor_parallel_size"):
         if name in config.engine_arg and getattr(config, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
+    if "model" in config.engine_arg:
+        raise InputError(
+            f"--engine-arg model={config.engine_arg['model']}: the manifest would describe another model",
+            "name the model with --model-path",
+        )
     options |= config.engine_arg
     environment = {
         "VLLM_NO_USAGE_STATS": "1",
@@ -269,11 +278,19 @@ def _vllm_options(
         "HF_HUB_OFFLINE": "1",
     }
     if on_cpu:
-        ranks = int(options["tensor_parallel_size"]) * int(options.get("data_parallel_size", 1))
+        ranks = _size(options, "tensor_parallel_size") * _size(options, "data_parallel_size")
         environment["VLLM_CPU_OMP_THREADS_BIND"] = _core_binding(usable_cores(), ranks)
         quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
     return options, environment
+
+
+def _size(options: dict[str, Any], name: str) -> int:
+    """A parallel size among the engine options, 1 where it is not given."""
+    value = options.get(name, 1)
+    if type(value) is not int or value < 1:
+        raise InputError(f"--engine-arg {name}={value}: not a whole number from 1", "give a whole number")
+    return value
 
 
 def _parallel_size(gpus: int) -> int:

@@ -41,6 +41,12 @@ SCENARIO_KEYS = {
     "target_latency_percentile": {"Server", "SingleStream", "MultiStream"},
 }
 
+# A zero here makes LoadGen crash or generate queries without end.
+POSITIVE_KEYS = {"target_qps", "min_query_count", "target_latency_percentile"}
+LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows above 9 × 10**12 ms
+LARGEST_SEED = 2**64 - 1
+
+_BLANKS = " \t\r\v\f"  # what LoadGen takes as space between words; Python would also take Unicode's spaces
 _INTEGER = re.compile(r"(0|[1-9][0-9]*)")
 _REAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
 
@@ -73,7 +79,7 @@ def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
     except UnicodeDecodeError as error:
         raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
     settings: list[Setting] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         setting = _parse_line(f"{path}:{number}", number, line)
         if setting is None:
             continue
@@ -87,9 +93,14 @@ def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
 
 
 def _parse_line(place: str, number: int, line: str) -> Setting | None:
-    words = line.split()
+    words = re.findall(f"[^{_BLANKS}]+", line)
     if not words or words[0] == "#":
         return None
+    odd = next((sign for sign in line if not sign.isascii() or sign < " " and sign not in _BLANKS), None)
+    if odd is not None:
+        raise InputError(
+            f"{place}: LoadGen does not understand the character U+{ord(odd):04X}", "type the line anew, without it"
+        )
     if words[0].startswith("#"):
         raise InputError(f"{place}: LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign")
     if len(words) != 3 or words[1] != "=":
@@ -139,6 +150,14 @@ def _check_value(place: str, scenario: str, key: str, value: str) -> None:
     )
     if not pattern.fullmatch(value):
         raise InputError(f"{place}: {key} = {value}: LoadGen would misread this value", f"write {kind}")
+    needs_more_than_zero = key in POSITIVE_KEYS or (key == "target_latency" and scenario != "Server")
+    if needs_more_than_zero and float(value) == 0:
+        raise InputError(f"{place}: {key} = {value}: LoadGen would crash or never end", "write a number above 0")
+    if key == "target_latency_percentile" and float(value) >= 100:
+        raise InputError(f"{place}: {key} = {value}: LoadGen would crash", "write a number below 100")
+    largest = LARGEST_SEED if key.endswith("seed") else LARGEST_INTEGER
+    if key in INTEGER_KEYS and int(value) > largest:
+        raise InputError(f"{place}: {key} = {value} is too large for LoadGen", f"write at most {largest}")
 
 
 def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:

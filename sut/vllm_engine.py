@@ -12,6 +12,8 @@ import importlib.metadata
 import os
 from typing import Any
 
+from pydantic import ValidationError
+
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.engine import EngineReport, Request, SamplingPolicy
 from sut.options_in_force import difference, find_option, plain
@@ -73,8 +75,11 @@ class VllmEngine:
             # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
             context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
             self._llm = AsyncLLM.from_engine_args(arguments, usage_context=context)
-        except (ValueError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
-            raise InputError(f"vLLM refuses to start: {_first_line(error)}", "see engine.log") from error
+        except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
+            raise InputError(
+                f"vLLM refuses to start: {_reason(error)}",
+                f"correct the engine arguments ({_given(self._asked)}), or see engine.log",
+            ) from error
         except Exception as error:
             raise SetupError(
                 f"vLLM did not start: {_first_line(error)}", "see engine.log for its own account"
@@ -193,6 +198,20 @@ class VllmEngine:
     async def stop(self) -> None:
         if self._llm is not None:
             self._llm.shutdown()
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong; pydantic's errors, which most of vLLM's are, name their fields on later lines only."""
+    if not isinstance(error, ValidationError):
+        return _first_line(error)
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or error.title}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False)
+    )
+
+
+def _given(asked: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={plain(value)}" for name, value in asked.items())
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,36 @@
+"""Helpers that change the files of a copied run."""
+
+from typing import Any
+
+import orjson
+
+from runs.detail_log import PREFIX
+from runs.layout import RunDir
+
+
+def edit_detail(run: RunDir, key: str, value: Any) -> None:
+    """Give the records of `key` another value; None removes them."""
+    lines = []
+    found = False
+    for line in run.detail.read_bytes().splitlines(keepends=True):
+        record = orjson.loads(line[len(PREFIX) :])
+        if record["key"] != key:
+            lines.append(line)
+            continue
+        found = True
+        if value is not None:
+            lines.append(PREFIX + orjson.dumps(record | {"value": value}) + b"\n")
+    assert found, key
+    run.detail.write_bytes(b"".join(lines))
+
+
+def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
+    """Change fields of one request; no fields removes its line."""
+    lines = []
+    for line in run.requests.read_bytes().splitlines():
+        record = orjson.loads(line)
+        if record["seq"] != seq:
+            lines.append(line + b"\n")
+        elif fields:
+            lines.append(orjson.dumps(record | fields) + b"\n")
+    run.requests.write_bytes(b"".join(lines))

@@ -1,0 +1,70 @@
+"""Published result logs of other systems, of LoadGen 5.1; skipped where they are not at hand."""
+
+from pathlib import Path
+
+import pytest
+
+from runs.accuracy_log import read_accuracy_log
+from runs.detail_log import read_detail
+from runs.early_stopping import latecomers_allowed
+from runs.errors import InputError
+from runs.numbers import reported_numbers
+from runs.replay import expected_order
+from runs.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.summary_log import cross_check, read_summary
+from runs.trace_log import read_trace
+from tests.runs.conftest import PUBLISHED
+
+DETAILS = sorted(PUBLISHED.rglob("mlperf_log_detail.txt"))
+pytestmark = pytest.mark.skipif(not DETAILS, reason="no published logs beside the repository")
+
+
+def name_of(path: Path) -> str:
+    return str(path.parent.relative_to(PUBLISHED))
+
+
+@pytest.mark.parametrize("path", DETAILS, ids=name_of)
+def test_details_and_summaries_parse_and_agree(path: Path) -> None:
+    detail = read_detail(path)
+    assert detail.finished
+    assert detail.error_count == 0
+    performance = "performance" in path.parts
+    assert detail.mode == ("PerformanceOnly" if performance else "AccuracyOnly")
+    assert detail.validity == ("VALID" if performance else None)
+    summary = read_summary(path.with_name("mlperf_log_summary.txt"))
+    assert summary.verdict == detail.validity
+    assert cross_check(summary, detail) == []
+    trace = path.with_name("mlperf_log_trace.json")
+    assert not trace.exists() or read_trace(trace) is None
+
+
+@pytest.mark.parametrize("path", DETAILS, ids=name_of)
+def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
+    detail = read_detail(path)
+    seeds = detail.seeds
+    size = detail.integer("effective_performance_sample_count")
+    assert detail.loaded_qsl_set == loaded_sets(seeds.qsl_rng_seed, size, size)[0]
+    assert expected_order(detail, 10) is not None
+    if detail.scenario == "Server" and detail.has_results:
+        qps, count = detail.number("effective_target_qps"), detail.integer("result_query_count")
+        assert count == server_query_count(seeds.schedule_rng_seed, qps, 600_000, 100, size)
+        last_s = poisson_offsets_ns(seeds.schedule_rng_seed, qps, count)[-1] / 1e9
+        reported = reported_numbers(detail).scheduled_samples_per_second
+        assert reported == pytest.approx((count - 1) / last_s, rel=1e-5)
+
+
+def test_early_stopping_of_a_published_single_stream_run() -> None:
+    found = [read_detail(path) for path in DETAILS]
+    texts = [str(detail.get("early_stopping_ttft_result")) for detail in found if detail.scenario == "SingleStream"]
+    assert any(f"Would discard {latecomers_allowed(5_000, 0.9) - 1} highest" in text for text in texts)
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.rglob("mlperf_log_accuracy.json")), ids=name_of)
+def test_accuracy_logs_parse_or_say_that_they_are_truncated(path: Path) -> None:
+    if b"..." in path.read_bytes():
+        with pytest.raises(InputError, match="truncated for submission"):
+            read_accuracy_log(path)
+        return
+    entries = read_accuracy_log(path)
+    assert len(entries) in (0, 100)
+    assert all(entry.data and entry.token_count for entry in entries)
