@@ -157,7 +157,7 @@ def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     reported = detail.number(keys[per_token]) / samples_rate * counted
     tolerance = 2 * PRINTED * derived.output_tokens
     if not abs(reported - derived.output_tokens) <= tolerance:
-        yield Disagreement("output tokens", round(reported), derived.output_tokens, tolerance, "tokens")
+        yield Disagreement("output tokens", reported, derived.output_tokens, tolerance, "tokens")
 
 
 def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:

@@ -140,6 +140,17 @@ class DetailLog:
             raise self.missing(key, value)
         return value
 
+    def flag(self, key: str) -> bool | None:
+        """A yes or no; None where LoadGen writes none.
+
+        Raises:
+            InputError: the key holds something else.
+        """
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.missing(key, value)
+        return value
+
     def missing(self, key: str, value: Any) -> InputError:
         said = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
         return InputError(f"{self.path} {said} {key!r}", "give the complete mlperf_log_detail.txt of a LoadGen run")

@@ -1,5 +1,7 @@
 """Why a run is not valid or not official, in sentences that say what to do."""
 
+import math
+
 from runs.benchmarks import CURRENT_ROUND, MIN_DURATION_MS, ROUND_SEEDS, Benchmark, RoundSeeds
 from runs.detail_log import DetailLog
 from runs.numbers import LatencyNumbers, Numbers
@@ -20,13 +22,13 @@ def invalid_reasons(detail: DetailLog, reported: Numbers | None, derived: Derive
         reasons.append(errors_found(detail))
     if reported is None:
         return [*reasons, f"LoadGen finished, but {detail.path.name} holds no result: run the leg again"]
-    if detail.get("result_min_duration_met") is False:
+    if detail.flag("result_min_duration_met") is False:
         reasons.append(_too_short(detail, reported, derived))
-    if detail.get("result_min_queries_met") is False:
+    if detail.flag("result_min_queries_met") is False:
         reasons.append(_too_few(detail, derived))
-    if detail.get("result_perf_constraints_met") is False:
+    if detail.flag("result_perf_constraints_met") is False:
         reasons += _over_limit(detail, reported)
-    if detail.get("early_stopping_met") is False:
+    if detail.flag("early_stopping_met") is False:
         reasons += _early_stopping(detail, derived)
     if detail.validity != "VALID" and not reasons:
         said = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
@@ -51,16 +53,17 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None) ->
     text = f"ran {took} the required {needed_s:g} s: "
     if detail.scenario == "Offline":
         rate = reported.samples_per_second or 0.0
+        wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf takes no exponents
         return text + (
-            f"raise Offline target_qps in user.conf to at least {TARGET_MARGIN * rate:.4g} "
-            f"(1.1 × the measured {rate:.4g} samples/s; it was {detail.number('effective_target_qps'):g})"
+            f"raise Offline target_qps in user.conf to at least {wanted:.2f} "
+            f"(1.1 × the measured {rate:.2f} samples/s; it was {detail.number('effective_target_qps'):g})"
         )
     if detail.scenario == "Server":
         return text + _ENDED_EARLY
     mean_ms = 0.0 if reported.latency_ns is None else reported.latency_ns.mean / 1e6
     return text + (
-        f"lower SingleStream target_latency in user.conf to at most {mean_ms / TARGET_MARGIN:.4g} "
-        f"(ms; the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
+        f"lower SingleStream target_latency in user.conf to at most {max(1, int(mean_ms / TARGET_MARGIN))} "
+        f"(ms, whole; the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
     )
 
 

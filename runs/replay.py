@@ -39,7 +39,7 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         _accuracy_sample_count(detail) if accuracy else min(set_size, detail.integer("qsl_reported_total_count"))
     )
     min_query_count = detail.integer("effective_min_query_count")
-    if set_size <= 0 or not 0 < to_choose_from <= REPLAYABLE or min_query_count > REPLAYABLE:
+    if set_size <= 0 or not 0 < to_choose_from <= REPLAYABLE or not 0 < min_query_count <= REPLAYABLE:
         return None
     sets = loaded_sets(detail.seeds.qsl_rng_seed, to_choose_from, set_size)
     # Of several sets, the log keeps the last one here.

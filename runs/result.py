@@ -15,7 +15,7 @@ from runs.detail_log import DetailLog, TruncatedLogError, read_detail
 from runs.errors import ExecutionError, InputError
 from runs.files import write_json
 from runs.layout import RunDir
-from runs.numbers import Numbers, reported_numbers
+from runs.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.reasons import errors_found, invalid_reasons, not_official
 from runs.rederive import Derived, EarlyStopping, derive
 from runs.replay import expected_order, expected_samples
@@ -116,6 +116,10 @@ def build_result(run: RunDir, *, scenario: Scenario | None = None, benchmark: Be
     if detail.mode not in ("PerformanceOnly", "AccuracyOnly"):
         raise InputError(
             f"{run.detail}: the mode was {detail.mode}", "only PerformanceOnly and AccuracyOnly legs have a result"
+        )
+    if detail.scenario not in RATE_KEYS:
+        raise InputError(
+            f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
         )
     leg = _Leg(
         run,
@@ -250,13 +254,13 @@ def _performance(leg: _Leg) -> dict[str, Any]:
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": reasons,
         "conditions": Conditions(
-            min_duration_met=detail.get("result_min_duration_met"),
-            min_queries_met=detail.get("result_min_queries_met"),
-            perf_constraints_met=detail.get("result_perf_constraints_met"),
-            early_stopping_met=detail.get("early_stopping_met"),
+            min_duration_met=detail.flag("result_min_duration_met"),
+            min_queries_met=detail.flag("result_min_queries_met"),
+            perf_constraints_met=detail.flag("result_perf_constraints_met"),
+            early_stopping_met=detail.flag("early_stopping_met"),
         ),
         "reported": reported,
-        "counts": _counts(leg, queries=detail.get("result_query_count")),
+        "counts": _counts(leg, queries=detail.integer("result_query_count") if reported else None),
     }
     if derived is not None:
         fields |= {

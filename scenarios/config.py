@@ -11,6 +11,8 @@ from runs.errors import InputError
 
 EngineName = Literal["vllm", "endpoint", "dummy"]
 
+LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
+
 
 def _field(default: Any, help: str, group: str, metavar: str | None = None) -> Any:
     return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""})
@@ -137,6 +139,20 @@ class RunConfig(BaseModel):
     def _positive(cls, value: float | None) -> float | None:
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"must be a positive number, not {value}")
+        return value
+
+    @field_validator("target_qps")
+    @classmethod
+    def _writable_rate(cls, value: float | None) -> float | None:
+        if value is not None and value < LOWEST_QPS:
+            raise ValueError(f"must be at least {LOWEST_QPS:g}")
+        return value
+
+    @field_validator("dummy_ttft_ms", "dummy_tpot_ms")
+    @classmethod
+    def _not_negative(cls, value: float) -> float:
+        if not 0 <= value < float("inf"):
+            raise ValueError("must be 0 or a positive number")
         return value
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from qsl.bundled import bundled_dataset
+from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import Dataset, load_dataset
 from qsl.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts
@@ -20,7 +21,7 @@ from runs.layout import RunDir
 from runs.manifest import LegPlan
 from scenarios.config import RunConfig
 from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
-from scenarios.user_conf import Setting, lookup, read_conf, with_setting
+from scenarios.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from sut.dummy_engine import Fault
 from sut.engine import SamplingPolicy
 
@@ -76,13 +77,15 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
     asked_limit = config.engine_arg.get("max_model_len")
     if isinstance(asked_limit, int) and not isinstance(asked_limit, bool):
         limit = min(limit or asked_limit, asked_limit)
+    # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
+    vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
     dataset = load_dataset(
         dataset_path,
         count=config.total_sample_count,
-        vocab_size=model.vocab_size if model else None,
+        vocab_size=vocab_size,
         max_prompt_tokens=limit - sampling.max_tokens if limit else None,
     )
-    audit_config = _audit_config(config, benchmark, len(dataset))
+    audit_config = _audit_config(config, benchmark, settings, len(dataset))
     options: dict[str, Any]
     environment: dict[str, str]
     if engine == "dummy":
@@ -189,11 +192,13 @@ def _model(config: RunConfig, engine: str, say: Any) -> tuple[ModelFacts | None,
 
 def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[Path, str, tuple[Setting, ...]]:
     path = config.user_conf or HARNESS_ROOT / ("configs/embedded.conf" if bundled else "user.conf")
-    settings = read_conf(path)
+    text = read_conf_text(path, "--user-conf")
+    settings = parse_conf(text, path)
     for setting in settings:
         if setting.key == "mode":
             raise InputError(f"{path}:{setting.line}: the mode is chosen by --accuracy", "remove the line")
-    text = path.read_text()
+        if setting.key == "use_token_latencies" and setting.value != "1":
+            raise InputError(f"{path}:{setting.line}: this benchmark needs use_token_latencies", "remove the line")
     scenario = LOADGEN_SCENARIO[config.scenario]
     if config.target_qps is not None:
         if scenario == "SingleStream":
@@ -206,12 +211,13 @@ def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[
     return path, text, settings
 
 
-def _audit_config(config: RunConfig, benchmark: Benchmark, sample_count: int) -> str | None:
-    """The audit configuration's text, if one was asked for and LoadGen would survive it."""
+def _audit_config(
+    config: RunConfig, benchmark: Benchmark, user_settings: tuple[Setting, ...], sample_count: int
+) -> str | None:
+    """The audit configuration's text, if one was asked for; refuses settings that LoadGen would not survive."""
     path = config.audit_conf
-    if path is None:
-        return None
-    settings = read_conf(path, "--audit-conf")
+    text = None if path is None else read_conf_text(path, "--audit-conf")
+    settings = parse_conf(text, path) if path is not None and text is not None else ()
     scenario = LOADGEN_SCENARIO[config.scenario]
     for setting in settings:
         if setting.model != "*":
@@ -221,22 +227,27 @@ def _audit_config(config: RunConfig, benchmark: Benchmark, sample_count: int) ->
             )
         if setting.key == "use_token_latencies":
             raise InputError(f"{path}:{setting.line}: an audit must not change use_token_latencies", "remove the line")
-    index = lookup(settings, "*", scenario, "performance_issue_same_index")
+
+    def value(key: str) -> str | None:
+        return lookup(settings, "*", scenario, key) or lookup(user_settings, benchmark.loadgen_key, scenario, key)
+
+    place = path or config.user_conf  # the files that come with the harness have none of these keys
+    index = value("performance_issue_same_index")
     loaded = min(sample_count, benchmark.sample_count)
     if index is not None and int(index) >= loaded:
         raise SetupError(
-            f"{path}: performance_issue_same_index {index} is outside the {loaded} loaded samples; LoadGen would crash",
+            f"{place}: performance_issue_same_index {index} is outside the {loaded} loaded samples; "
+            "LoadGen would crash",
             f"use an index from 0 to {loaded - 1}",
         )
-    unique = lookup(settings, "*", scenario, "performance_issue_unique")
-    if unique not in (None, "0") and sample_count < benchmark.sample_count:
-        override = lookup(settings, "*", scenario, "performance_sample_count_override")
-        if override is None or int(override) > sample_count:
-            raise SetupError(
-                f"{path}: performance_issue_unique with {sample_count} of {benchmark.sample_count} samples",
-                f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
-            )
-    return path.read_text()
+    override = value("performance_sample_count_override")
+    unique = value("performance_issue_unique") not in (None, "0")
+    if unique and int(override or benchmark.sample_count) > sample_count:
+        raise SetupError(
+            f"{place}: performance_issue_unique with {sample_count} of {benchmark.sample_count} samples",
+            f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
+        )
+    return text
 
 
 def _common_lead(prompts: list[list[int]]) -> int:

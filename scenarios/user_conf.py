@@ -67,17 +67,34 @@ class Setting:
 
 
 def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
-    """Parse a LoadGen configuration file strictly.
+    """Read and parse a LoadGen configuration file; see `read_conf_text` and `parse_conf`."""
+    return parse_conf(read_conf_text(path, flag), path)
+
+
+def read_conf_text(path: Path, flag: str) -> str:
+    """The text of a configuration file, which may be a pipe: it is read once.
 
     Raises:
-        InputError: the file cannot be read, or a line is one that LoadGen would ignore, misread or stumble over.
+        InputError: it cannot be read or is no text.
     """
     try:
-        text = path.read_text()
+        return path.read_bytes().decode()  # read_text would turn a lone \r into a line end; LoadGen does not
     except OSError as error:
         raise InputError(f"{flag} {path}: {error.strerror}", "name a readable file") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
+
+
+def parse_conf(text: str, path: Path) -> tuple[Setting, ...]:
+    """Parse a LoadGen configuration strictly.
+
+    Args:
+        text: its content.
+        path: its name, for messages.
+
+    Raises:
+        InputError: a line is one that LoadGen would ignore, misread or stumble over.
+    """
     settings: list[Setting] = []
     for number, line in enumerate(text.split("\n"), start=1):
         setting = _parse_line(f"{path}:{number}", number, line)
@@ -96,7 +113,7 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
     words = re.findall(f"[^{_BLANKS}]+", line)
     if not words or words[0] == "#":
         return None
-    odd = next((sign for sign in line if not sign.isascii() or sign < " " and sign not in _BLANKS), None)
+    odd = next((sign for sign in line if not sign.isascii() or (sign < " " and sign not in _BLANKS)), None)
     if odd is not None:
         raise InputError(
             f"{place}: LoadGen does not understand the character U+{ord(odd):04X}", "type the line anew, without it"
@@ -173,7 +190,7 @@ def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> 
     """The file's text with one value replaced: lines that set the same thing go, a line of ours comes last."""
     kept = [
         line
-        for line in text.splitlines()
+        for line in text.rstrip("\n").split("\n")
         if line.split()[:1] not in ([f"{model}.{scenario}.{key}"], [f"*.{scenario}.{key}"])
     ]
     return "\n".join([*kept, f"{model}.{scenario}.{key} = {value}", ""])

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from runs.errors import ExecutionError
-from runs.requests_log import RequestRecord, encode
+from runs.requests_log import MAX_LINE_BYTES, RequestRecord, encode
 
 FLUSH_INTERVAL_S = 0.25
 
@@ -144,7 +144,9 @@ def rescue_partial(path: Path) -> None:
     partial = partial_path(path)
     if not partial.exists():
         return
-    whole = partial.read_bytes()
-    whole = whole[: whole.rfind(b"\n") + 1]
-    partial.write_bytes(whole)
+    with partial.open("r+b") as stream:
+        # Cut where it stands: the file may be large, and a full disk would not take a copy.
+        start = max(0, partial.stat().st_size - 2 * MAX_LINE_BYTES)
+        stream.seek(start)
+        stream.truncate(start + stream.read().rfind(b"\n") + 1)
     partial.replace(path)

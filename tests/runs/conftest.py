@@ -5,9 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from runs.layout import RunDir
 from tests.runs.loadgen_runs import Runs
+
+# A machine may be busy with other things: no example has to be quick.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 

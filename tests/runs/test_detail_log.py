@@ -154,7 +154,7 @@ def test_a_value_of_the_wrong_kind_is_named(write: Write, key: str, value: Any, 
         getattr(log, use)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=damaged(COMPLETE.encode()))
 def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "damaged.txt"

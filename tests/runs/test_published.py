@@ -44,7 +44,7 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
     seeds = detail.seeds
     size = detail.integer("effective_performance_sample_count")
     assert detail.loaded_qsl_set == loaded_sets(seeds.qsl_rng_seed, size, size)[0]
-    assert expected_order(detail, 10) is not None
+    assert expected_order(detail, detail.integer("generated_samples_per_query")) is not None
     if detail.scenario == "Server" and detail.has_results:
         qps, count = detail.number("effective_target_qps"), detail.integer("result_query_count")
         assert count == server_query_count(seeds.schedule_rng_seed, qps, 600_000, 100, size)

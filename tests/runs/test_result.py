@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runs.benchmarks import BENCHMARKS
+from runs.detail_log import read_detail
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.layout import RunDir
 from runs.result import build_result, read_result, write_result
@@ -152,6 +154,7 @@ def test_token_statistics(copied_run: Copy) -> None:
     tokens = result.tokens
     assert tokens is not None
     assert tokens.output_max == 1_000
+    assert result.counts.samples_expected is not None
     assert tokens.output_mean == tokens.output_total / result.counts.samples_expected
 
 
@@ -183,7 +186,6 @@ def test_disagreements_survive_the_file(copied_run: Copy) -> None:
 @pytest.mark.parametrize("file", ["summary", "detail", "accuracy_log", "trace", "requests"])
 @settings(
     max_examples=12,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
 @given(data=st.data())
@@ -211,6 +213,27 @@ def test_random_damage_ends_in_a_result_or_an_error_of_ours(
         result = None
         message = error.message
     assert result is not None or message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
+def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)
+    original = run.detail.read_bytes()
+    outcomes = set()
+    for key in read_detail(run.detail).values:
+        if key.startswith(("loadgen_", "logger_")):
+            continue
+        odd: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None)
+        for value in odd:
+            edit_detail(run, key, value)
+            try:
+                build_result(run)
+                outcomes.add("result")
+            except HarnessError as error:
+                outcomes.add(type(error).__name__)
+            run.detail.write_bytes(original)
+    assert outcomes == {"result", "InputError", "ExecutionError"}
 
 
 ODD_NUMBERS = st.sampled_from([b"0", b"1", b"-1", b"18446744073709551615", b"9223372036854775807", b"1e308", b"0.5"])

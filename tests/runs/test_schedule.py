@@ -9,7 +9,6 @@ from runs.benchmarks import CURRENT_ROUND, ROUND_SEEDS
 from runs.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
 
 SEEDS = ROUND_SEEDS[CURRENT_ROUND]
-PERMUTED = {"min_query_count": 100, "sample_concatenate_permutation": True}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_loaded_sets_part_the_library(count: int, size: int, seed: int) -> None:
 )
 def test_permutations_issue_every_sample_equally_often(scenario: str, size: int, repeats: int) -> None:
     loaded = [index * 3 for index in range(size)]
-    order = issue_order(loaded, size * repeats, OrderSettings(scenario, False, SEEDS.sample_index_rng_seed, **PERMUTED))
+    order = issue_order(loaded, size * repeats, OrderSettings(scenario, False, SEEDS.sample_index_rng_seed, 100, True))
     assert [int(np.count_nonzero(order == index)) for index in loaded] == [repeats] * size
 
 

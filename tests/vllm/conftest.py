@@ -4,7 +4,6 @@ Everything here starts at least one engine, which takes half a minute; whatever 
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -62,8 +61,10 @@ class Greedy:
     """transformers' greedy decoding in float32, one prompt at a time: what any engine's output is compared with."""
 
     def __init__(self, model_path: Path) -> None:
+        import torch
         from transformers import AutoModelForCausalLM
 
+        torch.set_num_threads(1)  # the model is far too small for two, which only wait for each other
         self._model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
         self._answers: dict[tuple[int, ...], Answer] = {}
 
@@ -283,10 +284,3 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-@pytest.fixture(scope="session")
-def usable_cpu_engine() -> None:
-    """Skip where vLLM is not installed."""
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")

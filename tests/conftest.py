@@ -1,0 +1,83 @@
+"""Shared by all tests: data sets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a process ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class StartedMain:
+    """A `main.py` under way."""
+
+    def __init__(self, arguments: tuple[object, ...], folder: Path, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(ROOT / "main.py"), *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def wait(self, timeout_s: float = 60) -> Finished:
+        """Wait for the end; a process that takes longer fails the test."""
+        stdout, stderr = self.process.communicate(timeout=timeout_s)
+        return Finished(self.process.returncode, stdout, stderr)
+
+
+@pytest.fixture
+def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
+    """Starts `main.py ARGUMENTS…` in an empty working directory; what still runs after the test is ended."""
+    started: list[StartedMain] = []
+    folder = tmp_path / "working-directory"
+    folder.mkdir()
+
+    def start(*arguments: object, environment: dict[str, str] | None = None) -> StartedMain:
+        started.append(StartedMain(arguments, folder, environment or {}))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.communicate()
+
+
+@pytest.fixture
+def run_main(start_main: Callable[..., StartedMain]) -> Callable[..., Finished]:
+    """Runs `main.py ARGUMENTS…` to its end."""
+    return lambda *arguments, **more: start_main(*arguments, **more).wait()
+
+
+@pytest.fixture
+def make_dataset(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a data set in the MLCommons format: a prompt of the given ids per row."""
+
+    def make(*prompts: list[int], name: str = "data.json") -> Path:
+        rows = [
+            {"input": f"article {number}", "tok_input": ids, "output": f"summary {number}"}
+            for number, ids in enumerate(prompts)
+        ]
+        path = tmp_path / name
+        path.write_text(json.dumps(rows))
+        return path
+
+    return make

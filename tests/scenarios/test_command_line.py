@@ -1,0 +1,151 @@
+"""The command line is made of the schema: no option can be missing, and none has a life of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runs.errors import InputError
+from scenarios.command_line import command, given_values, normalise, options_of, parse_value
+from scenarios.config import RunConfig, make_config
+
+COMMANDS = ["run", "doctor"]
+
+# The reference implementation's flags.
+REFERENCE_FLAGS = [
+    "--scenario", "--model-path", "--dataset-path", "--accuracy", "--dtype", "--audit-conf", "--user-conf",
+    "--total-sample-count", "--batch-size", "--output-log-dir", "--enable-log-trace", "--num-workers",
+    "--tensor-parallel-size", "--vllm", "--api-server", "--api-model-name", "--lg-model-name",
+]  # fmt: skip
+
+
+def parse(*arguments: str) -> dict[str, Any]:
+    """The values that reach a command's action, as main.py would have them."""
+    seen: list[dict[str, Any]] = []
+    made = command("run", RunConfig, lambda values: seen.append(values) or 0, "Run.", [])
+    made.main(normalise(list(arguments), COMMANDS, "run")[1:], standalone_mode=False)
+    return seen[0]
+
+
+def test_each_field_has_one_option_with_help() -> None:
+    options = {option.name: option for option in options_of(RunConfig)}
+    assert list(options) == list(RunConfig.model_fields)
+    for name, option in options.items():
+        assert option.opts == ["--" + name.replace("_", "-")]
+        assert option.help == RunConfig.model_fields[name].description
+    flags = {flag for option in options.values() for flag in option.opts}
+    assert set(REFERENCE_FLAGS) <= flags
+
+
+def test_help_shows_each_option() -> None:
+    made = command("run", RunConfig, lambda values: 0, "Run.", [])
+    text = CliRunner().invoke(made, ["--help"]).output
+    for name in RunConfig.model_fields:
+        assert "--" + name.replace("_", "-") in text
+
+
+def test_nothing_given_leaves_everything_to_the_schema() -> None:
+    assert parse() == {}
+    assert parse("--scenario", "Offline") == {"scenario": "Offline"}
+    assert make_config(parse("--scenario", "Offline")).model_fields_set == {"scenario"}
+
+
+def test_values_have_the_fields_types() -> None:
+    values = parse(
+        "--scenario", "Server", "--accuracy", "--dataset-path", "a/b.json", "--target-qps", "2", "--batch-size", "8",
+        "--dummy-fault", "swallow@3", "--dummy-fault", "empty", "--engine-arg", "max-num-seqs=64",
+        "--engine-arg", "dtype=half",
+    )  # fmt: skip
+    assert values == {
+        "scenario": "Server",
+        "accuracy": True,
+        "dataset_path": Path("a/b.json"),
+        "target_qps": 2.0,
+        "batch_size": 8,
+        "dummy_fault": ["swallow@3", "empty"],
+        "engine_arg": {"max_num_seqs": 64, "dtype": "half"},
+    }
+    assert make_config(values).model_fields_set == set(values)
+
+
+@pytest.mark.parametrize("flag", REFERENCE_FLAGS)
+def test_reference_flags_with_underscores(flag: str) -> None:
+    options = {option.opts[0]: option for option in options_of(RunConfig)}
+    with_underscores = "--" + flag[2:].replace("-", "_")
+    value = [] if options[flag].is_flag else ["1"]
+    assert parse(with_underscores, *value) == parse(flag, *value) != {}
+    if value:
+        assert parse(f"{with_underscores}=1") == parse(flag, "1")
+
+
+def test_underscores_in_values_stay() -> None:
+    assert parse("--output_log_dir=a_b/c_d", "--user_conf", "my_user.conf") == {
+        "output_log_dir": Path("a_b/c_d"),
+        "user_conf": Path("my_user.conf"),
+    }
+
+
+def test_unknown_option_is_an_error() -> None:
+    with pytest.raises(click.UsageError, match="--scenaro"):
+        parse("--scenaro", "Server")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "plain"),
+    [
+        ([], ["run"]),
+        (["--scenario", "Server"], ["run", "--scenario", "Server"]),
+        (["run", "--lg_model_name", "x_y"], ["run", "--lg-model-name", "x_y"]),
+        (["doctor"], ["doctor"]),
+        (["--help"], ["--help"]),
+        (["--version"], ["--version"]),
+        (["run", "--a_b", "--", "--a_b"], ["run", "--a-b", "--", "--a_b"]),
+    ],
+)
+def test_normalise(arguments: list[str], plain: list[str]) -> None:
+    assert normalise(arguments, COMMANDS, "run") == plain
+
+
+def test_unknown_command_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match="did you mean 'doctor'"):
+        normalise(["docter"], COMMANDS, "run")
+    with pytest.raises(InputError, match="commands: run, doctor"):
+        normalise(["xyz"], COMMANDS, "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("64", 64), ("0.5", 0.5), ("true", True), ("True", True), ("false", False), ("none", None), ("None", None),
+        ("null", None), ("auto", "auto"), ("float32", "float32"), ('{"a": 1}', {"a": 1}), ("[1, 2]", [1, 2]),
+        ("a=b", "a=b"), ("", ""), ('"64"', "64"), ("1e3", 1000.0),
+    ],
+)  # fmt: skip
+def test_parse_value(text: str, value: object) -> None:
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.text())
+def test_parse_value_takes_any_text(text: str) -> None:
+    parse_value(text)  # never raises
+
+
+@pytest.mark.parametrize("text", ["max_num_seqs", "=64", " =64", ""])
+def test_pair_without_key_or_value(text: str) -> None:
+    with pytest.raises(InputError, match="not of the form KEY=VALUE"):
+        parse("--engine-arg", text)
+
+
+def test_pair_given_twice() -> None:
+    with pytest.raises(InputError, match="max_num_seqs is given twice"):
+        parse("--engine-arg", "max_num_seqs=1", "--engine-arg", "max-num-seqs=2")
+
+
+def test_given_values_drops_what_was_not_given() -> None:
+    assert given_values(RunConfig, {"scenario": None, "dummy_fault": (), "accuracy": False}) == {"accuracy": False}

@@ -1,0 +1,375 @@
+"""From a configuration to a leg: what is resolved, what is refused before anything starts, what is not official."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import main
+from runs.benchmarks import BENCHMARKS, SCENARIOS
+from runs.errors import InputError, SetupError
+from scenarios import plan as plan_module
+from scenarios.config import make_config
+from scenarios.plan import PreparedLeg, prepare
+
+MakeDataset = Callable[..., Path]
+
+
+def prepared(**values: Any) -> PreparedLeg:
+    """A leg of the dummy engine in the Offline scenario, unless told otherwise."""
+    return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None)
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A model folder as far as planning looks into it: 300 ids, 200 positions."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    config = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+# Defaults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scenario", "key", "loadgen_scenario"),
+    [
+        ("Offline", "llama3_1-8b", "Offline"),
+        ("Server", "llama3_1-8b", "Server"),
+        ("Interactive", "llama3_1-8b-interactive", "Server"),
+        ("SingleStream", "llama3_1-8b-edge", "SingleStream"),
+    ],
+)
+def test_scenario_selects_the_loadgen_key(scenario: str, key: str, loadgen_scenario: str) -> None:
+    plan = prepared(scenario=scenario).plan
+    assert (plan.scenario, plan.loadgen_key, plan.loadgen_scenario) == (scenario, key, loadgen_scenario)
+
+
+def test_the_embedded_data_set_has_settings_of_its_own() -> None:
+    leg = prepared()
+    assert leg.bundled
+    assert leg.plan.sample_count == 64
+    assert leg.plan.mode == "performance"
+    assert leg.plan.dataset_sha256 == leg.dataset.sha256
+    assert any("configs/embedded.conf" in note for note in leg.notes)
+    assert not leg.plan.audit
+    assert leg.audit_config is None
+
+
+def test_another_data_set_takes_the_user_conf(make_dataset: MakeDataset) -> None:
+    leg = prepared(dataset_path=make_dataset([1, 2, 3], [1, 2, 4, 5]))
+    assert any(note.endswith("/user.conf") for note in leg.notes)
+    assert leg.plan.sample_count == 2
+    assert leg.plan.longest_prompt_tokens == 4
+    assert leg.plan.engine_options["lead_tokens"] == 2
+
+
+def test_first_rows_only(make_dataset: MakeDataset) -> None:
+    path = make_dataset([1], [2, 2], [3, 3, 3])
+    assert prepared(dataset_path=path, total_sample_count=2).plan.longest_prompt_tokens == 2
+    with pytest.raises(InputError, match="4 is more than the 3 rows"):
+        prepared(dataset_path=path, total_sample_count=4)
+
+
+def test_default_output_directory_tells_what_it_holds() -> None:
+    root = prepared(scenario="server", accuracy=True).run_dir.root
+    assert root.parent == Path("output")
+    assert root.name.endswith("-Server-accuracy")
+    assert not root.exists()  # nothing is written before the leg starts
+
+
+def test_target_qps_replaces_the_files(write: Callable[[str, str], Path]) -> None:
+    conf = write("user.conf", "*.Server.target_qps = 3\n*.Server.min_duration = 5\n")
+    leg = prepared(scenario="Server", user_conf=conf, target_qps=0.125)
+    assert leg.user_conf == "*.Server.min_duration = 5\nllama3_1-8b.Server.target_qps = 0.125\n"
+    assert prepared(scenario="Server", user_conf=conf, target_qps=20).user_conf.endswith("target_qps = 20\n")
+    assert prepared(scenario="Server", user_conf=conf).user_conf == conf.read_text()
+
+
+def test_flags_without_a_meaning_are_answered() -> None:
+    notes = prepared(batch_size=16, num_workers=4).notes
+    assert any(note.startswith("--batch-size 16 is ignored") for note in notes)
+    assert any(note.startswith("--num-workers 4 is ignored") for note in notes)
+
+
+# Refused ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"vllm": True}, "--vllm and --engine dummy contradict"),
+        ({"engine_arg": {"max_num_seqs": 4}}, "the dummy engine takes no --engine-arg"),
+        ({"dtype": "half"}, "the dummy engine takes no"),
+        ({"tensor_parallel_size": 2}, "the dummy engine takes no"),
+        ({"lg_model_name": "llama3_1-8b-interactive"}, "is the key of Interactive alone"),
+        ({"scenario": "Interactive", "lg_model_name": "llama3_1-8b"}, "is the key of Interactive alone"),
+        ({"scenario": "SingleStream", "target_qps": 2}, "--target-qps has no meaning in SingleStream"),
+        ({"dummy_fault": ["explode"]}, "--dummy-fault explode: unknown kind 'explode'"),
+        ({"dummy_fault": ["die@x"]}, "'x' is not a whole number"),
+        ({"engine": "vllm", "dummy_fault": ["die"]}, "--dummy-fault needs the dummy engine"),
+        ({"sampling_arg": {"beam": 2}}, "--sampling-arg beam: unknown"),
+        ({"sampling_arg": {"top_k": 1.5}}, "--sampling-arg top_k=1.5: not a int"),
+        ({"sampling_arg": {"temperature": "hot"}}, "--sampling-arg temperature='hot'"),
+        ({"sampling_arg": {"seed": True}}, "--sampling-arg seed=True"),
+        ({"sampling_arg": {"min_tokens": 9, "max_tokens": 8}}, "min_tokens 9 and max_tokens 8 exclude"),
+        ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: there is no such folder"),
+        ({"dataset_path": Path("none.json")}, "none.json"),
+        ({"user_conf": Path("none.conf")}, "--user-conf none.conf"),
+        ({"audit_conf": Path("none.config")}, "--audit-conf none.config"),
+    ],
+)
+def test_contradictions_are_bad_input(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared(**values)
+    assert words in refused.value.message
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "values", [{"api_server": "http://localhost:8000"}, {"engine": "endpoint"}, {"api_model_name": "llama"}]
+)
+def test_endpoints_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SetupError, match="--api-server"):
+        prepared(**({"engine": "vllm"} | values))
+
+
+def test_ids_outside_the_vocabulary(small_model: Path, make_dataset: MakeDataset) -> None:
+    prepared(model_path=str(small_model), dataset_path=make_dataset([1, 299]))
+    with pytest.raises(InputError, match=r"row 1.*id 300 at position 1 is outside 0 to 299"):
+        prepared(model_path=str(small_model), dataset_path=make_dataset([1, 2], [1, 300]))
+
+
+def test_ids_that_could_not_be_scored(make_dataset: MakeDataset) -> None:
+    path = make_dataset([1, 2], [1, 128_000])
+    prepared(dataset_path=path)
+    with pytest.raises(InputError, match="128000"):
+        prepared(dataset_path=path, accuracy=True)
+
+
+def test_prompts_longer_than_the_context(small_model: Path, make_dataset: MakeDataset) -> None:
+    prepared(model_path=str(small_model), dataset_path=make_dataset([1] * 72))
+    with pytest.raises(InputError, match="73 tokens, but the engine takes prompts of at most 72 tokens"):
+        prepared(model_path=str(small_model), dataset_path=make_dataset([1] * 73))
+    with pytest.raises(InputError, match="at most 22 tokens"):
+        prepared(
+            engine="vllm",
+            model_path=str(small_model),
+            dataset_path=make_dataset([1] * 72),
+            engine_arg={"max_model_len": 150},
+        )
+
+
+@pytest.mark.parametrize("conf", ["*.Server.mode = 1", "*.*.use_token_latencies = 0"])
+def test_user_conf_may_not_change_the_kind_of_run(conf: str, write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError, match=r"user\.conf:1: ") as refused:
+        prepared(user_conf=write("user.conf", conf))
+    assert conf.split()[0].split(".")[2].removeprefix("*") in refused.value.message
+
+
+# What LoadGen would not survive -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["audit_conf", "user_conf"])
+def test_index_outside_the_loaded_samples(option: str, write: Callable[[str, str], Path]) -> None:
+    for scenario in SCENARIOS:
+        leg = prepared(scenario=scenario, **{option: write("a", "*.*.performance_issue_same_index = 63")})
+        assert leg.plan.audit == (option == "audit_conf")
+        with pytest.raises(SetupError, match=r"performance_issue_same_index 64 is outside the 64 loaded samples"):
+            prepared(scenario=scenario, **{option: write("a", "*.*.performance_issue_same_index = 64")})
+
+
+def test_index_outside_starts_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    audit = tmp_path / "audit.config"
+    audit.write_text("*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 99999\n")
+    out = tmp_path / "run"
+    arguments = ["--scenario", "Offline", "--engine", "dummy", "--audit-conf", str(audit), "--output-log-dir", str(out)]
+    assert main.main(arguments) == 3
+    assert not out.exists()
+    assert "99999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["audit_conf", "user_conf"])
+def test_unique_samples_need_an_override(option: str, write: Callable[[str, str], Path]) -> None:
+    for conf in ("", "*.*.performance_sample_count_override = 65\n"):
+        with pytest.raises(SetupError, match=r"performance_issue_unique") as refused:
+            prepared(**{option: write("a", "*.*.performance_issue_unique = 1\n" + conf)})
+        assert "performance_sample_count_override = 64" in refused.value.fix
+    for conf in ("1\n*.*.performance_sample_count_override = 64", "0"):
+        prepared(**{option: write("a", f"*.*.performance_issue_unique = {conf}\n")})
+
+
+def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], Path]) -> None:
+    user = write("user.conf", "*.*.performance_sample_count_override = 64\n")
+    prepared(user_conf=user, audit_conf=write("audit.config", "*.*.performance_issue_unique = 1\n"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("llama3_1-8b.*.min_query_count = 5", "reads only model *"),
+        ("*.*.use_token_latencies = 1", "must not change use_token_latencies"),
+        ("*.*.note = hello", "no key 'note'"),
+        ("*.*.min_query_count = hello", "min_query_count = hello"),
+    ],
+)
+def test_audit_lines_that_would_not_engage(line: str, words: str, write: Callable[[str, str], Path]) -> None:
+    with pytest.raises(InputError) as refused:
+        prepared(audit_conf=write("audit.config", f"# audit\n{line}\n"))
+    assert refused.value.message.count("audit.config:2: ") == 1
+    assert words in refused.value.message
+
+
+# Where it is written to ---------------------------------------------------------------------------------------------
+
+
+def start(out: Path) -> int:
+    return main.main(["--scenario", "Offline", "--engine", "dummy", "--output-log-dir", str(out)])
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "mlperf_log_detail.txt", "mlperf_log_summary.txt"])
+def test_a_directory_with_a_run_is_left_alone(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_text("another run's")
+    assert start(tmp_path) == 3
+    assert name in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "another run's"
+
+
+@pytest.mark.parametrize("below", ["", "/run", "/a/b"])
+def test_a_path_below_a_file_cannot_be_written(below: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    out = Path(f"{file}{below}")
+    assert start(out) == 3
+    assert f"output directory {out} cannot be written" in capsys.readouterr().err
+    assert file.read_text() == "content"
+
+
+def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    free = 70 << 20
+
+    def disk_usage(path: Path) -> SimpleNamespace:
+        asked.append(path)
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr(plan_module.shutil, "disk_usage", disk_usage)
+    out = tmp_path / "not" / "yet" / "there"
+    prepared(output_log_dir=out)
+    free = 10 << 20
+    with pytest.raises(SetupError, match="10 MiB free") as refused:
+        prepared(output_log_dir=out)
+    assert asked == [tmp_path.resolve()] * 2
+    assert "--output-log-dir" in refused.value.fix
+    monkeypatch.undo()
+    assert plan_module.shutil.disk_usage is shutil.disk_usage
+
+
+# What is not official -----------------------------------------------------------------------------------------------
+
+
+def test_reasons_are_collected_from_everywhere(
+    small_model: Path, make_dataset: MakeDataset, write: Callable[[str, str], Path]
+) -> None:
+    leg = prepared(
+        model_path=str(small_model),
+        dataset_path=make_dataset([1, 2], [3, 4]),
+        sampling_arg={"temperature": 0.5},
+        user_conf=write("user.conf", "*.*.min_duration = 599999\n"),
+        audit_conf=write("audit.config", "*.*.min_query_count = 1\n"),
+    )
+    for words in ("dummy engine", "sampling differs", "2 samples instead of the 13,368", "not Llama-3.1-8B",
+                  "min_duration 599999", "audit"):  # fmt: skip
+        assert any(words in reason for reason in leg.unofficial_reasons), words
+
+
+def test_a_stale_audit_config_is_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not any("audit.config" in note for note in prepared().notes)
+    (tmp_path / "audit.config").write_text("*.*.min_query_count = 1\n")
+    leg = prepared()
+    assert "./audit.config is not used: an audit needs --audit-conf" in leg.notes
+    assert leg.audit_config is None
+    assert prepared(audit_conf=tmp_path / "audit.config").plan.audit
+
+
+# vLLM's options, without vLLM ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def for_vllm(small_model: Path, make_dataset: MakeDataset) -> Callable[..., PreparedLeg]:
+    path = make_dataset([1] * 10, [2] * 20)
+    return lambda **values: prepared(
+        **{"engine": "vllm", "model_path": str(small_model), "dataset_path": path, **values}
+    )
+
+
+def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    options = for_vllm().plan.engine_options
+    assert options["dtype"] == "float32"
+    assert options["tensor_parallel_size"] == 1
+    assert options["enable_prefix_caching"] is False
+    assert options["max_model_len"] == 20 + 128
+    assert for_vllm(dtype="bfloat16").plan.engine_options["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(("gpus", "size"), [(1, 1), (2, 2), (3, 2), (8, 8), (16, 8)])
+def test_vllm_on_gpus(
+    gpus: int, size: int, for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}] * gpus)
+    monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
+    plan = for_vllm().plan
+    assert plan.engine_options["dtype"] == "bfloat16"
+    assert plan.engine_options["tensor_parallel_size"] == size
+    assert not any(name.startswith("VLLM_CPU") for name in plan.environment)
+    assert for_vllm(tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
+
+
+def test_options_given_twice(for_vllm: Callable[..., PreparedLeg]) -> None:
+    with pytest.raises(InputError, match="--dtype and --engine-arg dtype are both given"):
+        for_vllm(dtype="half", engine_arg={"dtype": "half"})
+    with pytest.raises(InputError, match="--model-path"):
+        for_vllm(engine_arg={"model": "other"})
+    with pytest.raises(InputError, match="tensor_parallel_size=many"):
+        for_vllm(engine_arg={"tensor_parallel_size": "many"})
+
+
+def test_forbidden_options_are_taken_and_told(for_vllm: Callable[..., PreparedLeg]) -> None:
+    leg = for_vllm(engine_arg={"enable_prefix_caching": True, "speculative_config": {"method": "ngram"}})
+    assert leg.plan.engine_options["enable_prefix_caching"] is True
+    assert any("prefix caching" in reason for reason in leg.unofficial_reasons)
+    assert any("speculative" in reason for reason in leg.unofficial_reasons)
+
+
+def test_cores_are_shared_among_ranks() -> None:
+    assert plan_module._core_binding([0, 1, 2, 3], 1) == "0,1,2,3"
+    assert plan_module._core_binding([0, 1, 4, 5, 6], 2) == "0,1|4,5"
+    assert plan_module._core_binding([0, 1], 3) == "auto"
+
+
+def test_each_benchmark_has_a_plan() -> None:
+    for key, benchmark in BENCHMARKS.items():
+        for scenario in benchmark.scenarios:
+            leg = prepared(scenario=scenario, lg_model_name=key)
+            assert leg.benchmark is benchmark
+            assert not any("has no" in reason for reason in leg.unofficial_reasons)
+    assert any("has no Server" in reason for reason in
+               prepared(scenario="Server", lg_model_name="llama3_1-8b-edge").unofficial_reasons)  # fmt: skip

@@ -1,0 +1,205 @@
+"""LoadGen's side of the system under test: every sample is answered once, and nothing after a failure."""
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from runs.errors import ExecutionError
+from sut.engine import Request
+from sut.loadgen_sut import LoadgenSut
+from tests.sut.fakes import FakeEngine, FakeLoadgen, FakeRecorder, Sample
+
+PROMPTS = [[10, 11], [20], [30, 31, 32], [40]]
+HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
+
+
+class Stage:
+    """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
+
+    def __init__(self, *, report_first_token: bool = True) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loadgen = FakeLoadgen()
+        self.engine = FakeEngine()
+        self.recorder = FakeRecorder()
+        self.failures: list[BaseException] = []
+        self.sut = LoadgenSut(
+            self.loadgen,
+            self.loop,
+            self.engine,
+            PROMPTS.__getitem__,
+            self.recorder,  # type: ignore[arg-type]  # the one method that is used
+            report_first_token=report_first_token,
+            on_failure=self.failures.append,
+        )
+
+    def issue(self, *indices: int) -> list[Request]:
+        """Issue samples as LoadGen does, on a thread of its own; the requests that reached the engine."""
+        before = len(self.engine.requests)
+        samples = [Sample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
+        thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
+        thread.start()
+        thread.join()
+        self.turn()
+        return self.engine.requests[before:]
+
+    def turn(self) -> None:
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.loop.close()
+
+
+def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:
+    requests = stage.issue(2, 0) + stage.issue(3)
+    assert [request.prompt_ids for request in requests] == [PROMPTS[2], PROMPTS[0], PROMPTS[3]]
+    assert [request.seq for request in requests] == [0, 1, 2]
+    assert [request.sample_index for request in requests] == [2, 0, 3]
+    assert [request.response_id for request in requests] == [HANDLE, HANDLE + 8, HANDLE + 16]
+    assert requests[0].issue_ns == requests[1].issue_ns <= requests[2].issue_ns
+    assert (stage.sut.issued, stage.sut.completed, stage.sut.outstanding) == (3, 0, 3)
+    assert stage.loadgen.calls == []
+
+
+def test_nothing_happens_on_loadgens_thread() -> None:
+    stage = Stage()
+    stage.sut.issue_queries([Sample(HANDLE, 1)])
+    assert stage.sut.outstanding == 1  # counted at once: a loop that hangs is seen as a stall
+    assert stage.engine.requests == []
+    stage.turn()
+    assert len(stage.engine.requests) == 1
+    stage.loop.close()
+
+
+def test_first_token_once_then_completion_once(stage: Stage) -> None:
+    (request,) = stage.issue(0)
+    stage.sut.first_token(request, 7)
+    stage.sut.complete(request, [7, 8, 128_255], "stop", 3)
+    assert stage.loadgen.calls == [("first", HANDLE, [7], 1), ("done", HANDLE, [7, 8, 128_255], 3)]
+    assert stage.sut.outstanding == 0
+    assert stage.sut.cached_tokens == 3
+    assert stage.failures == []
+    ((seq, index, prompt_tokens, ids, issue_ns, first_ns, complete_ns, reason),) = stage.recorder.outcomes
+    assert (seq, index, prompt_tokens, list(ids), reason) == (0, 0, 2, [7, 8, 128_255], "stop")
+    assert issue_ns <= first_ns <= complete_ns
+    # The hash of requests.jsonl is that of the bytes that LoadGen was given.
+    assert hashlib.sha256(ids).digest() == hashlib.sha256(b"\7\0\0\0\10\0\0\0\xff\xf4\1\0").digest()
+
+
+def test_offline_wants_no_first_token() -> None:
+    stage = Stage(report_first_token=False)
+    (request,) = stage.issue(0)
+    stage.sut.first_token(request, 7)
+    stage.sut.complete(request, [7, 8], "length", 0)
+    assert [kind for kind, *_ in stage.loadgen.calls] == ["done"]
+    stage.loop.close()
+
+
+def test_completions_in_any_order(stage: Stage) -> None:
+    requests = stage.issue(0, 1, 2, 3)
+    for request in reversed(requests):
+        stage.sut.first_token(request, 1)
+        stage.sut.complete(request, [request.sample_index, 5], "stop", 0)
+    done = [(handle, ids) for kind, handle, ids, _ in stage.loadgen.calls if kind == "done"]
+    assert done == [(HANDLE + 8 * place, [place, 5]) for place in (3, 2, 1, 0)]
+    assert stage.sut.outstanding == 0
+
+
+def test_a_handle_may_come_again_after_its_completion(stage: Stage) -> None:
+    for _ in range(3):
+        stage.sut.issue_queries([Sample(HANDLE, 0)])
+        stage.turn()
+        stage.sut.complete(stage.engine.requests[-1], [1, 2], "stop", 0)
+    assert stage.failures == []
+    assert stage.sut.completed == 3
+
+
+def test_empty_output_is_a_failure(stage: Stage) -> None:
+    requests = stage.issue(1, 2)
+    stage.sut.complete(requests[0], [], "stop", 0)
+    assert stage.loadgen.calls == []
+    assert isinstance(stage.failures[0], ExecutionError)
+    assert "no tokens for sample 1" in str(stage.failures[0])
+
+
+def test_a_second_answer_is_a_failure(stage: Stage) -> None:
+    requests = stage.issue(3, 2)
+    for _ in range(2):
+        stage.sut.complete(requests[0], [1, 2], "stop", 0)
+    assert len(stage.loadgen.calls) == 1
+    assert "answered sample 3 (query 0) twice" in str(stage.failures[0])
+    assert len(stage.recorder.outcomes) == 1
+
+
+def test_a_request_that_failed_in_the_engine(stage: Stage) -> None:
+    (request,) = stage.issue(0)
+    error = ExecutionError("out of memory")
+    stage.sut.failed(request, error)
+    assert stage.failures == [error]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), MemoryError(), KeyboardInterrupt(), SystemExit(3)])
+def test_submit_raises(stage: Stage, error: BaseException) -> None:
+    stage.engine.error = error
+    assert stage.issue(0, 1) == []
+    assert stage.failures == [error]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_loadgen_itself_raises(stage: Stage, error: BaseException) -> None:
+    requests = stage.issue(0, 1)
+    stage.loadgen.error = error
+    stage.sut.first_token(requests[0], 1)
+    stage.sut.complete(requests[1], [1, 2], "stop", 0)
+    assert stage.failures == [error]
+
+
+def test_recorder_raises(stage: Stage) -> None:
+    (request,) = stage.issue(0)
+    stage.recorder.error = OSError("disk")
+    stage.sut.complete(request, [1, 2], "stop", 0)
+    assert stage.failures == [stage.recorder.error]
+
+
+def test_no_call_of_loadgen_after_a_failure(stage: Stage) -> None:
+    requests = stage.issue(0, 1, 2)
+    stage.sut.fail(ExecutionError("first"))
+    stage.sut.first_token(requests[0], 1)
+    stage.sut.complete(requests[0], [1, 2], "stop", 0)
+    stage.sut.complete(requests[0], [1, 2], "stop", 0)
+    stage.sut.failed(requests[1], ExecutionError("second"))
+    assert stage.issue(3) == []
+    assert stage.loadgen.calls == []
+    assert stage.recorder.outcomes == []
+    assert [str(failure) for failure in stage.failures] == ["first"]
+
+
+def test_exceptions_never_leave_issue_queries(stage: Stage) -> None:
+    class NoSample:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"no {name}")
+
+    stage.sut.issue_queries([NoSample()])
+    assert "no id" in str(stage.failures[0])
+    stage.sut.issue_queries([None])
+    assert len(stage.failures) == 1
+    stage.sut.flush_queries()
+
+
+def test_unknown_sample(stage: Stage) -> None:
+    assert stage.issue(99) == []
+    assert isinstance(stage.failures[0], IndexError)
+
+
+def test_a_closed_loop_is_a_failure_not_an_exception() -> None:
+    stage = Stage()
+    stage.loop.close()
+    stage.sut.issue_queries([Sample(HANDLE, 0)])
+    assert "closed" in str(stage.failures[0])

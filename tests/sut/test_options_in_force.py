@@ -1,0 +1,95 @@
+"""What became of an option: found where an engine keeps it, compared by meaning and not by type."""
+
+import dataclasses
+import enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sut.options_in_force import PARTS, RENAMED, difference, find_option, plain
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.StrEnum):
+    HIGH = "high"
+
+
+class Number(enum.IntEnum):
+    THREE = 3
+
+
+@dataclasses.dataclass
+class Settings:
+    size: int = 4
+    colour: Colour = Colour.RED
+
+
+class torch_type:
+    def __str__(self) -> str:
+        return "torch.bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None), (True, True), (3, 3), (0.5, 0.5), ("x", "x"),
+        (Colour.RED, "red"), (Level.HIGH, "high"), (Number.THREE, 3), (torch_type(), "bfloat16"),
+        (Path("a/b"), "a/b"), ((1, Colour.RED), [1, "red"]),
+        ({"a": {"b": Level.HIGH}, 3: None}, {"a": {"b": "high"}, "3": None}),
+        (Settings(), {"size": 4, "colour": "red"}), ({5}, [5]), (frozenset(), []),
+    ],
+)  # fmt: skip
+def test_plain(value: Any, expected: Any) -> None:
+    made = plain(value)
+    assert made == expected
+    assert type(made) is type(expected)
+
+
+def test_find_option() -> None:
+    config = SimpleNamespace(
+        quantization="top",
+        model_config=SimpleNamespace(quantization="below", max_model_len=99),
+        cache_config=SimpleNamespace(cache_dtype="fp8", enable_prefix_caching=False),
+        scheduler_config=None,
+    )
+    assert find_option(config, "quantization") == (True, "top")
+    assert find_option(config, "max_model_len") == (True, 99)
+    assert find_option(config, "enable_prefix_caching") == (True, False)
+    assert find_option(config, "kv_cache_dtype") == (True, "fp8")
+    assert find_option(config, "max_num_seqs") == (False, None)
+
+
+def test_each_part_is_searched() -> None:
+    for part in PARTS:
+        assert find_option(SimpleNamespace(**{part: SimpleNamespace(some=1)}), "some") == (True, 1)
+    for asked, kept in RENAMED.items():
+        assert find_option(SimpleNamespace(**{kept: 1}), asked) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_force"),
+    [
+        (None, 5), ("auto", "float32"), (4, 4), (4, 4.0), (0.9, 0.9), ("4", 4), ("bfloat16", torch_type()),
+        (True, True), ("red", Colour.RED), ("high", Level.HIGH), (Colour.RED, "red"), ([1, 2], (1, 2)),
+        ({"size": 4}, Settings()), ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
+    ],
+)  # fmt: skip
+def test_no_difference(asked: Any, in_force: Any) -> None:
+    assert not difference(asked, in_force)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_force"),
+    [
+        (4, 8), (4, None), (False, None), (True, False), (True, 0), ("half", torch_type()),
+        (0.9, 0.92), ({"size": 5}, Settings()), ({"other": 1}, Settings()), ({"size": 4}, None), ([1, 2], [2, 1]),
+        (0, None), ("", None),
+    ],
+)  # fmt: skip
+def test_difference(asked: Any, in_force: Any) -> None:
+    assert difference(asked, in_force)

@@ -1,0 +1,139 @@
+"""requests.jsonl and the running statistics: nothing lost, close percentiles, and a full disk is told."""
+
+import hashlib
+import threading
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runs.errors import ExecutionError
+from runs.requests_log import NO_TIME, read_requests
+from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
+
+MS = 1_000_000
+
+
+def outcome(seq: int, *, ids: tuple[int, ...] = (5, 6, 7), first_ns: int = 0) -> Outcome:
+    return (seq, seq % 7, 40, array("i", ids), 1_000 * MS, first_ns, 1_500 * MS, "stop")
+
+
+def no_error(error: BaseException) -> None:
+    raise AssertionError(f"told of {error}")
+
+
+def test_lines(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    recorder = Recorder(path, no_error)
+    assert not path.exists()
+    recorder.append(outcome(0, first_ns=1_100 * MS))
+    recorder.append(outcome(1, ids=(9,)))
+    recorder.close()
+    table = read_requests(path)
+    assert table.seq.tolist() == [0, 1]
+    assert table.sample_index.tolist() == [0, 1]
+    assert table.prompt_tokens.tolist() == [40, 40]
+    assert table.output_tokens.tolist() == [3, 1]
+    assert table.first_token_ns.tolist() == [1_100 * MS, NO_TIME]
+    assert table.complete_ns.tolist() == [1_500 * MS] * 2
+    assert table.finish_reason == ["stop", "stop"]
+    assert table.output_sha256[0] == hashlib.sha256(bytes.fromhex("050000000600000007000000")).hexdigest()
+    assert not partial_path(path).exists()
+
+
+def test_statistics(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "requests.jsonl", no_error)
+    for seq in range(100):
+        recorder.append(outcome(seq, first_ns=1_100 * MS))
+    recorder.append(outcome(100, ids=(9,), first_ns=1_100 * MS))  # one token: no time between tokens
+    recorder.close()
+    assert recorder.done == 101
+    assert recorder.output_tokens == 301
+    assert recorder.ttft.percentile_ms(99) == pytest.approx(100, rel=0.02)
+    assert recorder.tpot.percentile_ms(99) == pytest.approx(200, rel=0.02)
+
+
+def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "requests.jsonl", no_error)
+
+    def append(first: int) -> None:
+        for seq in range(first, 8_000, 8):
+            recorder.append(outcome(seq))
+
+    threads = [threading.Thread(target=append, args=(first,)) for first in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.close()
+    assert read_requests(tmp_path / "requests.jsonl").seq.tolist() == list(range(8_000))
+    assert recorder.done == 8_000
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(1e3, 1e13), min_size=1, max_size=300), st.sampled_from([50.0, 90.0, 99.0, 99.9]))
+def test_percentiles_within_two_percent(values_ns: list[float], percentile: float) -> None:
+    histogram = LatencyHistogram()
+    for part in np.array_split(np.asarray(values_ns), 3):
+        histogram.add(part)
+    exact_ms = sorted(values_ns)[min(int(len(values_ns) * percentile / 100), len(values_ns) - 1)] / 1e6
+    assert histogram.percentile_ms(percentile) == pytest.approx(exact_ms, rel=0.0201)
+
+
+def test_percentile_of_nothing() -> None:
+    assert LatencyHistogram().percentile_ms(99) is None
+
+
+def test_values_outside_the_range_are_kept_at_its_ends() -> None:
+    histogram = LatencyHistogram()
+    histogram.add(np.array([0.0, -5.0, 1e18]))
+    assert histogram.percentile_ms(50) == pytest.approx(0.001)
+    assert histogram.percentile_ms(99.9) > 1e6  # type: ignore[operator]  # there are values
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    told: list[BaseException] = []
+    seen = threading.Event()
+    path = tmp_path / "requests.jsonl"
+    partial_path(path).symlink_to("/dev/full")  # every write fails there with "no space left on device"
+    recorder = Recorder(path, lambda error: (told.append(error), seen.set()))
+    recorder.append(outcome(0))
+    assert seen.wait(10)
+    assert isinstance(told[0], OSError)
+    assert "No space left on device" in str(told[0])
+    recorder.append(outcome(1))
+    with pytest.raises(ExecutionError, match="No space left on device"):
+        recorder.close()
+    assert not path.exists()
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match="No such file"):
+        Recorder(tmp_path / "none" / "requests.jsonl", no_error)
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (b'{"seq":0}\n{"seq":1}\n{"se', b'{"seq":0}\n{"seq":1}\n'),
+        (b'{"seq":0}\n', b'{"seq":0}\n'),
+        (b'{"se', b""),
+        (b"", b""),
+        (b"x" * 300_000 + b"\n" + b"y" * 70_000, b"x" * 300_000 + b"\n"),
+    ],
+)
+def test_whole_lines_of_a_killed_leg_are_kept(written: bytes, kept: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    partial_path(path).write_bytes(written)
+    rescue_partial(path)
+    assert path.read_bytes() == kept
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_to_rescue(tmp_path: Path) -> None:
+    rescue_partial(tmp_path / "requests.jsonl")
+    assert list(tmp_path.iterdir()) == []
