@@ -9,8 +9,10 @@ from rich.console import Console
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
+from scenarios.audit_command import audit_click_command
 from scenarios.command_line import command, normalise
 from scenarios.config import RunConfig, load_yaml, make_config
+from scenarios.verify_command import verify_click_command
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
 
@@ -26,8 +28,11 @@ def run(values: dict[str, Any]) -> int:
     console = Console()
     config_file = values.pop("config", None)
     config = make_config({**(load_yaml(config_file) if config_file else {}), **values})
-    outcome = run_leg(config, lambda: prepare(config, lambda text: console.print(text, highlight=False)), console)
-    return outcome.exit_code
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    return run_leg(config, lambda: prepare(config, say), console).exit_code
 
 
 def doctor(model_path: str | None, dataset_path: Path | None) -> int:
@@ -67,6 +72,8 @@ cli.add_command(
         ],
     )
 )
+cli.add_command(audit_click_command())
+cli.add_command(verify_click_command())
 
 
 def main(arguments: list[str]) -> int:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 from runs.errors import InputError
+from sut.dummy_cheats import CHEAT_KINDS
 
 EngineName = Literal["vllm", "endpoint", "dummy"]
 
@@ -99,11 +100,16 @@ class RunConfig(BaseModel):
     # Dummy engine
     dummy_ttft_ms: float = _field(2.0, "Time to first token.", "dummy", "MS")
     dummy_tpot_ms: float = _field(0.05, "Time per output token.", "dummy", "MS")
+    dummy_prefill_us: float = _field(0.0, "Time per prompt token, added to the time to first token.", "dummy", "US")
+    dummy_slots: int = _field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N")
     dummy_fault: list[str] = _field(
         [],
         "One fault on purpose at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
         "dummy",
         "KIND[@N]",
+    )
+    dummy_cheat: list[str] = _field(
+        [], f"Cheat on purpose; repeatable (docs/red-team.md): {', '.join(CHEAT_KINDS)}.", "dummy", "KIND"
     )
 
     @field_validator("scenario", mode="before")
@@ -148,7 +154,7 @@ class RunConfig(BaseModel):
             raise ValueError(f"must be at least {LOWEST_QPS:g}")
         return value
 
-    @field_validator("dummy_ttft_ms", "dummy_tpot_ms")
+    @field_validator("dummy_ttft_ms", "dummy_tpot_ms", "dummy_prefill_us", "dummy_slots")
     @classmethod
     def _not_negative(cls, value: float) -> float:
         if not 0 <= value < float("inf"):

@@ -1,9 +1,15 @@
 """Which engine a plan means."""
 
+from pathlib import Path
+
+from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
+from qsl.dataset import load_dataset
 from runs.errors import SetupError
 from runs.manifest import LegPlan
-from sut.dummy_engine import DummyEngine, Fault
+from sut.dummy_cheats import CheatContext, OvercountingSut, make_cheats
+from sut.dummy_engine import Cheat, DummyEngine, Fault
 from sut.engine import Engine, SamplingPolicy
+from sut.loadgen_sut import LoadgenSut
 
 
 def make_engine(plan: LegPlan) -> Engine:
@@ -15,10 +21,26 @@ def make_engine(plan: LegPlan) -> Engine:
     sampling = SamplingPolicy(**plan.sampling)
     options = dict(plan.engine_options)
     if plan.engine == "dummy":
-        faults = tuple(Fault.parse(text) for text in options.pop("faults"))
-        return DummyEngine(sampling, faults=faults, **options)
+        options["faults"] = tuple(Fault.parse(text) for text in options["faults"])
+        options["cheats"] = _cheats(plan, sampling)
+        return DummyEngine(sampling, **options)
     if plan.engine == "vllm":
         from sut.vllm_engine import VllmEngine  # importing vLLM takes seconds: only where it is used
 
         return VllmEngine(plan.model_path, options, sampling, stream_first_token=plan.loadgen_scenario != "Offline")
     raise SetupError(f"there is no engine {plan.engine!r}", "use vllm or dummy")
+
+
+def sut_class(plan: LegPlan) -> type[LoadgenSut]:
+    """The system under test; another one only where the dummy is asked to miscount."""
+    return OvercountingSut if "overcount" in plan.engine_options.get("cheats", ()) else LoadgenSut
+
+
+def _cheats(plan: LegPlan, sampling: SamplingPolicy) -> tuple[Cheat, ...]:
+    kinds = plan.engine_options["cheats"]
+    references: list[list[int]] = []
+    if "reference" in kinds:
+        targets = load_dataset(Path(plan.dataset_path), count=plan.sample_count).targets
+        references = [ids[1:] for ids in ByteTokenizer().encode_batch(targets)]  # without BOS
+    performance = plan.mode == "performance"
+    return make_cheats(kinds, CheatContext(performance, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, references))

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from compliance.accuracy_report import AccuracyVerdict
+from compliance.verify.record import LOG_HASHES, log_hashes
 from qsl.model_files import file_hashes
 from runs.detail_log import read_detail
 from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.files import write_atomic, write_json
+from runs.layout import RunDir
 from runs.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.result import Result, build_result, write_result
 from scenarios.config import RunConfig
@@ -38,6 +40,17 @@ class LegOutcome:
     exit_code: ExitCode
     result: Result
     accuracy: AccuracyVerdict | None
+
+
+class _FilesDisagree(ExecutionError):
+    """LoadGen's files and ours tell different stories: nothing is claimed from either."""
+
+    def __init__(self, run_dir: RunDir, result: Result) -> None:
+        first = "; ".join(str(item) for item in result.disagreements[:3])
+        super().__init__(
+            f"LoadGen's numbers and those re-derived from requests.jsonl disagree: {first}", f"see {run_dir.result}"
+        )
+        self.result = result
 
 
 def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Console) -> LegOutcome:
@@ -62,6 +75,7 @@ def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Cons
             manifest = read_manifest(leg.run_dir.manifest)
             manifest.model["sha256"] = hashing.result()
             _refuse_unasked_caching(leg, manifest)
+            manifest.observed[LOG_HASHES] = log_hashes(leg.run_dir)
             outcome = _judge(leg, console)
         except HarnessError as error:
             _close_failed(leg, error)
@@ -71,12 +85,6 @@ def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Cons
             raise
         _close_record(leg, manifest, "finished", outcome.exit_code)
         closing_summary(console, leg, outcome.result, outcome.accuracy)
-        if outcome.exit_code == ExitCode.FAILED:
-            raise ExecutionError(
-                "LoadGen's numbers and those re-derived from requests.jsonl disagree: "
-                + "; ".join(str(item) for item in outcome.result.disagreements[:3]),
-                f"see {leg.run_dir.result}",
-            )
     return outcome
 
 
@@ -87,6 +95,7 @@ def _announce(leg: PreparedLeg, console: Console) -> None:
         f"run directory {leg.run_dir.root}",
         highlight=False,
         soft_wrap=True,
+        markup=False,
     )
     for note in leg.notes:
         console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
@@ -160,13 +169,13 @@ def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
 def _judge(leg: PreparedLeg, console: Console) -> LegOutcome:
     plan, run_dir = leg.plan, leg.run_dir
     result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
+    if result.disagreements:
+        raise _FilesDisagree(run_dir, result)
     check_engaged(read_detail(run_dir.detail), plan)
     accuracy = None
     if plan.mode == "accuracy":
         accuracy = score_leg(leg, console)
     write_result(run_dir, result)
-    if result.disagreements:
-        return LegOutcome(ExitCode.FAILED, result, accuracy)
     negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
     return LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
 
@@ -179,9 +188,8 @@ def _close_failed(leg: PreparedLeg, error: HarnessError) -> None:
         rescue_partial(run_dir.requests)
         manifest = read_manifest(run_dir.manifest)
         manifest.error = record
-        write_json(
-            run_dir.result, {"schema_version": 1, "verdict": "ERROR", "reasons": [error.message], "error": record}
-        )
+        details = error.result.model_dump(mode="json") if isinstance(error, _FilesDisagree) else {"schema_version": 1}
+        write_json(run_dir.result, {**details, "verdict": "ERROR", "reasons": [error.message], "error": record})
         status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
         _close_record(leg, manifest, status, error.exit_code)
     except (OSError, HarnessError) as second:

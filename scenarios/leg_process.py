@@ -28,7 +28,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.layout import RunDir
 from runs.manifest import read_manifest, write_manifest
 from runs.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
-from scenarios.engines import make_engine
+from scenarios.engines import make_engine, sut_class
 from scenarios.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.warmup import warm_up
 from scenarios.watchdog import Watchdog
@@ -179,7 +179,7 @@ class LegProcess:
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
         self._recorder = Recorder(self.run_dir.requests, self.fail)
-        self._sut = sut = LoadgenSut(
+        self._sut = sut = sut_class(plan)(
             lg,
             self.loop,
             engine,

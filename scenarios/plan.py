@@ -22,6 +22,7 @@ from runs.manifest import LegPlan
 from scenarios.config import RunConfig
 from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
 from scenarios.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
+from sut.dummy_cheats import parse_cheat
 from sut.dummy_engine import Fault
 from sut.engine import SamplingPolicy
 
@@ -67,6 +68,11 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
     faults = [Fault.parse(text) for text in config.dummy_fault]
     if faults and engine != "dummy":
         raise InputError("--dummy-fault needs the dummy engine", "add --engine dummy")
+    cheats = [parse_cheat(text) for text in config.dummy_cheat]
+    if cheats and (engine != "dummy" or config.model_path is not None):
+        raise InputError(
+            "--dummy-cheat needs the dummy engine with its own tokenizer", "add --engine dummy, without --model-path"
+        )
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, engine, say)
     bundled = config.dataset_path is None
@@ -92,7 +98,10 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         options = {
             "ttft_ms": config.dummy_ttft_ms,
             "tpot_ms": config.dummy_tpot_ms,
+            "prefill_us": config.dummy_prefill_us,
+            "slots": config.dummy_slots,
             "faults": list(config.dummy_fault),
+            "cheats": cheats,
             "lead_tokens": _common_lead(dataset.prompts),
         }
         environment = {}

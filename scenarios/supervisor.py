@@ -6,12 +6,12 @@ group is killed. A guardian (a shell waiting on a pipe) does the same should thi
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 
 from runs.environment import HARNESS_ROOT
@@ -25,25 +25,55 @@ SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is s
 SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 STOP_GRACE_S = 5.0
 GROUP_GONE_TIMEOUT_S = 5.0
+FULL_DISK_BYTES = 64 << 10
+
+
+class _Signals:
+    """The first signal that asks for an end; later ones are left to the clean-up."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.held = False
+
+    def arrive(self, number: int, _frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = number
+            if not self.held:
+                self.act()
+
+    def act(self) -> None:
+        if self.first is not None:
+            raise Interrupted(f"interrupted by {signal.Signals(self.first).name}")
+
+
+_signals = _Signals()
 
 
 @contextlib.contextmanager
 def signals_raise() -> Iterator[None]:
     """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are left to the clean-up."""
-    seen: list[int] = []
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        if not seen:
-            seen.append(number)
-            raise Interrupted(f"interrupted by {signal.Signals(number).name}")
-
+    global _signals
+    _signals = _Signals()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, on_signal) for number in numbers}
+    before = {number: signal.signal(number, _signals.arrive) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Within: a signal waits for the end of the block, so that no process is lost between its start and its end."""
+    before = _signals.first
+    _signals.held = True
+    try:
+        yield
+    finally:
+        _signals.held = False
+    if _signals.first != before:
+        _signals.act()
 
 
 def run_leg_process(run_dir: RunDir, environment: dict[str, str], on_progress: Callable[[Progress], None]) -> None:
@@ -58,9 +88,26 @@ def run_leg_process(run_dir: RunDir, environment: dict[str, str], on_progress: C
         The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
         ExecutionError when it ended or fell silent without a word.
     """
-    variables = {**environment, **os.environ, "PYTHONPATH": str(HARNESS_ROOT), "PYTHONUNBUFFERED": "1"}
+    with contextlib.ExitStack() as at_the_end:
+        with signals_held():
+            child = _start(run_dir, environment)
+            at_the_end.enter_context(_guardian(child.pid))
+            at_the_end.callback(_end_group, child)
+        try:
+            _watch(child, run_dir, on_progress)
+        except Interrupted:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(STOP_GRACE_S)
+            raise
+    _raise_for(child.returncode, read_progress(run_dir.progress), run_dir)
+
+
+def _start(run_dir: RunDir, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**environment, **os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     with run_dir.engine_log.open("wb") as log:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "scenarios.leg_process", str(run_dir.root.resolve())],
             cwd=run_dir.root,
             env=variables,
@@ -69,17 +116,6 @@ def run_leg_process(run_dir: RunDir, environment: dict[str, str], on_progress: C
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    with _guardian(child.pid):
-        try:
-            _watch(child, run_dir, on_progress)
-        except Interrupted:
-            child.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(STOP_GRACE_S)
-            raise
-        finally:
-            _end_group(child)
-    _raise_for(child.returncode, read_progress(run_dir.progress))
 
 
 def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:
@@ -112,7 +148,7 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
 def _guardian(group: int) -> Iterator[None]:
     """Kill the group should this process end without having left the block."""
     guardian = subprocess.Popen(
-        ["/bin/sh", "-c", f"read _ || kill -9 -- -{group}"],
+        ["/bin/sh", "-c", f"read _ || kill -9 -{group}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -129,18 +165,19 @@ def _guardian(group: int) -> Iterator[None]:
 
 def _end_group(child: "subprocess.Popen[bytes]") -> None:
     """Kill what is left of the child's process group and wait until it is gone."""
-    end = time.monotonic() + GROUP_GONE_TIMEOUT_S
-    while time.monotonic() < end:
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            break
-        child.poll()  # reaps the leader, without which the group never ends
-        time.sleep(0.02)
-    child.wait()
+    with signals_held():
+        end = time.monotonic() + GROUP_GONE_TIMEOUT_S
+        while time.monotonic() < end:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                break
+            child.poll()  # reaps the leader, without which the group never ends
+            time.sleep(0.02)
+        child.wait()
 
 
-def _raise_for(code: int, progress: Progress | None) -> None:
+def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
     error = progress.error if progress else None
     if error:
         kind = ERROR_BY_EXIT_CODE.get(error["exit_code"], ExecutionError)
@@ -150,13 +187,8 @@ def _raise_for(code: int, progress: Progress | None) -> None:
             f"the leg's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel's log"
         )
     if code != ExitCode.OK:
+        if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # the leg's process could not write down its end
+            raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and run the leg again")
         raise ExecutionError(f"the leg's process ended with code {code} and named no cause", "see engine.log")
     if progress is None or progress.phase != "done":
         raise ExecutionError("the leg's process ended before it was done", "see engine.log")
-
-
-def log_tail(path: Path, lines: int = 5) -> list[str]:
-    """The last lines of a log, for an error message; empty when there is none."""
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace").splitlines()[-lines:]
-    return []

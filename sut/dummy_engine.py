@@ -1,14 +1,18 @@
 """A deterministic engine without a model, for logic and faults; the path from and to LoadGen is the real one.
 
 Its answer to a prompt is a stretch of the prompt itself behind the words that all prompts share (the lead of the
-article), of a length that depends on the prompt. Time is modelled as time to first token plus a constant time per
-output token, without a limit on concurrency.
+article), of a length that depends on the prompt. What it computes costs time: a constant and a time per prompt token
+until the first output token, then a time per output token. A number of slots says how many requests are computed at a
+time; the others wait in order. With a time per prompt token and few slots, saving computation makes it faster, as with
+a real engine. It can be told to cheat (sut/dummy_cheats.py).
 """
 
 import asyncio
+import heapq
 import time
 import zlib
 from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -56,8 +60,35 @@ class Fault:
         return cls(kind, int(at or 0))  # type: ignore[arg-type]  # membership was checked above
 
 
+@dataclass
+class Service:
+    """What the engine computes for one request, and what it answers."""
+
+    answer: list[int]
+    prefill_tokens: int
+    decode_tokens: int
+    first_id: int | None = None  # reported as the first token instead of the answer's
+    first_at_once: bool = False  # reported before anything is computed
+    done_at_once: bool = False  # answered before anything is computed; the computation follows
+
+
+# Changes what is done for a request. Called once a timed request, in order of submission.
+Cheat = Callable[[Request, Service], None]
+
+
 class DummyEngine:
-    """See the module. `lead_tokens` are skipped at the start of each prompt."""
+    """See the module.
+
+    Args:
+        sampling: only the longest output matters.
+        lead_tokens: skipped at the start of each prompt when answering.
+        ttft_ms: constant part of the time to the first token.
+        tpot_ms: per output token after the first.
+        prefill_us: per prompt token, before the first output token.
+        slots: requests computed at a time; 0 = all.
+        faults: on purpose.
+        cheats: on purpose, in this order.
+    """
 
     def __init__(
         self,
@@ -66,14 +97,23 @@ class DummyEngine:
         lead_tokens: int = 0,
         ttft_ms: float = 2.0,
         tpot_ms: float = 0.05,
+        prefill_us: float = 0.0,
+        slots: int = 0,
         faults: tuple[Fault, ...] = (),
+        cheats: Sequence[Cheat] = (),
     ) -> None:
         self._sampling = sampling
         self._lead_tokens = lead_tokens
         self._ttft_s = ttft_ms / 1e3
         self._tpot_s = tpot_ms / 1e3
+        self._prefill_s = prefill_us / 1e6
+        self._slots = slots
+        # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
+        # timers that fire late do not add up.
+        self._slots_free_s: list[float] = []
         self._fault_at = {fault.at: fault.kind for fault in faults if fault.kind != "start"}
         self._start_fails = any(fault.kind == "start" for fault in faults)
+        self._cheats = tuple(cheats)
         self._dead = False
         self._activity = 0
 
@@ -86,7 +126,8 @@ class DummyEngine:
             "tpot_ms": self._tpot_s * 1e3,
             "lead_tokens": self._lead_tokens,
         }
-        return EngineReport("dummy", asked=dict(options), in_force=options)
+        model = {"prefill_us": self._prefill_s * 1e6, "slots": self._slots}
+        return EngineReport("dummy", asked=dict(options), in_force=options, configuration=model)
 
     def answer(self, prompt_ids: list[int]) -> list[int]:
         """The whole output for a prompt, max_tokens ids at most."""
@@ -110,17 +151,38 @@ class DummyEngine:
             request.sink.failed(request, ExecutionError(f"dummy fault: query {request.seq} failed in the engine"))
             return
         ids = [] if fault == "empty" else self.answer(request.prompt_ids)
-        self._loop.call_later(self._ttft_s, self._first, request, ids)
+        service = Service(ids, len(request.prompt_ids), max(0, len(ids) - 1))
+        if request.seq >= 0:  # warm-ups are served honestly
+            for cheat in self._cheats:
+                cheat(request, service)
+        self._serve(request, service)
         if fault == "twice":
             self._loop.call_later(self._ttft_s, self._finish, request, ids)
 
-    def _first(self, request: Request, ids: list[int]) -> None:
+    def _serve(self, request: Request, service: Service) -> None:
+        """Book a slot, and the times of the first token and of the end."""
+        now_s = start_s = self._loop.time()
+        if self._slots and len(self._slots_free_s) == self._slots:
+            start_s = max(now_s, heapq.heappop(self._slots_free_s))
+        computed = service.prefill_tokens + service.decode_tokens > 0
+        first_s = start_s + self._prefill_s * service.prefill_tokens + (self._ttft_s if computed else 0.0)
+        end_s = first_s + self._tpot_s * service.decode_tokens
+        if self._slots:
+            heapq.heappush(self._slots_free_s, end_s)
+        if service.done_at_once:
+            first_s = end_s = now_s
+        elif service.first_at_once:
+            first_s = now_s
+        self._loop.call_at(first_s, self._first, request, service, end_s)
+
+    def _first(self, request: Request, service: Service, end_s: float) -> None:
         if self._dead:
             return
         self._activity += 1
-        if ids:
-            request.sink.first_token(request, ids[0])
-        self._loop.call_later(self._tpot_s * max(0, len(ids) - 1), self._finish, request, ids)
+        if service.answer:
+            first_id = service.answer[0] if service.first_id is None else service.first_id
+            request.sink.first_token(request, first_id)
+        self._loop.call_at(end_s, self._finish, request, service.answer)
 
     def _finish(self, request: Request, ids: list[int]) -> None:
         if self._dead:

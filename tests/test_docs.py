@@ -20,7 +20,8 @@ def test_help_blocks_are_current() -> None:
 
 def test_every_command_has_its_help_in_the_documentation() -> None:
     text = "".join(path.read_text() for path in DOCUMENTS)
-    for command in ("main.py run", "main.py doctor", "scripts/get_model.py", "scripts/prepare_dataset.py"):
+    programs = ("scripts/get_model.py", "scripts/prepare_dataset.py")
+    for command in ("main.py run", "main.py audit", "main.py verify", "main.py doctor", *programs):
         assert f"<!-- help: {command} -->" in text
 
 

@@ -26,7 +26,12 @@ REFERENCE_FLAGS = [
 def parse(*arguments: str) -> dict[str, Any]:
     """The values that reach a command's action, as main.py would have them."""
     seen: list[dict[str, Any]] = []
-    made = command("run", RunConfig, lambda values: seen.append(values) or 0, "Run.", [])
+
+    def note(values: dict[str, Any]) -> int:
+        seen.append(values)
+        return 0
+
+    made = command("run", RunConfig, note, "Run.", [])
     made.main(normalise(list(arguments), COMMANDS, "run")[1:], standalone_mode=False)
     return seen[0]
 

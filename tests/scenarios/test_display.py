@@ -6,7 +6,6 @@ import pytest
 from rich.console import Console
 
 from runs.progress import Progress
-from scenarios import display as display_module
 from scenarios.display import Display, progress_line, time_to_go_s
 
 
@@ -67,7 +66,7 @@ def test_time_to_go() -> None:
 
 def test_plain_lines_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("scenarios.display.time.monotonic", lambda: now[0])
     text = io.StringIO()
     with Display(Console(file=text, width=40)) as display:
         for second in range(26):

@@ -158,20 +158,20 @@ def test_with_setting_replaces_what_would_win_and_nothing_else(tmp_path: Path) -
 
 # Against the real LoadGen -----------------------------------------------------------------------------------------
 
-# Attribute of TestSettings, and what one unit of the key is there.
-ATTRIBUTES = {
-    "mode": ("mode", None),
-    "use_token_latencies": ("use_token_latencies", bool),
+# Attribute of TestSettings, and what one unit of the key is there; a flag becomes True.
+ATTRIBUTES: dict[str, tuple[str, float | str]] = {
+    "mode": ("mode", "TestMode.AccuracyOnly"),
+    "use_token_latencies": ("use_token_latencies", "flag"),
     "ttft_latency": ("ttft_latency", 1e6),
     "tpot_latency": ("tpot_latency", 1e6),
-    "infer_token_latencies": ("infer_token_latencies", bool),
+    "infer_token_latencies": ("infer_token_latencies", "flag"),
     "token_latency_scaling_factor": ("token_latency_scaling_factor", 1),
     "samples_per_query": ("multi_stream_samples_per_query", 1),
-    "performance_issue_unique": ("performance_issue_unique", bool),
-    "performance_issue_same": ("performance_issue_same", bool),
+    "performance_issue_unique": ("performance_issue_unique", "flag"),
+    "performance_issue_same": ("performance_issue_same", "flag"),
     "performance_issue_same_index": ("performance_issue_same_index", 1),
-    "sample_concatenate_permutation": ("sample_concatenate_permutation", bool),
-    "coalesce_queries": ("server_coalesce_queries", bool),
+    "sample_concatenate_permutation": ("sample_concatenate_permutation", "flag"),
+    "coalesce_queries": ("server_coalesce_queries", "flag"),
     "max_async_queries": ("server_max_async_queries", 1),
     "min_duration": ("min_duration_ms", 1),
     "max_duration": ("max_duration_ms", 1),
@@ -179,11 +179,11 @@ ATTRIBUTES = {
     "max_query_count": ("max_query_count", 1),
     "performance_sample_count_override": ("performance_sample_count_override", 1),
     "accuracy_sample_count_override": ("accuracy_sample_count_override", 1),
-    "print_timestamps": ("print_timestamps", bool),
+    "print_timestamps": ("print_timestamps", "flag"),
     "accuracy_log_rng_seed": ("accuracy_log_rng_seed", 1),
     "accuracy_log_sampling_target": ("accuracy_log_sampling_target", 1),
 }
-BY_SCENARIO = {
+BY_SCENARIO: dict[tuple[str, str], tuple[str, float | str]] = {
     ("target_latency", "Server"): ("server_target_latency_ns", 1e6),
     ("target_latency", "SingleStream"): ("single_stream_expected_latency_ns", 1e6),
     ("target_latency", "MultiStream"): ("multi_stream_expected_latency_ns", 1e6),
@@ -205,8 +205,12 @@ def test_each_accepted_key_takes_effect_in_loadgen(tmp_path: Path) -> None:
     for key in sorted(INTEGER_KEYS | REAL_KEYS):
         for scenario in sorted(SCENARIO_KEYS.get(key, {"Server"})):
             attribute, unit = BY_SCENARIO.get((key, scenario)) or ATTRIBUTES[key]
-            value = "1" if unit in (bool, None) else "37.25" if key in REAL_KEYS else "37"
-            effect = {None: "TestMode.AccuracyOnly", bool: True}.get(unit) or float(value) * unit
+            effect: object
+            if isinstance(unit, str):
+                value, effect = "1", True if unit == "flag" else unit
+            else:
+                value = "37.25" if key in REAL_KEYS else "37"
+                effect = float(value) * unit
             lines = [f"*.{scenario}.{key} = {value}", *filter(None, [NOT_READ_WITHOUT.get(key)])]
             wanted.append(("\n".join(lines), scenario, attribute, effect))
     for text, *_ in wanted:

@@ -76,7 +76,8 @@ def test_each_part_is_searched() -> None:
     [
         (None, 5), ("auto", "float32"), (4, 4), (4, 4.0), (0.9, 0.9), ("4", 4), ("bfloat16", torch_type()),
         (True, True), ("red", Colour.RED), ("high", Level.HIGH), (Colour.RED, "red"), ([1, 2], (1, 2)),
-        ({"size": 4}, Settings()), ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
+        ({"size": 4}, Settings()),
+        ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
     ],
 )  # fmt: skip
 def test_no_difference(asked: Any, in_force: Any) -> None:

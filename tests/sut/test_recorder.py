@@ -100,7 +100,12 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     seen = threading.Event()
     path = tmp_path / "requests.jsonl"
     partial_path(path).symlink_to("/dev/full")  # every write fails there with "no space left on device"
-    recorder = Recorder(path, lambda error: (told.append(error), seen.set()))
+
+    def note(error: BaseException) -> None:
+        told.append(error)
+        seen.set()
+
+    recorder = Recorder(path, note)
     recorder.append(outcome(0))
     assert seen.wait(10)
     assert isinstance(told[0], OSError)

@@ -39,7 +39,7 @@ class Spec:
 OFFLINE = "*.Offline.min_duration = 1000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 100\n"
 # 459 queries are the fewest that early stopping accepts: fewer make a short leg that must be INVALID.
 SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
-INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 12\n"
+INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n"
 SINGLE_STREAM = "*.SingleStream.min_duration = 100\n*.SingleStream.target_latency = 1000\n"
 SINGLE_STREAM += "*.SingleStream.min_query_count = 1\n"
 CACHING = ("--engine-arg", "enable_prefix_caching=true")
@@ -160,9 +160,7 @@ def test_token_counts_keep_the_limits(legs: Legs, dataset: Dataset, name: str) -
     prompts = [len(dataset.prompts[index]) for index in requests.sample_index]
     assert requests.prompt_tokens.tolist() == prompts
     at_limit = requests.output_tokens == MAX_NEW_TOKENS
-    assert all(
-        reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit.tolist(), strict=True)
-    )
+    assert all(reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit.tolist(), strict=True))
 
 
 @pytest.mark.parametrize("name", LEGS)

@@ -1,0 +1,302 @@
+"""What an audit is: legs planned as data, checks before anything starts, and a verdict from files alone.
+
+An audit changes LoadGen's settings only through an audit.config that is rendered here, and names what must be in
+force afterwards: the proof that LoadGen took it.
+"""
+
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from runs.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.benchmarks import Scenario
+from runs.detail_log import DetailLog, read_detail
+from runs.errors import ExecutionError, InputError, SetupError
+from runs.layout import RunDir
+from runs.manifest import Manifest, Mode, read_manifest
+from runs.numbers import Numbers, reported_numbers
+from runs.replay import expected_samples
+from runs.requests_log import RequestTable, read_requests
+
+_LABEL = re.compile(r"[A-Za-z0-9_-]+")
+PERFORMANCE_MODE = 2  # LoadGen's number for it
+
+
+@dataclass(frozen=True)
+class LegSpec:
+    """One leg of an audit.
+
+    Attributes:
+        label: name of the leg's directory.
+        mode: performance or accuracy.
+        settings: LoadGen settings by key; none = no audit.config.
+        in_force: `effective_*` values (without that prefix) that the detail log must show afterwards.
+        requested: samples the leg has to answer; None = whatever LoadGen issues.
+    """
+
+    label: str
+    mode: Mode = "performance"
+    settings: Mapping[str, int] = field(default_factory=dict)
+    in_force: Mapping[str, Any] = field(default_factory=dict)
+    requested: int | None = None
+
+    def __post_init__(self) -> None:
+        if not _LABEL.fullmatch(self.label):
+            raise ValueError(f"label {self.label!r}: only letters, digits, - and _")
+
+    def render(self) -> str | None:
+        """The audit.config as text; None where the leg has none."""
+        if not self.settings:
+            return None
+        return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items())
+
+
+@dataclass(frozen=True)
+class LegArtifacts:
+    """A finished leg. Its files are read when they are asked for."""
+
+    spec: LegSpec
+    run: RunDir
+
+    @cached_property
+    def detail(self) -> DetailLog:
+        return read_detail(self.run.detail)
+
+    @cached_property
+    def requests(self) -> RequestTable:
+        return read_requests(self.run.requests)
+
+    @cached_property
+    def entries(self) -> list[AccuracyEntry]:
+        return read_accuracy_log(self.run.accuracy_log)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """None for a directory that only holds LoadGen's logs."""
+        return read_manifest(self.run.manifest) if self.run.manifest.exists() else None
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return reported_numbers(self.detail)
+
+    @property
+    def completed(self) -> int:
+        """Samples answered, as LoadGen counts them."""
+        return expected_samples(self.detail) or 0
+
+    @property
+    def requested(self) -> int:
+        return self.completed if self.spec.requested is None else self.spec.requested
+
+    def check_engaged(self) -> None:
+        """The audit.config took effect: the settings in force are those that were asked for.
+
+        LoadGen writes that it found the file before it reads it, and drops all of it for one bad line. So only the
+        values in force count.
+
+        Raises:
+            ExecutionError: LoadGen did not finish, or a value differs.
+        """
+        detail = self.detail
+        if not detail.finished or (self.spec.mode == "performance" and not detail.has_results):
+            raise ExecutionError(
+                f"audit leg {self.spec.label}: LoadGen did not finish", f"see {self.run.engine_log}; nothing is judged"
+            )
+        for key, wanted in self.spec.in_force.items():
+            found = detail.get(f"effective_{key}")
+            if found != wanted or type(found) is not type(wanted):
+                raise ExecutionError(
+                    f"audit leg {self.spec.label}: audit.config not engaged: effective_{key} is {found}, not {wanted}",
+                    f"see {self.run.detail}; nothing is judged",
+                )
+
+    def summary(self) -> dict[str, Any]:
+        """The leg in numbers, for the record."""
+        detail = self.detail
+        facts: dict[str, Any] = {
+            "label": self.spec.label,
+            "directory": str(self.run.root),
+            "scenario": detail.scenario,
+            "mode": detail.mode,
+            "loadgen_version": detail.get("loadgen_version"),
+            "loadgen_verdict": detail.validity,
+            "min_duration_ms": detail.effective("min_duration_ms"),
+            "requested": self.requested,
+            "completed": self.completed,
+            "in_force": {f"effective_{key}": detail.get(f"effective_{key}") for key in self.spec.in_force},
+        }
+        if self.spec.mode == "performance":
+            facts["numbers"] = self.numbers.model_dump(exclude_none=True)
+        if self.run.requests.exists():
+            table = self.requests
+            facts["distinct_samples"] = len(np.unique(table.sample_index))
+            facts["mean_prompt_tokens"] = float(np.mean(table.prompt_tokens)) if len(table) else None
+            facts["mean_output_tokens"] = float(np.mean(table.output_tokens)) if len(table) else None
+        if self.manifest is not None:
+            facts["pid"] = self.manifest.pid
+            facts["start_time_ns"] = self.manifest.start_time_ns
+            facts["prefix_caching"] = self.manifest.engine.get("prefix_caching")
+            facts["cached_prompt_tokens"] = self.manifest.observed.get("cached_prompt_tokens")
+        return facts
+
+
+class AuditRequest(BaseModel):
+    """What is audited. Counts are samples; `sample_index` are places in LoadGen's set of loaded samples."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    scenario: Scenario
+    loadgen_key: str
+    loaded_count: int  # samples LoadGen can load: rows of the data set, at most the benchmark's own number
+    samples: int | None = None
+    audit_samples: int | None = None
+    sample_index: tuple[int, ...] = ()  # empty = chosen from the reference leg
+    threshold: float | None = None
+    stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
+    bos_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what was found against what is required, and where."""
+
+    name: str
+    passed: bool
+    found: str
+    required: str
+    where: str = ""
+
+    @property
+    def sentence(self) -> str:
+        place = f" ({self.where})" if self.where and not self.passed else ""
+        return f"{self.name}: {self.found}, required {self.required}{place}"
+
+    def __str__(self) -> str:
+        return f"{'pass' if self.passed else 'FAIL'}: {self.sentence}"
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The outcome of an audit.
+
+    Attributes:
+        reason: one sentence with the numbers that decided.
+        rule: the rule that was applied, in words.
+        text_name, text: the file the official tools look for, and its content.
+        copies: files of the legs that belong beside it, by their name there.
+    """
+
+    test: str
+    passed: bool
+    official: bool
+    required: bool
+    reason: str
+    rule: str
+    checks: tuple[Check, ...]
+    legs: tuple[dict[str, Any], ...]
+    text_name: str
+    text: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    copies: Mapping[str, Path] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record; the fixed keys win over any detail of the same name."""
+        return {
+            **self.details,
+            "test": self.test,
+            "passed": self.passed,
+            "official": self.official,
+            "required": self.required,
+            "reason": self.reason,
+            "rule": self.rule,
+            "checks": [asdict(check) for check in self.checks],
+            "legs": list(self.legs),
+        }
+
+
+LegPlanner = Generator[LegSpec, LegArtifacts, None]
+
+
+class AuditTest(Protocol):
+    """An audit. A new one is a module with such an object and a line in the registry."""
+
+    name: str  # registry id and directory name
+    official: bool  # whether MLCommons has this test
+    required: bool  # whether a submission of this benchmark needs it
+    summary: str  # one line for --help
+    knobs: frozenset[str]  # fields of AuditRequest that a user may set for it
+    existing: tuple[Mode, Mode] | None  # modes of (--ref, --run) where it can judge existing runs
+
+    def validate(self, request: AuditRequest) -> None:
+        """Refuse what cannot be audited, before any leg starts (InputError, SetupError)."""
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        """Yield the legs one by one; each finished leg is sent back, so that the next may depend on it."""
+        ...
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
+        ...
+
+
+def refuse_foreign_knobs(test: AuditTest, request: AuditRequest) -> None:
+    """An option that a test does not look at is a mistake, not a wish.
+
+    Raises:
+        InputError: naming the option.
+    """
+    for name in ("samples", "audit_samples", "sample_index", "threshold"):
+        value = getattr(request, name)
+        if value not in (None, ()) and name not in test.knobs:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(f"--test {test.name} takes no {flag} (given: {value})", f"leave out {flag}")
+
+
+def need_legs(test: AuditTest, legs: list[LegArtifacts], at_least: int) -> None:
+    """Refuse to judge an incomplete set of legs."""
+    if len(legs) < at_least:
+        raise ExecutionError(
+            f"{test.name} needs {at_least} finished legs and was given {len(legs)}", "run the audit again"
+        )
+
+
+def count_in_force(scenario: Scenario, count: int) -> dict[str, int]:
+    """Where the detail log shows a `min_query_count` setting: Offline has one query of so many samples."""
+    return {"samples_per_query": count} if scenario == "Offline" else {"min_query_count": count}
+
+
+def threshold_of(request: AuditRequest, default: float) -> float:
+    """The threshold, an open interval (0, 1).
+
+    Raises:
+        InputError: outside.
+    """
+    value = default if request.threshold is None else request.threshold
+    if not 0 < value < 1:
+        raise InputError(f"--threshold {value:g} is not between 0 and 1", "give a share such as 0.1")
+    return value
+
+
+def count_of(request: AuditRequest, default: int) -> int:
+    """The number of samples, at most as many as are loaded.
+
+    Raises:
+        InputError: below 1.
+        SetupError: more than are loaded.
+    """
+    count = min(default, request.loaded_count) if request.samples is None else request.samples
+    if count < 1:
+        raise InputError(f"--samples {count} is below 1", "give a count of at least 1")
+    if count > request.loaded_count:
+        raise SetupError(
+            f"--samples {count} is more than the {request.loaded_count} samples that LoadGen can load; "
+            "it would repeat them",
+            f"give at most {request.loaded_count}",
+        )
+    return count

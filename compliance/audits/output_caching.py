@@ -1,0 +1,297 @@
+"""output_caching: does the system answer a repeated query faster than a new one?
+
+Three kinds of legs, each in a process of its own: a reference of unique samples; the same number of queries that all
+repeat one sample; and a few samples in changing order, for a cache that recomputes what comes twice in a row. Samples
+differ in length, so each comparison allows for the lengths of what was issued, and a leg that looks too fast is run
+again together with its reference before it counts: machines drift.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from compliance.audits.base import (
+    PERFORMANCE_MODE,
+    AuditRequest,
+    AuditResult,
+    Check,
+    LegArtifacts,
+    LegPlanner,
+    LegSpec,
+    count_in_force,
+    count_of,
+    need_legs,
+    refuse_foreign_knobs,
+    threshold_of,
+)
+from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
+from compliance.audits.performance_text import performance_text
+from runs.benchmarks import LOADGEN_SCENARIO, Scenario
+from runs.errors import ExecutionError, InputError, SetupError
+from runs.manifest import Mode
+
+DEFAULT_SAMPLES = {"Offline": 64, "SingleStream": 32}
+DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
+FEW_SAMPLES = 4
+FEW_FROM_SAMPLES = 16  # fewer queries than this cannot repeat the few often enough
+REFERENCE, FEW, AGAIN = "reference", "few", "-again"
+
+
+class OutputCaching:
+    """See the module."""
+
+    name = "output_caching"
+    official = False
+    required = False
+    summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
+    knobs = frozenset({"samples", "audit_samples", "sample_index", "threshold"})
+    existing: tuple[Mode, Mode] | None = None
+
+    def validate(self, request: AuditRequest) -> None:
+        refuse_foreign_knobs(self, request)
+        if request.scenario not in DEFAULT_SAMPLES:
+            raise SetupError(
+                f"--test {self.name} --scenario {request.scenario}: in LoadGen's Server scenario the arrival rate "
+                "fixes the samples/s, so a system that caches everything looks like one that does not",
+                "audit the same system with --scenario Offline or SingleStream",
+            )
+        threshold_of(request, DEFAULT_THRESHOLD[request.scenario])
+        samples = count_of(request, DEFAULT_SAMPLES[request.scenario])
+        if request.audit_samples is not None and request.audit_samples < 1:
+            raise InputError(f"--audit-samples {request.audit_samples} is below 1", "give a count of at least 1")
+        if len(set(request.sample_index)) != len(request.sample_index):
+            raise InputError(f"--sample-index {_listed(request.sample_index)} names a place twice", "name each once")
+        for index in request.sample_index:
+            if not 0 <= index < samples:
+                raise SetupError(
+                    f"--sample-index {index} is outside the {samples} samples that the legs load; LoadGen would crash",
+                    f"give 0 to {samples - 1}, or auto",
+                )
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        scenario = request.scenario
+        samples = count_of(request, DEFAULT_SAMPLES[scenario])
+        audit_samples = request.audit_samples or samples
+        reference = yield from _taken(_spec(scenario, REFERENCE, samples, samples, unique=True))
+        indices = request.sample_index or (nearest_mean(reference),)
+        repeats = [_spec(scenario, f"repeat-{index}", samples, audit_samples, same_index=index) for index in indices]
+        if samples >= FEW_FROM_SAMPLES:
+            repeats.append(_spec(scenario, FEW, FEW_SAMPLES, audit_samples))
+        threshold = threshold_of(request, DEFAULT_THRESHOLD[scenario])
+        suspects = []
+        for spec in repeats:
+            leg = yield from _taken(spec)
+            if not compare_paces(pace_of(reference), pace_of(leg), threshold).passed:
+                suspects.append(spec)
+        if suspects:
+            yield _again(_spec(scenario, REFERENCE, samples, samples, unique=True))
+            for spec in suspects:
+                yield _again(spec)
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        threshold = threshold_of(request, DEFAULT_THRESHOLD[request.scenario])
+        pairs = _pairs(self, legs)
+        comparisons = [_mildest(rounds, threshold) for rounds in pairs]
+        checks = [check for leg in legs for check in _completeness(leg, threshold)]
+        checks += [check for comparison in comparisons for check in comparison.checks]
+        checks += [check for leg in legs for check in _direct_evidence(leg)]
+        worst = max(comparisons, key=lambda comparison: (not comparison.passed, comparison.excess))
+        failed = [check for check in checks if not check.passed]
+        scores = f"{worst.label}: {worst.test_score:.6g} against {worst.reference_score:.6g} {worst.unit} of reference"
+        passed = not failed
+        reason = f"{scores}, limit {worst.limit:.6g}" if passed else f"{failed[0].name}: {failed[0].found} ({scores})"
+        rule = _rule(request, threshold)
+        return AuditResult(
+            test=self.name,
+            passed=passed,
+            official=False,
+            required=False,
+            reason=reason,
+            rule=rule,
+            checks=tuple(checks),
+            legs=tuple(leg.summary() for leg in legs),
+            text_name="verify_performance.txt",
+            text=performance_text(
+                worst.reference_score,
+                worst.test_score,
+                passed,
+                f"{failed[0].name}: {failed[0].found}, required {failed[0].required}" if failed else "",
+                rule,
+                legs,
+                checks,
+            ),
+            details=_details(legs, worst, threshold, comparisons),
+        )
+
+
+def nearest_mean(reference: LegArtifacts) -> int:
+    """The place, in LoadGen's loaded set, of the sample whose lengths are nearest the leg's means.
+
+    Distance: the larger of the two relative ones, of prompt and of output tokens.
+    """
+    table = reference.requests
+    if len(table) == 0:
+        raise ExecutionError("the reference leg answered no sample", f"see {reference.run.engine_log}")
+    prompt = np.abs(table.prompt_tokens / table.prompt_tokens.mean() - 1)
+    output = np.abs(table.output_tokens / table.output_tokens.mean() - 1)
+    chosen = int(table.sample_index[np.argmin(np.maximum(prompt, output))])
+    loaded = reference.detail.loaded_qsl_set
+    if chosen not in loaded:
+        raise ExecutionError(f"sample {chosen} was answered but never loaded", f"see {reference.run.detail}")
+    return loaded.index(chosen)
+
+
+def _spec(
+    scenario: Scenario, label: str, loaded: int, count: int, *, unique: bool = False, same_index: int | None = None
+) -> LegSpec:
+    """A leg that loads the first `loaded` samples and issues `count` queries of them.
+
+    Without a minimum duration the counts are exact: Offline's 1.1 × target_qps × min_duration is 0, and SingleStream
+    ends at min_query_count.
+    """
+    settings = {
+        "mode": PERFORMANCE_MODE,
+        "performance_issue_unique": int(unique),
+        "performance_issue_same": int(same_index is not None),
+        "performance_issue_same_index": same_index or 0,
+        "performance_sample_count_override": loaded,
+        "sample_concatenate_permutation": 0,
+        "min_query_count": count,
+        "min_duration": 0,
+        "max_duration": 0,
+        "max_query_count": 0,
+    }
+    in_force: dict[str, Any] = {
+        "test_mode": "PerformanceOnly",
+        "performance_issue_unique": unique,
+        "performance_issue_same": same_index is not None,
+        "performance_issue_same_index": same_index or 0,
+        "performance_sample_count": loaded,
+        "sample_concatenate_permutation": False,
+        **count_in_force(scenario, count),
+        "min_duration_ms": 0,
+        "max_duration_ms": 0,
+        "max_query_count": 0,
+    }
+    return LegSpec(label, settings=settings, in_force=in_force, requested=count)
+
+
+def _again(spec: LegSpec) -> LegSpec:
+    return LegSpec(spec.label + AGAIN, spec.mode, spec.settings, spec.in_force, spec.requested)
+
+
+def _taken(spec: LegSpec) -> Generator[LegSpec, LegArtifacts, LegArtifacts]:
+    leg = yield spec
+    _check_issued(leg)
+    return leg
+
+
+def _check_issued(leg: LegArtifacts) -> None:
+    """LoadGen issued what this kind of leg is made of, by the record of every request."""
+    table, in_force = leg.requests, leg.spec.in_force
+    found = len(np.unique(table.sample_index))
+    if in_force["performance_issue_same"]:
+        expected = [leg.detail.loaded_qsl_set[in_force["performance_issue_same_index"]]]
+        right = np.unique(table.sample_index).tolist() == expected
+    elif in_force["performance_issue_unique"]:
+        right = found == len(table)
+    else:
+        right = found <= in_force["performance_sample_count"]
+    if not right or len(table) == 0:
+        raise ExecutionError(
+            f"audit leg {leg.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",
+            f"see {leg.run.detail}; nothing is judged",
+        )
+
+
+def _pairs(test: OutputCaching, legs: list[LegArtifacts]) -> list[list[tuple[LegArtifacts, LegArtifacts]]]:
+    """For each repeating leg its (reference, leg) of the first round, and of the second where there was one."""
+    need_legs(test, legs, 2)
+    by_label = {leg.spec.label: leg for leg in legs}
+    for leg in legs:
+        _check_issued(leg)
+    first = legs[0]
+    if first.spec.label != REFERENCE or len(by_label) != len(legs):
+        raise ExecutionError(f"{test.name}: the legs {list(by_label)} do not start with one reference", "run it again")
+    pairs = []
+    for leg in legs[1:]:
+        if leg.spec.label.endswith(AGAIN):
+            continue
+        rounds = [(first, leg)]
+        again = by_label.get(leg.spec.label + AGAIN)
+        if again is not None:
+            if REFERENCE + AGAIN not in by_label:
+                raise ExecutionError(f"{test.name}: {again.spec.label} has no reference", "run the audit again")
+            rounds.append((by_label[REFERENCE + AGAIN], again))
+        pairs.append(rounds)
+    need_legs(test, (pairs and legs) or [], 2)
+    return pairs
+
+
+def _mildest(rounds: list[tuple[LegArtifacts, LegArtifacts]], threshold: float) -> Comparison:
+    """The round that speaks most for the system: a cache is fast every time, a disturbed machine is not."""
+    compared = [compare_paces(pace_of(reference), pace_of(leg), threshold) for reference, leg in rounds]
+    return min(compared, key=lambda comparison: (not comparison.passed, comparison.excess))
+
+
+def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Check]:
+    needed = leg.requested * (1 - threshold)
+    yield Check(
+        f"{leg.spec.label}: samples answered",
+        leg.completed >= needed,
+        str(leg.completed),
+        f"at least {needed:g} of {leg.requested}",
+        str(leg.run.detail),
+    )
+
+
+def _direct_evidence(leg: LegArtifacts) -> Iterator[Check]:
+    """What the engine itself says. It can only speak against a run: a cheat would deny everything."""
+    if leg.manifest is None:
+        return
+    place = str(leg.run.manifest)
+    caching = leg.manifest.engine.get("prefix_caching")
+    yield Check(
+        f"{leg.spec.label}: prefix caching in the engine", not caching, "on" if caching else "off", "off", place
+    )
+    cached = int(leg.manifest.observed.get("cached_prompt_tokens") or 0)
+    yield Check(f"{leg.spec.label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", place)
+
+
+def _rule(request: AuditRequest, threshold: float) -> str:
+    first = (
+        "1 / mean latency, and samples/s"
+        if LOADGEN_SCENARIO[request.scenario] == "Offline"
+        else "1 / mean end-to-end latency, and 1 / median TTFT"
+    )
+    return (
+        f"{first}, of a leg of repeated samples must stay below (1 + threshold) × that of unique samples, threshold "
+        f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
+        "what a busy machine may add to the reference; repeated answers as long as the reference's; a leg over its "
+        "limit counts when a second pair of legs says the same; no prompt token from a cache"
+    )
+
+
+def _details(
+    legs: list[LegArtifacts], worst: Comparison, threshold: float, comparisons: list[Comparison]
+) -> dict[str, Any]:
+    paces: list[Pace] = [pace_of(leg) for leg in legs]
+    audit = next(leg for leg in legs if leg.spec.label == worst.label)
+    return {
+        "threshold": threshold,
+        "ref_qps": worst.reference_score,
+        "audit_qps": worst.test_score,
+        "unit": worst.unit,
+        "ref_completed": legs[0].completed,
+        "ref_requested": legs[0].requested,
+        "audit_completed": audit.completed,
+        "audit_requested": audit.requested,
+        "decided_by": worst.label,
+        "paces": [pace.as_json() for pace in paces],
+        "comparisons": [comparison.as_json() for comparison in comparisons],
+    }
+
+
+def _listed(indices: tuple[int, ...]) -> str:
+    return ",".join(map(str, indices))

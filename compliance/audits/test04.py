@@ -1,0 +1,226 @@
+"""TEST04 as MLCommons has it, for any two runs: same score, same threshold, same wording. Not required here.
+
+The official comparison suits models with inputs of one length. For this benchmark it is blind in Server (the arrival
+rate fixes its score) and compares times per output token in SingleStream, so a judgement by end-to-end numbers stands
+beside it.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.audits.base import (
+    PERFORMANCE_MODE,
+    AuditRequest,
+    AuditResult,
+    Check,
+    LegArtifacts,
+    LegPlanner,
+    LegSpec,
+    need_legs,
+    refuse_foreign_knobs,
+)
+from compliance.audits.performance_text import own_lines
+from runs.errors import InputError, SetupError
+from runs.manifest import Mode
+
+# [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
+SAME_INDEX = 3
+SETTINGS = {
+    "mode": PERFORMANCE_MODE,
+    "performance_issue_unique": 0,
+    "performance_issue_same": 1,
+    "performance_issue_same_index": SAME_INDEX,
+}
+IN_FORCE = {
+    "test_mode": "PerformanceOnly",
+    "performance_issue_unique": False,
+    "performance_issue_same": True,
+    "performance_issue_same_index": SAME_INDEX,
+}
+THRESHOLD = 0.10
+FAST_THRESHOLD = 0.20
+FAST_SCORES = {"SingleStream": 200_000.0, "MultiStream": 1_600_000.0}  # up to these the wider threshold applies
+SCORE_LINES = {
+    "SingleStream": re.compile(r".*Early stopping (90th|90\.0th|99\.9th) percentile estimate"),
+    "MultiStream": re.compile(r".*Early stopping (99th|99\.0th) percentile estimate"),
+    "Server": re.compile(r"Completed samples per second"),
+    "Offline": re.compile(r"Samples per second"),
+}
+_ERRORS = re.compile(r"\d+ ERROR")
+RULE = (
+    "official TEST04: the test score must stay below (1 + threshold) × the reference score; threshold 0.1, 0.2 for "
+    "SingleStream scores up to 200000. Not required for this benchmark"
+)
+
+
+@dataclass(frozen=True)
+class OfficialOutcome:
+    """What the official script makes of two summaries.
+
+    Attributes:
+        text: what it prints, as its wrapper stores it in `verify_performance.txt`.
+        reference_score, test_score: as it prints them; None where it stops before that.
+        passed: whether it prints TEST PASS.
+    """
+
+    text: str
+    reference_score: str | None
+    test_score: str | None
+    passed: bool
+
+
+class OfficialTest04:
+    """See the module."""
+
+    name = "TEST04"
+    official = True
+    required = False
+    summary = "Official comparison of any two runs. Not required for this benchmark."
+    knobs: frozenset[str] = frozenset()
+    existing: tuple[Mode, Mode] | None = ("performance", "performance")
+
+    def validate(self, request: AuditRequest) -> None:
+        refuse_foreign_knobs(self, request)
+        if request.loaded_count <= SAME_INDEX:
+            raise SetupError(
+                f"TEST04 repeats the sample at place {SAME_INDEX}, and only {request.loaded_count} samples are loaded; "
+                "LoadGen would crash",
+                f"use at least {SAME_INDEX + 1} samples",
+            )
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        yield LegSpec("reference")
+        yield LegSpec("repeat", settings=SETTINGS, in_force=IN_FORCE)
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        need_legs(self, legs, 2)
+        reference, test = legs[:2]
+        outcome = official_outcome(reference.run.summary, test.run.summary)
+        scores = f"test score {outcome.test_score}, reference score {outcome.reference_score}"
+        said = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
+        checks = _own_judgement(reference, test)
+        known = [leg for leg in legs if leg.run.detail.exists()]
+        lines = own_lines(RULE, known, checks)
+        return AuditResult(
+            test=self.name,
+            passed=outcome.passed,
+            official=True,
+            required=False,
+            reason=f"{said} ({scores})",
+            rule=RULE,
+            checks=tuple(checks),
+            legs=tuple(leg.summary() for leg in known),
+            text_name="verify_performance.txt",
+            text=outcome.text + "\n".join(lines) + "\n",
+            details={
+                "official_text": outcome.text,
+                "reference_score": outcome.reference_score,
+                "test_score": outcome.test_score,
+                "checks_decide": False,
+            },
+        )
+
+
+def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
+    """Judge two `mlperf_log_summary.txt` as the official script does.
+
+    Raises:
+        InputError: a file cannot be read, or a score is no number (the script would end in a traceback).
+    """
+    one, other = _Summary(reference, "reference"), _Summary(test, "test")
+    warnings = one.warnings
+    stop = f"TEST FAIL: {one.title} results are invalid" if one.invalid else ""
+    if not stop:
+        warnings = warnings + other.warnings
+        if other.invalid:
+            stop = f"TEST FAIL: {other.title} results are invalid"
+        elif one.scenario != other.scenario:
+            stop = "Test and reference scenarios do not match!"
+    if stop:
+        return OfficialOutcome("\n".join(["Verifying performance.", *warnings, stop, ""]), None, None, False)
+    fast = one.value <= FAST_SCORES.get(one.scenario, float("-inf"))
+    passed = other.value < one.value * (1 + (FAST_THRESHOLD if fast else THRESHOLD))
+    lines = [
+        "Verifying performance.",
+        *warnings,
+        f"reference score = {one.score}",
+        f"test score = {other.score}",
+        "TEST PASS" if passed else "TEST FAIL: Test score invalid",
+    ]
+    return OfficialOutcome("\n".join(lines) + "\n", one.score, other.score, passed)
+
+
+class _Summary:
+    """A summary as the official script reads it: line by line, the last score counts, nothing after an INVALID."""
+
+    def __init__(self, path: Path, role: str) -> None:
+        self.title = role.capitalize()
+        self.scenario = ""
+        self.score = "0"
+        self.invalid = False
+        self.warnings: list[str] = []
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}", "name a directory with LoadGen's logs") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is no text ({error})", "take LoadGen's own file") from error
+        for line in text.split("\n"):
+            pattern = SCORE_LINES.get(self.scenario)
+            if line.startswith("Scenario"):
+                self.scenario = self._value(path, line)
+            elif pattern is not None and pattern.match(line):
+                self.score = self._score(path, self._value(path, line))
+            elif line.startswith("Result is") and self._value(path, line) == "INVALID":
+                self.invalid = True
+                break
+            elif _ERRORS.match(line):
+                self.warnings.append(f"WARNING: {line.split(' ', 1)[0]} ERROR reported in {role} results")
+        self.value = float(self.score)
+
+    def _score(self, path: Path, text: str) -> str:
+        try:
+            number = float(text)
+            return str(1e9 / number) if self.scenario in FAST_SCORES else text
+        except (ValueError, ZeroDivisionError) as error:
+            raise InputError(
+                f"{path}: the score {text[:40]!r} is no usable number", "take LoadGen's own file"
+            ) from error
+
+    @staticmethod
+    def _value(path: Path, line: str) -> str:
+        _, separator, value = line.partition(": ")
+        if not separator:
+            raise InputError(f"{path}: no value in the line {line[:60]!r}", "take LoadGen's own file")
+        return value.strip()
+
+
+def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Check]:
+    """End-to-end numbers of both runs; they inform and do not decide."""
+    if not (reference.run.detail.exists() and test.run.detail.exists()):
+        return []
+    scenario = reference.detail.scenario
+    if scenario == "Server":
+        return [
+            Check(
+                "own judgement (does not decide)",
+                True,
+                "none: the arrival rate fixes samples/s, a cache would not show",
+                "see --test output_caching in Offline or SingleStream",
+            )
+        ]
+    if reference.numbers.latency_ns is None or test.numbers.latency_ns is None:
+        return []
+    if min(reference.numbers.latency_ns.mean, test.numbers.latency_ns.mean) <= 0:
+        return []
+    limit = FAST_THRESHOLD if scenario == "SingleStream" else THRESHOLD
+    ratio = reference.numbers.latency_ns.mean / test.numbers.latency_ns.mean
+    return [
+        Check(
+            "own judgement (does not decide): 1 / mean end-to-end latency, test / reference",
+            ratio < 1 + limit,
+            f"{ratio:.4f}",
+            f"below {1 + limit:g} where both runs have samples of one length",
+        )
+    ]

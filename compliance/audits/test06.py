@@ -1,0 +1,260 @@
+"""TEST06: are the answers of a performance leg honest token lists? Official legs and text, and a strict verdict.
+
+The official script never sees a Llama 3 end-of-sequence id, compares first tokens only as far as both lists reach,
+and passes an empty log. So its text is given as it would write it, and the verdict is our own.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compliance.audits.base import (
+    PERFORMANCE_MODE,
+    AuditRequest,
+    AuditResult,
+    Check,
+    LegArtifacts,
+    LegPlanner,
+    LegSpec,
+    count_in_force,
+    need_legs,
+    refuse_foreign_knobs,
+)
+from runs.accuracy_log import AccuracyEntry
+from runs.benchmarks import MAX_NEW_TOKENS, MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.errors import InputError
+from runs.manifest import Mode
+
+# [mlcommons/inference compliance/TEST06/audit.config]
+LOGGED_SAMPLES = 100
+SETTINGS = {
+    "mode": PERFORMANCE_MODE,
+    "accuracy_log_rng_seed": 720381539243781796,
+    "accuracy_log_sampling_target": LOGGED_SAMPLES,
+    "min_query_count": LOGGED_SAMPLES,
+    "min_duration": 0,
+    "sample_concatenate_permutation": 0,
+}
+IN_FORCE = {
+    "test_mode": "PerformanceOnly",
+    "accuracy_log_rng_seed": 720381539243781796,
+    "accuracy_log_sampling_target": LOGGED_SAMPLES,
+    "min_duration_ms": 0,
+    "sample_concatenate_permutation": False,
+}
+OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
+NAMED_IN_MESSAGES = 3
+
+Ids = npt.NDArray[np.int64]
+
+
+class OfficialTest06:
+    """See the module."""
+
+    name = "TEST06"
+    official = True
+    required = True
+    summary = "100 logged answers of a performance leg: lengths, counts, first tokens, special ids."
+    knobs: frozenset[str] = frozenset()
+    existing: tuple[Mode, Mode] | None = None
+
+    def validate(self, request: AuditRequest) -> None:
+        refuse_foreign_knobs(self, request)
+        if not request.stop_ids:
+            raise InputError(
+                "TEST06 needs the model's end-of-sequence ids, and its generation_config.json has none",
+                "give --model-path a folder with generation_config.json",
+            )
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        in_force = {**IN_FORCE, **count_in_force(request.scenario, LOGGED_SAMPLES)}
+        yield LegSpec("performance", settings=SETTINGS, in_force=in_force, requested=LOGGED_SAMPLES)
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        need_legs(self, legs, 1)
+        leg = legs[0]
+        scenario = leg.detail.scenario
+        checks = judge_entries(
+            leg.entries,
+            scenario=scenario,
+            stop_ids=request.stop_ids,
+            bos_ids=request.bos_ids,
+            expected_count=LOGGED_SAMPLES,
+        )
+        failed = [check for check in checks if not check.passed]
+        text = official_text(leg.entries, scenario=scenario)
+        return AuditResult(
+            test=self.name,
+            passed=not failed,
+            official=True,
+            required=True,
+            reason=failed[0].sentence if failed else f"{len(leg.entries)} logged answers kept every rule",
+            rule=rule(request.stop_ids, request.bos_ids),
+            checks=tuple(checks),
+            legs=(leg.summary(),),
+            text_name="verify_accuracy.txt",
+            text=text,
+            details={
+                "official_text": text,
+                "official_passed": text.endswith("TEST06 verification complete\n"),
+                "dtype": dtype_of(leg.entries).name,
+                "stop_ids": sorted(request.stop_ids),
+                "bos_ids": sorted(request.bos_ids),
+            },
+            copies={f"accuracy/{leg.run.accuracy_log.name}": leg.run.accuracy_log},
+        )
+
+
+def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int = MAX_NEW_TOKENS) -> str:
+    return (
+        f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids and as "
+        "many as were counted; outside Offline a first-token record equal to the answer's start; no begin-of-sequence "
+        f"id {_listed(bos_ids)}; an end-of-sequence id {_listed(stop_ids)} at most once and only last"
+    )
+
+
+def judge_entries(
+    entries: Sequence[AccuracyEntry],
+    *,
+    scenario: str,
+    stop_ids: Collection[int],
+    bos_ids: Collection[int],
+    expected_count: int,
+    max_tokens: int = MAX_NEW_TOKENS,
+) -> list[Check]:
+    """The strict verdict over logged answers.
+
+    Args:
+        entries: LoadGen's accuracy log.
+        scenario: Offline has no first-token records, every other scenario (ours or LoadGen's name) has.
+        stop_ids: end-of-sequence ids of the model; one may end an answer.
+        bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.
+        expected_count: entries there must be.
+        max_tokens: most ids an answer may have.
+
+    Returns:
+        All checks, passed or not; an empty log fails the first.
+    """
+    dtype = dtype_of(entries)
+    stops = np.array(sorted(stop_ids), np.int64)
+    begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
+    needs_first = scenario != "Offline"
+    wrong: dict[str, list[str]] = {
+        name: [] for name in ("ids", "length", "count", "first", "begin", "stop_once", "stop_last")
+    }
+    lengths: list[int] = []
+    for entry in entries:
+        place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
+        ids = _ids(entry.data, dtype)
+        if ids is None or np.any(ids < 0):
+            wrong["ids"].append(place)
+            continue
+        lengths.append(len(ids))
+        if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= max_tokens:
+            wrong["length"].append(f"{place}: {len(ids)}")
+        if entry.token_count != len(ids):
+            wrong["count"].append(f"{place}: {entry.token_count} for {len(ids)} ids")
+        if problem := _first_token_problem(entry, ids, dtype, needs_first):
+            wrong["first"].append(f"{place}: {problem}")
+        if np.isin(ids, begins).any():
+            wrong["begin"].append(f"{place}: at {int(np.argmax(np.isin(ids, begins)))}")
+        stop_places = np.flatnonzero(np.isin(ids, stops))
+        if len(stop_places) > 1:
+            wrong["stop_once"].append(f"{place}: {len(stop_places)} times")
+        if np.any(stop_places < len(ids) - 1):
+            wrong["stop_last"].append(f"{place}: at {int(stop_places[0])} of {len(ids)}")
+    total = len(entries)
+    span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
+    checks = [Check("number of logged answers", total == expected_count, str(total), f"{expected_count}")]
+
+    def add(name: str, key: str, required: str, found: str = "") -> None:
+        bad = wrong[key]
+        more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
+        said = f"{len(bad)} of {total} answers do not" if bad else found or f"all {total} answers do"
+        checks.append(Check(name, not bad and total > 0, said, required, "; ".join(bad[:NAMED_IN_MESSAGES]) + more))
+
+    add("whole token ids", "ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
+    add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids", span)
+    add("token count", "count", "as many as there are ids")
+    if needs_first:
+        add("first token", "first", "a record equal to the answer's start")
+    else:
+        add("first token", "first", "none in Offline, or equal to the answer's start")
+    add("begin-of-sequence id", "begin", f"no {_listed(begins.tolist())}")
+    add("end-of-sequence id once", "stop_once", f"at most one of {_listed(stops.tolist())}")
+    add("end-of-sequence id last", "stop_last", "nothing after it")
+    return checks
+
+
+def official_text(entries: Sequence[AccuracyEntry], *, scenario: str, stop_id: int = OFFICIAL_STOP_ID) -> str:
+    """What the official script writes to `verify_accuracy.txt` for these answers.
+
+    It is told the data type found here. `stop_id` is its own default, which is what it compares with unless given
+    another; given one on its command line it compares with a text and finds nothing.
+    """
+    dtype = dtype_of(entries)
+    first = "Skipped" if scenario == "Offline" else str(_as_official(entries, dtype, _official_first))
+    ends = _as_official(entries, dtype, lambda entry, ids, kind: _official_end(ids, stop_id))
+    lengths = _as_official(entries, dtype, lambda entry, ids, kind: len(ids) == entry.token_count)
+    passed = ends and lengths and first != "False"
+    return (
+        f"First token check pass: {first}\n"
+        f"EOS check pass: {ends}\n"
+        f"Sample length check pass: {lengths}\n"
+        f"TEST06 verification {'complete' if passed else 'failed'}\n"
+    )
+
+
+def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:
+    """int64 if every answer can be (whole 8-byte ids whose high words are 0), else int32; systems send either."""
+    answers = [entry.data for entry in entries if entry.data]
+    wide = all(len(data) % 8 == 0 and not np.frombuffer(data, "<u4")[1::2].any() for data in answers)
+    return np.dtype("<i8") if answers and wide else np.dtype("<i4")
+
+
+def _ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
+    """Ids as int64 numbers; None where the bytes are not whole ids."""
+    return np.frombuffer(data, dtype).astype(np.int64) if len(data) % dtype.itemsize == 0 else None
+
+
+def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], needed: bool) -> str:
+    if not entry.token_data:
+        return "no record" if needed else ""
+    first = _ids(entry.token_data, dtype)
+    if first is None:
+        return f"{len(entry.token_data)} bytes"
+    if len(first) > len(ids) or not np.array_equal(first, ids[: len(first)]):
+        return f"{first[:4].tolist()} for an answer that starts with {ids[:4].tolist()}"
+    return ""
+
+
+def _as_official(
+    entries: Sequence[AccuracyEntry],
+    dtype: np.dtype[Any],
+    look: Callable[[AccuracyEntry, Ids, np.dtype[Any]], bool],
+) -> bool:
+    """Whether a look at each answer holds for all; what the script would stumble over is False."""
+    for entry in entries:
+        ids = _ids(entry.data, dtype)
+        if ids is None or not look(entry, ids, dtype):
+            return False
+    return True
+
+
+def _official_first(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any]) -> bool:
+    """Equal as far as both reach."""
+    if entry.token_data is None or (first := _ids(entry.token_data, dtype)) is None:
+        return False
+    both = min(len(first), len(ids))
+    return bool(np.array_equal(first[:both], ids[:both]))
+
+
+def _official_end(ids: Ids, stop_id: int) -> bool:
+    """Not two stop ids at the end; the very first id is never looked at."""
+    return not (len(ids) > 2 and ids[-1] == stop_id and ids[-2] == stop_id)
+
+
+def _listed(ids: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(ids))) or "(none known)"

@@ -1,0 +1,232 @@
+"""The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from compliance.verify.accuracy import ScoreSources, verify_accuracy
+from compliance.verify.checks import Check, Part
+from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
+from compliance.verify.performance import verify_performance
+from compliance.verify.record import log_hashes
+from runs.errors import ExecutionError, ExitCode, HarnessError
+from runs.files import write_atomic, write_json
+from runs.layout import RunDir
+
+TEXT_NAME = "verify_performance.txt"
+RECORD_NAME = "verify_performance.json"
+SHOWN_REASONS = 3
+
+Outcome = Literal["PASS", "FAIL", "ERROR"]
+
+
+@dataclass
+class Verdict:
+    """What became of one result. ERROR: its files are damaged, or contradict each other."""
+
+    directories: list[str]
+    official_asked: bool
+    parts: list[Part]
+    checks: list[Check] = field(default_factory=list)  # on both parts together
+    error: HarnessError | None = None
+
+    @property
+    def contradictions(self) -> list[str]:
+        return [f"{part.mode}: {sentence}" for part in self.parts for sentence in part.contradictions]
+
+    @property
+    def failures(self) -> list[str]:
+        found = [f"{part.mode}: {text}" for part in self.parts for text in part.failures(self.official_asked)]
+        return found + [check.failure for check in self.checks if not check.passed]
+
+    @property
+    def unofficial(self) -> list[str]:
+        """Why the result is not official, each reason once; empty where it has to pass as an official one."""
+        return list(dict.fromkeys(text for part in self.parts for text in part.unofficial()))
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.error is not None or self.contradictions:
+            return "ERROR"
+        return "FAIL" if self.failures or not self.parts else "PASS"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        if self.error is not None:
+            return self.error.exit_code
+        if self.contradictions:
+            return ExitCode.FAILED
+        return ExitCode.OK if self.outcome == "PASS" else ExitCode.NEGATIVE
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is no PASS, the gravest first."""
+        if self.error is not None:
+            return [self.error.message]
+        return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
+
+
+def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None) -> Verdict:
+    """Judge one result; what is damaged ends in the verdict, not in an exception.
+
+    Args:
+        result: its legs.
+        official: hold it to the official rules even where its own record says that it is not official.
+        sources: what to score the answers with.
+    """
+    verdict = Verdict([str(path) for path in result.directories], official, [], error=result.error)
+    if result.error is not None:
+        return verdict
+    judges: list[tuple[str, Callable[[Leg], Part]]] = [
+        (PERFORMANCE, verify_performance),
+        (ACCURACY, lambda leg: verify_accuracy(leg, sources or ScoreSources())),
+    ]
+    try:
+        for mode, judge in judges:
+            if leg := result.leg(mode):
+                verdict.parts.append(judge(leg))
+    except HarnessError as error:
+        verdict.error = error
+    except OSError as error:
+        verdict.error = ExecutionError(f"{error.filename}: {error.strerror}")
+    if verdict.error is None and len(verdict.parts) == 2:
+        verdict.checks += _one_system(result)
+        official_of = [part.claims_official for part in verdict.parts]
+        if len(set(official_of)) == 2:  # both or none: the pair is what its weaker half is
+            for part in verdict.parts:
+                if part.claims_official:
+                    part.notes.append("the other leg is not official, so the result is not")
+    return verdict
+
+
+def _one_system(result: ResultLegs) -> list[Check]:
+    """Do both legs come from one system, model and data set, as far as the files tell?"""
+    performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
+    if performance is None or accuracy is None:
+        return []
+    facts = [_facts(leg) for leg in (performance, accuracy)]
+    return [
+        Check(
+            f"one {name}",
+            facts[0][name] == facts[1][name],
+            f"{facts[0][name]} in the performance leg, {facts[1][name]} in the accuracy leg",
+            "the same in both",
+        )
+        for name in facts[0]
+        if name in facts[1]
+    ]
+
+
+def _facts(leg: Leg) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "scenario": leg.scenario,
+        "data set size": leg.detail.integer("qsl_reported_total_count"),
+    }
+    if leg.manifest is not None:
+        plan = leg.manifest.resolved
+        weights = leg.manifest.model.get("sha256") or {}
+        facts |= {
+            "engine": plan.engine,
+            "model": weights or plan.model_path,
+            "data set": plan.dataset_sha256,
+            "sampling": plan.sampling,
+            "prefix caching setting": plan.engine_options.get("enable_prefix_caching"),
+            "data type": plan.engine_options.get("dtype"),
+            "quantization": plan.engine_options.get("quantization"),
+        }
+    return facts
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The full record."""
+    error = verdict.error
+    return {
+        "schema_version": 1,
+        "verdict": verdict.outcome,
+        "exit_code": int(verdict.exit_code),
+        "reasons": verdict.reasons,
+        "not_official": verdict.unofficial,
+        "held_to_official_rules": [verdict.official_asked or part.claims_official for part in verdict.parts],
+        "contradictions": verdict.contradictions,
+        "error": None if error is None else {"message": error.message, "fix": error.fix},
+        "directories": verdict.directories,
+        "checks": [asdict(check) for check in verdict.checks],
+        "parts": [asdict(part) for part in verdict.parts],
+    }
+
+
+def as_text(verdict: Verdict) -> str:
+    """The text: the official lines first, then what they rest on."""
+    performance = next((part for part in verdict.parts if part.mode == "performance"), None)
+    lines = ["Verifying performance."]
+    for name in ("reference", "test"):
+        score = getattr(performance, f"{name}_score") if performance else None
+        lines.append(f"{name} score = {'none' if score is None else f'{score:.8g}'}")
+    lines.append(_verdict_line(verdict))
+    lines += [f"not official: {reason}" for reason in verdict.unofficial]
+    if not verdict.parts or verdict.error is not None:
+        lines += ["", *(f"given: {path}" for path in verdict.directories)]
+    for part in verdict.parts:
+        lines += ["", *_part_lines(part, verdict)]
+    if verdict.checks:
+        lines += ["", "Both legs", *(f"  {check}" for check in verdict.checks)]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if verdict.outcome == "PASS":
+        return "TEST PASS"
+    reasons = verdict.reasons or ["no leg was given"]
+    more = len(reasons) - SHOWN_REASONS
+    text = "; ".join(reasons[:SHOWN_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    return "TEST FAIL: " + " ".join(text.split())
+
+
+def _part_lines(part: Part, verdict: Verdict) -> list[str]:
+    strict = verdict.official_asked or part.claims_official
+    score = (
+        ""
+        if part.mode == "accuracy"
+        else "; " + ("score: 1 / p90 latency, in 1/s" if part.scenario == "SingleStream" else "score: samples/s")
+    )
+    lines = [
+        f"{part.mode.capitalize()}: {part.directory}",
+        f"  rule: {part.rule}{score}",
+        f"  held to: {'the official rules' if strict else 'what holds for any run; its own record says not official'}",
+        f"  {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
+    ]
+    scores_from = part.details.get("scores_from")
+    if scores_from:
+        how = "scored again from" if scores_from.endswith(".json") else "as they stand in"
+        lines.append(f"  scores {how} {scores_from}")
+    lines += [f"  {line}" for line in part.lines]
+    shown = {check.name for check in part.checks if any(line.startswith(f"{check.name} ") for line in part.lines)}
+    for check in part.checks:
+        if check.name in shown:
+            continue
+        counts = check.passed or strict or check.kind == "result"
+        lines.append(f"  {check}" if counts else f"  {str(check).removesuffix('FAIL')}not official")
+    lines += [f"  contradiction: {text}" for text in part.contradictions]
+    lines += [f"  note: {text}" for text in part.notes]
+    return lines
+
+
+def write_verdict(verdict: Verdict, folder: Path) -> Path:
+    """Write the record, then the text; returns the text's path. A reader never sees a verdict without its record.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    hashes = {str(path): log_hashes_of(Path(path)) for path in verdict.directories}
+    write_json(folder / RECORD_NAME, {**as_json(verdict), "log_sha256": hashes})
+    write_atomic(folder / TEXT_NAME, as_text(verdict))
+    return folder / TEXT_NAME
+
+
+def log_hashes_of(directory: Path) -> dict[str, str]:
+    """Which files the verdict is about; what cannot be read is left out."""
+    try:
+        return log_hashes(RunDir(directory))
+    except OSError:
+        return {}

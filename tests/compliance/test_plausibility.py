@@ -1,0 +1,213 @@
+"""Rules on a single leg: what they let pass, what they find, and where they have nothing to say."""
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from compliance.accuracy import AccuracyScores, TokenIds
+from compliance.plausibility import (
+    Finding,
+    first_token_takes_a_step,
+    not_padded,
+    not_the_reference,
+    repeats_cost_as_much,
+    rouge_within_reach,
+    shared_answers,
+)
+from compliance.verify.plausible import answers_plausible
+from qsl.byte_tokenizer import ByteTokenizer
+from runs.accuracy_log import AccuracyEntry
+from runs.benchmarks import DATACENTER_TARGET
+from runs.requests_log import NO_TIME, RequestTable
+
+MS = 1_000_000
+
+
+def table(
+    samples: Sequence[int], ttft_ms: Sequence[float], latency_ms: Sequence[float], tokens: int = 11
+) -> RequestTable:
+    """One request after the other. A negative time to first token stands for none."""
+    count = len(samples)
+    issue_ns = np.arange(count, dtype=np.int64) * 10**9
+    ttft_ns = (np.array(ttft_ms) * MS).astype(np.int64)
+    return RequestTable(
+        seq=np.arange(count, dtype=np.int64),
+        sample_index=np.array(samples, dtype=np.int64),
+        prompt_tokens=np.full(count, 100, dtype=np.int64),
+        output_tokens=np.full(count, tokens, dtype=np.int64),
+        issue_ns=issue_ns,
+        first_token_ns=np.where(ttft_ns < 0, NO_TIME, issue_ns + ttft_ns),
+        complete_ns=issue_ns + (np.array(latency_ms) * MS).astype(np.int64),
+        finish_reason=["stop"] * count,
+        output_sha256=["0" * 64] * count,
+    )
+
+
+def passed(finding: Finding | None) -> bool:
+    assert finding is not None
+    return finding.passed
+
+
+# Shared answers -------------------------------------------------------------------------------------------------------
+
+
+def answer(number: int, different_ids: int = 40) -> TokenIds:
+    return np.arange(50, dtype=np.int32) % different_ids + number
+
+
+def test_shared_answers() -> None:
+    own = [(index, answer(index)) for index in range(60)]
+    assert passed(shared_answers(own))
+    assert passed(shared_answers(own * 2))  # the same sample may come again
+    assert passed(shared_answers([*own, (60, answer(0))]))  # two of a kind: the same article twice
+    finding = shared_answers([*own, (61, answer(0)), (62, answer(0))])
+    assert not passed(finding)
+    assert finding is not None
+    assert finding.found == "one output for 3 of 62 samples (such as 0, 61, 62)"
+
+
+def test_loops_may_be_shared() -> None:
+    assert shared_answers([(index, answer(0, different_ids=15)) for index in range(60)]) is None
+    assert not passed(shared_answers([(index, answer(0, different_ids=16)) for index in range(60)]))
+    assert shared_answers([]) is None
+
+
+def test_shared_answers_of_a_large_leg() -> None:
+    def leg(canned: int) -> list[tuple[int, TokenIds]]:
+        return [(index, answer(max(0, index - canned + 1))) for index in range(10_000)]
+
+    assert passed(shared_answers(leg(10)))
+    assert not passed(shared_answers(leg(11)))
+
+
+# Repetitions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
+def test_repetitions(scenario: str) -> None:
+    samples = [*range(30), *range(30)]
+
+    def leg(ttft_ms: float, latency_ms: float) -> RequestTable:
+        return table(samples, [20.0] * 30 + [ttft_ms] * 30, [100.0] * 30 + [latency_ms] * 30)
+
+    assert passed(repeats_cost_as_much(leg(20, 100), scenario))
+    assert passed(repeats_cost_as_much(leg(8, 40), scenario))
+    assert passed(repeats_cost_as_much(leg(90, 400), scenario))
+    assert not passed(repeats_cost_as_much(leg(20, 39), scenario))
+    finding = repeats_cost_as_much(leg(7, 100), scenario)  # a cache of prompts alone
+    assert not passed(finding)
+    assert finding is not None
+    assert finding.found == "the median repetition has 0.35 of its first occurrence's time to first token"
+
+
+def test_few_repetitions_tell_nothing() -> None:
+    samples = [*range(30), *range(19)]
+    assert repeats_cost_as_much(table(samples, [1.0] * 49, [2.0] * 49), "Server") is None
+    assert repeats_cost_as_much(table([0] * 49, [1.0] * 49, [2.0] * 49), "Server") is None
+    assert repeats_cost_as_much(table([], [], []), "Server") is None
+
+
+def test_offline_has_no_time_of_a_single_sample() -> None:
+    samples = [*range(30), *range(30)]
+    assert repeats_cost_as_much(table(samples, [-1.0] * 60, [1.0] * 60), "Offline") is None
+
+
+# First tokens ---------------------------------------------------------------------------------------------------------
+
+
+def test_first_token() -> None:
+    # 10 later tokens in 100 ms: 10 ms each.
+    assert passed(first_token_takes_a_step(table([0, 1], [5.0, 5.0], [105.0, 105.0]), "SingleStream"))
+    assert not passed(first_token_takes_a_step(table([0, 1], [4.9, 4.9], [104.9, 104.9]), "SingleStream"))
+
+
+def test_first_token_elsewhere() -> None:
+    assert first_token_takes_a_step(table([0], [0.1], [100.0]), "Server") is None
+    assert first_token_takes_a_step(table([0], [-1.0], [100.0]), "SingleStream") is None
+    assert first_token_takes_a_step(table([0], [0.1], [0.1], tokens=1), "SingleStream") is None
+    assert first_token_takes_a_step(table([], [], []), "SingleStream") is None
+
+
+# Texts ----------------------------------------------------------------------------------------------------------------
+
+REFERENCE = "The council voted on Monday to close the old bridge.\nTraffic will be led round by the mill."
+
+
+@pytest.mark.parametrize(
+    ("prediction", "verbatim"),
+    [
+        (REFERENCE, True),
+        (REFERENCE.replace("\n", "  "), True),
+        (REFERENCE[:45], True),  # cut at the longest output
+        (REFERENCE[:45] + "�", True),
+        (REFERENCE[:39], False),  # too short to tell
+        ("The council voted on Monday to close the bridge. Traffic will be led round.", False),
+        ("On Monday. " + REFERENCE, False),
+        ("", False),
+    ],
+)
+def test_reference_text(prediction: str, verbatim: bool) -> None:
+    own = [f"A text of its own, number {number}, which nobody else wrote." for number in range(50)]
+    finding = not_the_reference([*own, prediction], [REFERENCE] * 51)
+    assert passed(finding) is not verbatim
+
+
+def test_one_in_a_hundred_is_chance() -> None:
+    own = ["A text of its own that nobody else wrote."] * 99
+    assert passed(not_the_reference([*own, REFERENCE], [REFERENCE] * 100))
+    assert not passed(not_the_reference([*own[1:], REFERENCE, REFERENCE], [REFERENCE] * 100))
+    assert not_the_reference([], []) is None
+
+
+def words(texts: list[str]) -> list[list[int]]:
+    """One id a word."""
+    return [[0] * len(text.split()) for text in texts]
+
+
+def test_padding() -> None:
+    texts = ["five words and a blank "] * 100
+    assert passed(not_padded([6] * 100, texts, words))
+    assert passed(not_padded([5 + 16] * 100, texts, words))
+    assert passed(not_padded([*[6] * 99, 128], texts, words))
+    finding = not_padded([*[6] * 98, 128, 128], texts, words)
+    assert not passed(finding)
+    assert finding is not None
+    assert finding.found == "2 of 100 outputs have more than 16 ids that leave no text (at most 123)"
+    assert not_padded([], [], words) is None
+
+
+def test_rouge_within_reach() -> None:
+    def scores(factor: float) -> AccuracyScores:
+        target = DATACENTER_TARGET
+        return AccuracyScores(
+            target.rouge1, target.rouge2 * factor, target.rougeL, target.rougeLsum, target.gen_len, target.gen_num
+        )
+
+    assert passed(rouge_within_reach(scores(1.09), DATACENTER_TARGET))
+    finding = rouge_within_reach(scores(1.11), DATACENTER_TARGET)
+    assert not passed(finding)
+    assert finding is not None
+    assert finding.found.startswith("rouge2 17.6573 is 1.110")
+    assert rouge_within_reach(scores(9), None) is None
+
+
+# On a leg's answers ---------------------------------------------------------------------------------------------------
+
+
+def failed_on(texts: list[str], references: list[str]) -> set[str]:
+    """Names of the checks that the answers of a byte-tokenised leg fail."""
+    tokenizer = ByteTokenizer()
+    ids = [array("i", list(text.encode())) for text in texts]
+    entries = [AccuracyEntry(index, index, one.tobytes(), len(one), None) for index, one in enumerate(ids)]
+    return {check.name for check in answers_plausible(entries, references, tokenizer) if not check.passed}
+
+
+def test_answers_of_a_leg() -> None:
+    references = [f"The reference of article {number}: a bridge was closed, a mill was built." for number in range(30)]
+    own = [f"What a model makes of article {number}, with verbs and nouns." for number in range(30)]
+    assert failed_on(own, references) == set()
+    assert failed_on([text.ljust(128) for text in own], references) == {"outputs have as many ids as their text needs"}
+    assert failed_on([*own[:-3], *own[:1] * 3], references) == {"different samples have different outputs"}
+    assert failed_on([text[:64] for text in references], references) == {"outputs are not the reference texts"}

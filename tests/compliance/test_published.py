@@ -1,0 +1,103 @@
+"""Verifier and strict TEST06 over published result logs of other systems; skipped where they are not at hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from compliance.accuracy import decode_ids
+from compliance.audits.test06 import judge_entries
+from compliance.verify.legs import find_results
+from compliance.verify.verdict import as_json, as_text, verify_result
+from runs.accuracy_log import read_accuracy_log
+from runs.detail_log import read_detail
+from runs.numbers import reported_numbers
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
+RESULTS = sorted({path.parents[2] for path in PUBLISHED.rglob("results/**/performance/run_1/mlperf_log_summary.txt")})
+TEST06_LOGS = sorted(
+    path for path in PUBLISHED.rglob("mlperf_log_accuracy.json") if "compliance" in path.relative_to(PUBLISHED).parts
+)
+pytestmark = pytest.mark.skipif(not RESULTS, reason="no published logs beside the repository")
+
+STOP_IDS = {128001, 128008, 128009}  # Llama-3.1-8B-Instruct's generation_config.json
+BOS_IDS = {128000}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(PUBLISHED))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=name_of)
+def test_results_are_read_and_judged(path: Path) -> None:
+    (result,) = find_results([path])
+    verdict = verify_result(result)
+    json.dumps(as_json(verdict))
+    assert [part.mode for part in verdict.parts] == ["performance", "accuracy"]
+    assert verdict.contradictions == []
+    # The one thing to be said against them: more output tokens than the benchmark generates.
+    one_too_many = "RedHat" in path.parts and path.name == "Server"
+    assert verdict.outcome == ("FAIL" if one_too_many else "PASS"), verdict.reasons
+    assert [reason.partition(", ")[0] for reason in verdict.reasons] == (
+        ["performance: output tokens: 129.00 a sample on average"] if one_too_many else []
+    )
+    text = as_text(verdict)
+    assert "seeds: of v5.1" in text
+    assert "truncated for submission" in text
+    for score in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
+        assert f"  {score} " in text
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=name_of)
+def test_figures_are_those_published(path: Path) -> None:
+    """Every `name : value` of the summary that has nanoseconds or a rate stands in the parsed numbers."""
+    run = path / "performance" / "run_1"
+    numbers = reported_numbers(read_detail(run / "mlperf_log_detail.txt")).model_dump()
+    known = [value for value in numbers.values() if isinstance(value, float)]
+    known += [value for group in numbers.values() if isinstance(group, dict) for value in group.values()]
+    compared = 0
+    for line in (run / "mlperf_log_summary.txt").read_text().partition("Test Parameters")[0].splitlines():
+        name, colon, said = line.rpartition(":")
+        if not colon or not any(word in name.lower() for word in ("latency (ns)", "token (ns)", "per second")):
+            continue
+        value = float(said)
+        tolerance = 0 if "(ns)" in name else 0.0051 + 1e-5 * value
+        assert any(abs(value - one) <= tolerance for one in known), line
+        compared += 1
+    assert compared >= 11
+
+
+def failed_checks(path: Path) -> str:
+    scenario = next(part for part in path.parts if part in ("Offline", "Server", "SingleStream"))
+    checks = judge_entries(
+        read_accuracy_log(path), scenario=scenario, stop_ids=STOP_IDS, bos_ids=BOS_IDS, expected_count=100
+    )
+    assert checks
+    return "; ".join(str(check) for check in checks if not check.passed)
+
+
+@pytest.mark.parametrize("path", TEST06_LOGS, ids=name_of)
+def test_strict_test06(path: Path) -> None:
+    entries = read_accuracy_log(path)
+    failed = failed_checks(path)
+    if not entries:
+        assert "100" in failed
+        assert "GNR" in str(path)
+        return
+    assert len(entries) == 100
+    if "RedHat" in path.parts and "Server" in path.parts:
+        assert "128000" in failed
+        assert "129" in failed
+    else:
+        assert "129" not in failed
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in TEST06_LOGS if "1-node-1x-BMG-Pro-B60-Dual" in path.parts], ids=name_of
+)
+def test_int64_logs_are_read_as_such(path: Path) -> None:
+    for entry in read_accuracy_log(path):
+        ids = decode_ids(entry.data, entry.token_count)
+        assert ids.dtype.itemsize == 8
+        assert len(ids) == entry.token_count
+        assert ids.max() < 128_256

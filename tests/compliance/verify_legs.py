@@ -1,0 +1,55 @@
+"""Real legs of the dummy engine for the tests of `main.py verify`, each made once per session, and copies to damage."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from runs.layout import RunDir
+from tests.conftest import ROOT
+
+# Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
+USER_CONF = """
+*.Offline.min_duration = 200
+*.Offline.min_query_count = 64
+*.Offline.target_qps = 50
+*.Server.target_qps = 400
+*.Server.min_duration = 1500
+*.SingleStream.target_latency = 8
+*.SingleStream.min_duration = 400
+"""
+OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.json", "progress.json", "engine.log", "user.conf")
+
+
+class DummyLegs:
+    """Makes legs when they are asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __call__(self, scenario: str, mode: str = "performance") -> Path:
+        """The leg's directory. Read it only."""
+        out = self._root / scenario / mode
+        if not out.exists():
+            conf = self._root / "user.conf"
+            conf.write_text(USER_CONF)
+            command = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", out]
+            command += ["--accuracy"] if mode == "accuracy" else []
+            command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
+            done = subprocess.run(
+                [sys.executable, str(ROOT / "main.py"), *map(str, command)],
+                cwd=self._root,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        return out
+
+    def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
+        """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
+        shutil.copytree(self(scenario, mode), target)
+        if bare:
+            for name in OURS:
+                (target / name).unlink(missing_ok=True)
+        return RunDir(target)

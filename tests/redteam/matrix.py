@@ -1,0 +1,183 @@
+"""Every cheat against every check, through the real LoadGen; makes the tables of docs/red-team.md.
+
+`python -m tests.redteam.matrix` from the repository's root runs everything (some minutes) and rewrites the tables.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from runs.errors import ExitCode
+from sut.dummy_cheats import CHEAT_KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "red-team.md"
+SAMPLES = 32
+# About 18 ms a sample, nearly all of it for the prompt (1,450 byte tokens): then a change in the output's length alone,
+# which several cheats make, is not mistaken for a cache.
+MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "10", "--dummy-tpot-ms", "0.02", "--dummy-slots", "4")
+# A first token that comes at once stands out from 60 ms a sample, however busy the machine is.
+SLOW_MODEL = (*MODEL, "--dummy-prefill-us", "40")
+# Twice through the samples, so that there are repetitions; Server at a rate that is easily kept.
+USER_CONF = f"""
+*.Offline.min_duration = 1
+*.Offline.min_query_count = {SAMPLES}
+*.Offline.target_qps = 1
+*.SingleStream.min_duration = 1
+*.SingleStream.target_latency = 25
+*.SingleStream.min_query_count = {2 * SAMPLES}
+*.Server.min_duration = 1
+*.Server.target_qps = 60
+*.Server.min_query_count = {4 * SAMPLES}
+"""
+CHECKS = ("run", "verify", "output_caching", "TEST06", "output_consistency", "output_length")
+SCENARIOS = ("SingleStream", "Server", "Offline")
+# All cheats in one scenario; in the others those that a scenario may hide. '' is the honest system.
+_BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "share-prefixes")
+_BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced")
+KINDS: dict[str, tuple[str, ...]] = {
+    "SingleStream": ("", *CHEAT_KINDS),
+    "Server": ("", *_BY_TIME, *_BY_FIRST_TOKEN, "answer-early"),
+    "Offline": ("", *_BY_TIME, "answer-early", "drop"),
+}
+
+# What a check says of a system. STOPPED: the leg or the audit ended with an error that names the contradiction.
+PASSES, CAUGHT, STOPPED, REFUSED = "–", "FAIL", "stopped", "n/a"
+Row = dict[str, str]
+
+
+def examine(kind: str, scenario: str, folder: Path) -> Row:
+    """Run all checks on a system that cheats in one way, or on an honest one (''): check → what it says."""
+    system = _system(kind, scenario, folder)
+    accuracy, performance = folder / "accuracy", folder / "performance"
+    legs = [
+        _main(folder, *system, "--accuracy", "--output-log-dir", accuracy),
+        _main(folder, *system, "--output-log-dir", performance),
+    ]
+    row = {"run": STOPPED if ExitCode.FAILED in legs else PASSES}
+    row["verify"] = _verified(folder, accuracy, performance)
+    for test in ("output_caching", "TEST06"):
+        row[test] = _said(_main(folder, "audit", "--test", test, *system, "--output-log-dir", folder / test))
+    for test in ("output_consistency", "output_length"):
+        existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
+        row[test] = _said(_main(folder, "audit", "--test", test, *existing))
+    return row
+
+
+def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
+    """Run one audit with its own legs: what it says."""
+    system = _system(kind, scenario, folder)
+    return _said(_main(folder, "audit", "--test", test, *system, "--output-log-dir", folder / test))
+
+
+def _system(kind: str, scenario: str, folder: Path) -> list[object]:
+    """The options of a system's legs."""
+    folder.mkdir(parents=True)
+    user_conf = folder / "user.conf"
+    user_conf.write_text(USER_CONF)
+    model = SLOW_MODEL if kind in ("first-early", "first-forced") else MODEL
+    return [
+        "--scenario", scenario, "--engine", "dummy", "--user-conf", user_conf, "--total-sample-count", SAMPLES, *model,
+        *(("--dummy-cheat", kind) if kind else ()),
+    ]  # fmt: skip
+
+
+def _verified(folder: Path, accuracy: Path, performance: Path) -> str:
+    record = folder / "verify.json"
+    _main(folder, "verify", accuracy, performance, "--output", folder / "verify", "--json", record)
+    failed = failed_checks(json.loads(record.read_bytes()))
+    return CAUGHT if failed - NOT_FOR_THE_DUMMY else PASSES
+
+
+# Without a model there are no scores to reach, and legs this short are not VALID everywhere.
+NOT_FOR_THE_DUMMY = {"target", "validity"}
+
+
+def failed_checks(record: dict[str, Any]) -> set[str]:
+    """Names of the checks of any result that an unofficial result fails, and `contradictions` if there are any."""
+    names = set()
+    for result in record["results"]:
+        checks = [*result["checks"], *(check for part in result["parts"] for check in part["checks"])]
+        names |= {check["name"] for check in checks if not check["passed"] and check["kind"] == "result"}
+        names |= {"contradictions"} if result["contradictions"] or result["error"] else set()
+    return names
+
+
+def _said(code: int) -> str:
+    words = {
+        ExitCode.OK: PASSES,
+        ExitCode.NEGATIVE: CAUGHT,
+        ExitCode.REFUSED: REFUSED,
+        ExitCode.FAILED: STOPPED,
+    }
+    return words[ExitCode(code)]
+
+
+def _main(folder: Path, *arguments: object) -> int:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), *map(str, arguments)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    with (folder / "said.txt").open("a") as log:
+        log.write(f"{' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}exit code {done.returncode}\n\n")
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode
+
+
+def examine_all(scenario: str, folder: Path, workers: int = 2) -> dict[str, Row]:
+    """The scenario's systems, some at a time: kind of cheat → what the checks say."""
+    kinds = KINDS[scenario]
+    with ThreadPoolExecutor(workers) as pool:
+        rows = pool.map(lambda kind: examine(kind, scenario, folder / (kind or "honest")), kinds)
+        return dict(zip(kinds, rows, strict=True))
+
+
+# The document ---------------------------------------------------------------------------------------------------------
+
+
+def table(rows: dict[str, Row]) -> str:
+    """Rows as a Markdown table."""
+    lines = ["| the system | " + " | ".join(CHECKS) + " |", "|---" * (len(CHECKS) + 1) + "|"]
+    for kind, row in rows.items():
+        lines.append(f"| {kind or 'honest'} | " + " | ".join(row[check] for check in CHECKS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _marks(scenario: str) -> tuple[str, str]:
+    return f"<!-- measured: {scenario} -->\n", f"<!-- end: {scenario} -->\n"
+
+
+def documented(scenario: str) -> dict[str, Row]:
+    """The rows that the document has for a scenario."""
+    start, end = _marks(scenario)
+    lines = DOCUMENT.read_text().split(start)[1].split(end)[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    names = cells[0][1:]
+    return {("" if kind == "honest" else kind): dict(zip(names, said, strict=True)) for kind, *said in cells[2:]}
+
+
+def write_table(scenario: str, rows: dict[str, Row]) -> None:
+    """Put rows into the document in place of those it has for the scenario."""
+    start, end = _marks(scenario)
+    text = DOCUMENT.read_text()
+    before, rest = text.split(start)
+    DOCUMENT.write_text(before + start + table(rows) + end + rest.split(end)[1])
+
+
+def main() -> None:
+    for scenario in SCENARIOS:
+        with tempfile.TemporaryDirectory() as folder:
+            write_table(scenario, examine_all(scenario, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

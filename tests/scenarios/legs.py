@@ -1,0 +1,131 @@
+"""Legs of the dummy engine through the real LoadGen: settings for short ones, and what they leave behind."""
+
+import json
+import os
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runs.errors import ExitCode
+from runs.layout import RunDir
+from runs.manifest import Manifest, read_manifest
+from tests.conftest import ROOT, Finished
+
+# Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
+USER_CONF = """
+*.Offline.min_duration = 200
+*.Offline.min_query_count = 64
+*.Offline.target_qps = 50
+*.Server.target_qps = 800
+*.Server.min_duration = 600
+*.SingleStream.target_latency = 8
+*.SingleStream.min_duration = 400
+"""
+TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duration
+
+# A leg that would take a minute: there is time to disturb it.
+LONG_USER_CONF = """
+*.Server.target_qps = 50
+*.Server.min_duration = 60000
+*.Offline.min_duration = 1
+*.Offline.min_query_count = 64
+"""
+
+
+def arguments(scenario: str, out: Path, *more: object, conf: str = USER_CONF) -> list[object]:
+    """The command line of a leg into `out`, with a user.conf beside it."""
+    user_conf = out.with_name(out.name + "-user.conf")
+    user_conf.write_text(conf)
+    return [
+        "--scenario", scenario, "--engine", "dummy", "--user-conf", user_conf, "--output-log-dir", out,
+        *TIMES.get(scenario, ()), *more,
+    ]  # fmt: skip
+
+
+def patched(folder: Path, *, in_leg: str = "", in_parent: str = "") -> dict[str, str]:
+    """An environment in which code is run at the start of the leg's process or of main.py, before anything else.
+
+    Python imports a `sitecustomize` module by itself; this one looks which of the two processes it is in.
+    """
+    indent = " " * 4
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        'if "scenarios.leg_process" in sys.orig_argv:\n'
+        + textwrap.indent(textwrap.dedent(in_leg or "pass"), indent)
+        + '\nelif any(word.endswith("main.py") for word in sys.orig_argv):\n'
+        + textwrap.indent(textwrap.dedent(in_parent or "pass"), indent)
+        + "\n"
+    )
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = 30) -> Any:
+    """Wait for something to become true, and return it."""
+    end = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
+        time.sleep(0.02)
+    return value
+
+
+def progress(out: Path) -> dict[str, Any]:
+    """The heartbeat as it stands; empty before the first."""
+    path = RunDir(out).progress
+    return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def leg_pid(out: Path) -> int:
+    """The leg's process, which leads the process group of the leg."""
+    return int(progress(out)["pid"])
+
+
+def alive(group: int) -> list[int]:
+    """Processes of a group that still run; those that only wait to be reaped do not count."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            pass
+    return found
+
+
+def check_failed(finished: Finished, out: Path, code: ExitCode, cause: str) -> Manifest:
+    """A leg that failed says so everywhere, and nowhere the contrary."""
+    run = RunDir(out)
+    assert finished.code == code, finished.stderr
+    assert finished.stderr.startswith("error: ")
+    assert cause in finished.stderr
+    assert "Traceback" not in finished.stderr
+    manifest = read_manifest(run.manifest)
+    assert manifest.status == ("interrupted" if code == ExitCode.INTERRUPTED else "failed")
+    assert manifest.exit_code == code
+    assert manifest.error is not None
+    assert manifest.error["exit_code"] == code
+    assert cause in manifest.error["message"] + manifest.error["fix"]
+    assert manifest.start_time_ns is not None
+    assert manifest.end_time_ns is not None
+    assert manifest.start_time_ns < manifest.end_time_ns
+    result = json.loads(run.result.read_bytes())
+    assert result["verdict"] == "ERROR"
+    check_claims_nothing(finished, out)
+    return manifest
+
+
+def check_claims_nothing(finished: Finished, out: Path) -> None:
+    """No file and no line says VALID or PASS; nothing of the leg still runs."""
+    for path in sorted(out.iterdir()):
+        if path.name != "mlperf_log_detail.txt":  # has settings and messages of LoadGen, but no summary
+            content = path.read_bytes()
+            assert b"VALID" not in content, path.name
+            assert b"PASS" not in content, path.name
+        assert not path.name.endswith((".tmp", ".partial")), path.name
+    assert "VALID" not in finished.stdout
+    assert "PASS" not in finished.stdout
+    if progress(out):
+        assert alive(leg_pid(out)) == []

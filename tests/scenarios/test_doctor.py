@@ -1,0 +1,102 @@
+"""What `doctor` finds, on machines that the test describes."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from runs.errors import ExitCode
+from scenarios import doctor
+from scenarios.doctor import examine, print_report
+
+GPU = {"name": "H100", "memory.total": "81559", "driver_version": "570"}
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Describes a machine; everything that is not told is there."""
+
+    def describe(**facts: Any) -> None:
+        replaced = {
+            "accelerators": [],
+            "software_versions": {"vllm": "0.32.0", "torch": "2.13.0"},
+            "loadgen_facts": {"version": "6.0.17", "extension": "/lib/mlperf_loadgen.so"},
+            "vllm_is_cpu_build": False,
+            **facts,
+        }
+        specs = replaced.pop("specs", {"vllm": True})
+        for name, value in replaced.items():
+            monkeypatch.setattr(doctor, name, lambda value=value: value)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: specs.get(name))
+
+    return describe
+
+
+def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
+    return {finding.subject: (finding.state, finding.text) for finding in examine(model, dataset)}
+
+
+def test_all_is_there(machine: Callable[..., None]) -> None:
+    machine(accelerators=[GPU])
+    found = states()
+    assert found["accelerator"] == ("ok", "H100, 81559 MiB, driver 570")
+    assert found["LoadGen"][0] == found["vLLM"][0] == found["data set"][0] == "ok"
+    assert "vllm 0.32.0 with torch 2.13.0" in found["vLLM"][1]
+    assert "MISSING" not in report(ExitCode.OK)
+
+
+def report(code: ExitCode) -> str:
+    text = io.StringIO()
+    assert print_report(Console(file=text, width=80), None, None) == code
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("facts", "subject", "words"),
+    [
+        ({"loadgen_facts": {"version": None, "extension": None}}, "LoadGen", "make setup"),
+        ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
+        ({"specs": {}}, "vLLM", "make setup"),
+        ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "torchaudio", "uninstall it"),
+    ],
+)
+def test_something_is_missing(facts: dict[str, Any], subject: str, words: str, machine: Callable[..., None]) -> None:
+    machine(**facts)
+    state, text = states()[subject]
+    assert state == "missing"
+    assert words in text
+    assert f"MISSING  {subject}" in report(ExitCode.REFUSED)
+
+
+def test_cpu_build_on_a_gpu_machine(machine: Callable[..., None]) -> None:
+    machine(accelerators=[GPU], vllm_is_cpu_build=True)
+    assert states()["vLLM"][0] == "note"
+    machine(vllm_is_cpu_build=True)
+    assert states()["vLLM"][0] == "ok"
+
+
+def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
+    machine()
+    config = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    state, text = states(str(tmp_path))["model"]
+    assert state == "note"
+    assert "300 ids, 200 positions; the model is not Llama-3.1-8B" in text
+    assert states(str(tmp_path / "none"))["model"][0] == "missing"
+
+
+def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:
+    machine()
+    state, text = states(None, make_dataset([1, 2], [3]))["data set"]
+    assert state == "note"
+    assert "2 rows, longest prompt 2 tokens; not a row count of the benchmark" in text
+    state, text = states(None, make_dataset(*[[1]] * 5000))["data set"]
+    assert state == "ok"
+    assert "the row count of llama3.1-8b-edge" in text
+    state, text = states(None, Path("none.json"))["data set"]
+    assert state == "missing"
+    assert "none.json" in text

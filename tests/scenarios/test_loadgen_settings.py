@@ -1,0 +1,109 @@
+"""Settings for LoadGen, and what is expected of it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runs.errors import ExecutionError, InputError, SetupError
+from scenarios.config import make_config
+from scenarios.engines import make_engine
+from scenarios.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
+from scenarios.plan import prepare
+from sut.dummy_engine import DummyEngine
+
+
+def plan_of(**values: Any) -> Any:
+    return prepare(make_config({"scenario": "Offline", "engine": "dummy", **values}), lambda text: None).plan
+
+
+def settings(**values: Any) -> SimpleNamespace:
+    """The part of LoadGen's TestSettings that counts samples."""
+    return SimpleNamespace(
+        **{
+            "performance_sample_count_override": 13_368, "sample_concatenate_permutation": True, "min_query_count": 64,
+            "min_duration_ms": 10_000, "offline_expected_qps": 5.0, "server_target_qps": 5.0,
+            "schedule_rng_seed": 16159082839903944936, **values,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ({}, 64),  # 1.1 × 10 s × 5/s = 55
+        ({"offline_expected_qps": 6.0}, 128),  # 66, rounded up to whole data sets
+        ({"offline_expected_qps": 6.0, "sample_concatenate_permutation": False}, 66),
+        ({"min_query_count": 65, "performance_sample_count_override": 10}, 70),
+        ({"min_query_count": 65, "performance_sample_count_override": 0}, 128),
+    ],
+)
+def test_offline_samples(values: dict[str, Any], count: int) -> None:
+    assert expected_samples(settings(**values), plan_of()) == count
+
+
+def test_other_samples() -> None:
+    assert expected_samples(settings(), plan_of(accuracy=True)) == 64
+    assert expected_samples(settings(), plan_of(scenario="SingleStream")) is None
+    assert expected_samples(settings(), plan_of().model_copy(update={"audit": True})) is None
+    server = expected_samples(settings(), plan_of(scenario="Server"))
+    assert server is not None
+    assert server % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "token_latencies", "seed", "words"),
+    [(-22, True, 1, "rejects"), (0, False, 1, "no settings for the model"), (0, True, 0, "no settings for the model")],
+)
+def test_loadgen_that_did_not_take_the_settings(code: int, token_latencies: bool, seed: int, words: str) -> None:
+    class TestSettings:
+        use_token_latencies = token_latencies
+        schedule_rng_seed = seed
+
+        def FromConfig(self, *arguments: object) -> int:
+            return code
+
+    lg = SimpleNamespace(TestSettings=TestSettings, TestScenario=SimpleNamespace(Offline=1))
+    with pytest.raises(SetupError, match=words):
+        build_settings(lg, plan_of(), "user.conf")  # type: ignore[arg-type]  # only named
+
+
+def test_effective_settings_are_plain_data() -> None:
+    class Mode:
+        def __str__(self) -> str:
+            return "TestMode.AccuracyOnly"
+
+    values = effective_settings(SimpleNamespace(mode=Mode(), qps=1.5, on=True, count=3, method=print))
+    assert values == {"mode": "AccuracyOnly", "qps": 1.5, "on": True, "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("mode", "scenario", "accuracy", "audit", "fine"),
+    [
+        ("PerformanceOnly", "Offline", False, False, True),
+        ("AccuracyOnly", "Offline", True, False, True),
+        ("PerformanceOnly", "Offline", True, False, False),
+        ("AccuracyOnly", "Offline", False, False, False),
+        ("PerformanceOnly", "Server", False, False, False),
+        (None, None, False, False, False),
+        ("PerformanceOnly", "Offline", True, True, True),  # an audit may change the mode, that is its right
+        ("PerformanceOnly", "Server", True, True, False),
+    ],
+)
+def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, audit: bool, fine: bool) -> None:
+    detail = {"effective_test_mode": mode, "effective_scenario": scenario}
+    plan = plan_of(accuracy=accuracy).model_copy(update={"audit": audit})
+    if fine:
+        check_engaged(detail, plan)
+        return
+    with pytest.raises(ExecutionError, match="LoadGen ran with effective_"):
+        check_engaged(detail, plan)
+
+
+def test_engines() -> None:
+    assert isinstance(make_engine(plan_of()), DummyEngine)
+    with pytest.raises(SetupError, match="no engine 'endpoint'"):
+        make_engine(plan_of().model_copy(update={"engine": "endpoint"}))
+    broken = plan_of().model_copy(update={"engine_options": {**plan_of().engine_options, "faults": ["boom"]}})
+    with pytest.raises(InputError, match="boom"):
+        make_engine(broken)

@@ -1,0 +1,71 @@
+"""Which reference scores apply to an accuracy leg."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qsl.bundled import Baseline
+from qsl.model_files import ModelFacts
+from runs.benchmarks import BENCHMARKS
+from runs.files import sha256_of
+from scenarios import scoring
+from scenarios.config import make_config
+from scenarios.plan import PreparedLeg, prepare
+from scenarios.scoring import target_for
+
+
+@pytest.fixture
+def leg() -> PreparedLeg:
+    return prepare(make_config({"scenario": "Offline", "engine": "dummy", "accuracy": True}), lambda text: None)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelFacts:
+    """The embedded model as far as scoring looks at it."""
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    return ModelFacts("small", tmp_path, None, 300, 200, "LlamaForCausalLM", {})
+
+
+@pytest.fixture
+def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
+    """Recorded scores of that model."""
+    digest = sha256_of(model.folder / "model.safetensors")
+    baseline = Baseline(30.0, 10.0, 20.0, 25.0, 9_000, 64, "small", digest, "", "", {})
+    monkeypatch.setattr(scoring, "bundled_baseline", lambda: baseline)
+    monkeypatch.setattr(scoring, "MODEL_SHA256", {"model.safetensors": digest})
+    return baseline
+
+
+def test_the_benchmarks_data_set_has_the_official_target(leg: PreparedLeg) -> None:
+    for key, benchmark in BENCHMARKS.items():
+        plan = leg.plan.model_copy(update={"sample_count": benchmark.sample_count, "loadgen_key": key})
+        target, label = target_for(replace(leg, plan=plan, benchmark=benchmark, bundled=False))
+        assert target == benchmark.accuracy
+        assert benchmark.submission_name in label
+
+
+def test_part_of_a_data_set_has_none(leg: PreparedLeg) -> None:
+    plan = leg.plan.model_copy(update={"sample_count": 13_367})
+    target, label = target_for(replace(leg, plan=plan, bundled=False))
+    assert target is None
+    assert "13,367 samples" in label
+
+
+def test_the_embedded_model_has_its_baseline(leg: PreparedLeg, model: ModelFacts, baseline: Baseline) -> None:
+    target, label = target_for(replace(leg, model=model))
+    assert target is not None
+    assert (target.rouge1, target.gen_len, target.gen_num) == (30.0, 9_000, 64)
+    assert "baseline" in label
+
+
+def test_anything_else_on_the_bundled_articles_has_none(
+    leg: PreparedLeg, model: ModelFacts, baseline: Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert target_for(replace(leg, model=None))[0] is None
+    part = leg.plan.model_copy(update={"sample_count": 63})
+    assert target_for(replace(leg, model=model, plan=part))[0] is None
+    (model.folder / "model.safetensors").write_bytes(b"other weights")
+    assert target_for(replace(leg, model=model))[0] is None
+    monkeypatch.setattr(scoring, "bundled_baseline", lambda: None)
+    assert target_for(replace(leg, model=model))[0] is None

@@ -1,0 +1,101 @@
+"""Violent ends of a leg with the real vLLM: the right exit code, no claim, and no process left behind."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runs.errors import ExitCode
+from tests.vllm.conftest import FinishedLeg, RunningLeg, leg_command
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+END_TIMEOUT_S = 30.0
+GONE_TIMEOUT_S = 15.0
+# Minutes of work, so that whatever happens, happens in its midst.
+LONG = "*.Offline.min_duration = 600000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 10\n"
+LONG_SAMPLES = 6656  # 1.1 × 600 s × 10 samples/s, in whole data sets of 64
+
+
+@contextmanager
+def long_leg(model: Path, folder: Path) -> Iterator[RunningLeg]:
+    """An Offline leg in the midst of its queries."""
+    run_dir = folder / "run"
+    leg = RunningLeg(leg_command(model, run_dir, LONG, ["--scenario", "Offline"]), run_dir)
+    try:
+        leg.wait_until_answering()
+        assert leg.progress is not None
+        assert leg.progress.expected == LONG_SAMPLES
+        yield leg
+    finally:
+        leg.end()
+
+
+def assert_failed(leg: FinishedLeg, exit_code: ExitCode, status: str) -> None:
+    """The leg says that it failed, everywhere, and claims nothing."""
+    assert leg.exit_code == exit_code, leg
+    assert leg.claims() == []
+    assert "Traceback" not in leg.stdout + leg.stderr
+    assert leg.manifest["status"] == status
+    assert leg.manifest["exit_code"] == leg.manifest["error"]["exit_code"] == exit_code
+    assert leg.manifest["end_time_ns"] > leg.manifest["start_time_ns"]
+    assert leg.result["verdict"] == "ERROR"
+    assert leg.result["error"] == leg.manifest["error"]
+    assert leg.manifest["error"]["message"] in leg.stderr
+    # What was answered until then stays on record, whole lines only.
+    assert 0 < len(leg.requests) < LONG_SAMPLES
+
+
+def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
+    with long_leg(tiny_model, tmp_path) as running:
+        running.engine_core.send_signal(signal.SIGKILL)
+        leg = running.finished(END_TIMEOUT_S)
+        assert running.survivors(GONE_TIMEOUT_S) == []
+    assert_failed(leg, ExitCode.FAILED, "failed")
+    assert "vLLM engine died" in leg.stderr
+    assert "engine.log" in leg.stderr
+
+
+def test_a_killed_leg_process_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
+    with long_leg(tiny_model, tmp_path) as running:
+        running.leg_process.send_signal(signal.SIGKILL)
+        leg = running.finished(END_TIMEOUT_S)
+        assert running.survivors(GONE_TIMEOUT_S) == []
+    assert_failed(leg, ExitCode.FAILED, "failed")
+    assert "SIGKILL" in leg.stderr
+
+
+def test_an_interrupt_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
+    with long_leg(tiny_model, tmp_path) as running:
+        running.parent.send_signal(signal.SIGINT)
+        leg = running.finished(END_TIMEOUT_S)
+        assert running.survivors(GONE_TIMEOUT_S) == []
+    assert_failed(leg, ExitCode.INTERRUPTED, "interrupted")
+    assert "SIGINT" in leg.stderr
+
+
+def test_a_killed_parent_takes_everything_with_it(tiny_model: Path, tmp_path: Path) -> None:
+    with long_leg(tiny_model, tmp_path) as running:
+        group = os.getpgid(running.leg_process.pid)
+        assert group != os.getpgid(running.parent.pid)
+        running.parent.send_signal(signal.SIGKILL)
+        leg = running.finished(END_TIMEOUT_S)
+        assert leg.exit_code == -signal.SIGKILL
+        assert running.survivors(GONE_TIMEOUT_S) == []
+        assert [process.pid for process in psutil.process_iter() if in_group(process.pid, group)] == []
+    # Nobody was left to write that it failed; but nobody says that it did not.
+    assert leg.manifest["status"] == "running"
+    assert leg.manifest["exit_code"] is None
+    assert leg.claims() == []
+    assert not leg.run.result.exists()
+
+
+def in_group(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except (ProcessLookupError, psutil.Error):
+        return False
