@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegPlanner
+from compliance.audits.registry import AUDITS
 from runs.detail_log import read_detail
-from runs.errors import ExitCode
+from runs.errors import ExecutionError, ExitCode, InputError
 from runs.layout import RunDir
-from runs.manifest import read_manifest
+from runs.manifest import Mode, read_manifest
 from runs.requests_log import read_requests
+from scenarios.audit import run_audit
+from scenarios.audit_config import AuditOptions
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import patched, until
 
@@ -206,3 +211,46 @@ def test_yaml_has_the_audit_beside_the_legs(run_main: RunMain, tmp_path: Path) -
     check_no_verdict(run_main("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
     check_no_verdict(run_main("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "--audit")
+
+
+class OwnAudit:
+    """An audit that nothing else knows of."""
+
+    name, official, required, summary = "own", False, False, "one of its own"
+    knobs: frozenset[str] = frozenset()
+    existing: tuple[Mode, Mode] | None = ("performance", "performance")
+    error: Exception | None = None
+
+    def validate(self, request: AuditRequest) -> None: ...
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        yield from ()
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        if self.error is not None:
+            raise self.error
+        passed = legs[0].run == legs[1].run
+        return AuditResult("own", passed, False, False, "", "", (), (), "own.txt", f"{passed}\n")
+
+
+def test_a_new_audit_needs_only_its_line_in_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OwnAudit()
+    monkeypatch.setitem(AUDITS, "own", own)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mlperf_log_summary.txt").write_text("")
+
+    def run(one: str, other: str, out: str) -> ExitCode:
+        options = AuditOptions(test="own", ref=tmp_path / one, run=tmp_path / other)
+        return run_audit(options, {"output_log_dir": tmp_path / out}, Console(quiet=True))
+
+    assert run("a", "a", "1") == ExitCode.OK
+    assert run("a", "b", "2") == ExitCode.NEGATIVE
+    assert (tmp_path / "2" / "audit" / "own" / "own.txt").read_text() == "False\n"
+    own.error = KeyError("x")
+    with pytest.raises(ExecutionError, match="allow no verdict: KeyError"):
+        run("a", "a", "3")
+    own.error = InputError("damaged")
+    with pytest.raises(InputError, match="damaged"):
+        run("a", "a", "4")
+    assert not (tmp_path / "3").exists()
