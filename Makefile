@@ -3,7 +3,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup demo test test-fast lint clean
+.PHONY: setup demo test test-fast redteam lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh
@@ -22,7 +22,10 @@ test-fast: setup
 	$(PY) -m pytest -q -m "not slow and not vllm"
 
 test: lint
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -m "not redteam"
+
+redteam: setup
+	$(PY) -m pytest -q -m redteam
 
 clean:
 	rm -rf .venv output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

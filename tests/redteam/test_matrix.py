@@ -40,6 +40,7 @@ def test_the_document_describes_every_cheat() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.redteam
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
@@ -59,6 +60,7 @@ HONEST = [
 
 
 @pytest.mark.slow
+@pytest.mark.redteam
 @pytest.mark.parametrize("repetition", range(2))
 @pytest.mark.parametrize(("scenario", "test"), HONEST)
 def test_honest_systems_pass(scenario: str, test: str, repetition: int, tmp_path: Path) -> None:
