@@ -26,6 +26,12 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         raise
 
 
+def remove_temporary(folder: Path) -> None:
+    """Remove what writers left that were killed while writing. None may be at work in the folder."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

@@ -19,7 +19,7 @@ from qsl.model_files import file_hashes
 from runs.detail_log import read_detail
 from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
-from runs.files import write_atomic, write_json
+from runs.files import remove_temporary, write_atomic, write_json
 from runs.layout import RunDir
 from runs.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.result import Result, build_result, write_result
@@ -185,6 +185,7 @@ def _close_failed(leg: PreparedLeg, error: HarnessError) -> None:
     run_dir = leg.run_dir
     record = {"exit_code": int(error.exit_code), "message": error.message, "fix": error.fix}
     try:
+        remove_temporary(run_dir.root)
         rescue_partial(run_dir.requests)
         manifest = read_manifest(run_dir.manifest)
         manifest.error = record

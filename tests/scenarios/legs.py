@@ -95,8 +95,13 @@ def alive(group: int) -> list[int]:
     return found
 
 
-def check_failed(finished: Finished, out: Path, code: ExitCode, cause: str) -> Manifest:
-    """A leg that failed says so everywhere, and nowhere the contrary."""
+def check_failed(
+    finished: Finished, out: Path, code: ExitCode, cause: str, *, loadgen_finished: bool = False
+) -> Manifest:
+    """A leg that failed says so everywhere, and nowhere the contrary.
+
+    Only where LoadGen itself came to its end before the failure, its own summary may hold its own verdict.
+    """
     run = RunDir(out)
     assert finished.code == code, finished.stderr
     assert finished.stderr.startswith("error: ")
@@ -113,14 +118,16 @@ def check_failed(finished: Finished, out: Path, code: ExitCode, cause: str) -> M
     assert manifest.start_time_ns < manifest.end_time_ns
     result = json.loads(run.result.read_bytes())
     assert result["verdict"] == "ERROR"
-    check_claims_nothing(finished, out)
+    check_claims_nothing(finished, out, loadgen_finished=loadgen_finished)
     return manifest
 
 
-def check_claims_nothing(finished: Finished, out: Path) -> None:
+def check_claims_nothing(finished: Finished, out: Path, *, loadgen_finished: bool = False) -> None:
     """No file and no line says VALID or PASS; nothing of the leg still runs."""
+    run = RunDir(out)
     for path in sorted(out.iterdir()):
-        if path.name != "mlperf_log_detail.txt":  # has settings and messages of LoadGen, but no summary
+        # LoadGen's detail log has settings and messages, but no verdict in words.
+        if path.name != run.detail.name and not (loadgen_finished and path.name == run.summary.name):
             content = path.read_bytes()
             assert b"VALID" not in content, path.name
             assert b"PASS" not in content, path.name

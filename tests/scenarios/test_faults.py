@@ -169,7 +169,7 @@ def test_exception_inside_a_callback(callback: str, scenario: str, run_main: Run
     out = tmp_path / "run"
     environment = patched(tmp_path, in_leg=INSIDE[callback])
     finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
-    check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}")
+    check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}", loadgen_finished=callback == "unload")
 
 
 @pytest.mark.slow
@@ -199,7 +199,8 @@ def test_exception_that_reaches_loadgen(
     finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
     # An exception leaves LoadGen half open, and it may crash before the leg can say why.
     crashed = "killed by SIG" in finished.stderr
-    check_failed(finished, out, ExitCode.FAILED, "killed by SIG" if crashed else f"raised in {callback}")
+    cause = "killed by SIG" if crashed else f"raised in {callback}"
+    check_failed(finished, out, ExitCode.FAILED, cause, loadgen_finished=callback == "unload")
 
 
 # Signals ------------------------------------------------------------------------------------------------------------
@@ -257,6 +258,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
         "running", start_main, out, patched(tmp_path, in_leg=ENGINE_PROCESS.format(path=str(engine)))
     )
     assert int(engine.read_text()) in alive(leg_pid(out))
+    (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
     os.kill(leg_pid(out), signal.SIGKILL)
     check_failed(started.wait(30), out, ExitCode.FAILED, "killed by SIGKILL")
     assert len(read_requests(RunDir(out).requests)) > 0  # what was done is kept

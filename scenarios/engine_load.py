@@ -1,0 +1,31 @@
+"""Is the engine computing? Asked only when nothing has come out of it for long."""
+
+import contextlib
+import time
+
+import psutil
+
+WORKING_SHARE = 0.2  # of one core; an idle engine uses a few per cent
+LOOK_S = 2.0
+# A CPU engine that computes without an answer may be in one long step (a big prefill on a slow machine), or may be
+# spinning for ever: it is given this many times the ordinary limit.
+WORKING_FACTOR = 30.0
+
+
+def children_are_working() -> bool:
+    """Whether this process's descendants use the processor, measured over two seconds.
+
+    Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
+    """
+    before = _processor_seconds()
+    time.sleep(LOOK_S)
+    return _processor_seconds() - before > WORKING_SHARE * LOOK_S
+
+
+def _processor_seconds() -> float:
+    total = 0.0
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            total += times.user + times.system
+    return total
