@@ -5,7 +5,7 @@ import time
 
 import psutil
 
-WORKING_SHARE = 0.2  # of one core; an idle engine uses a few per cent
+WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
 LOOK_S = 2.0
 # A CPU engine that computes without an answer may be in one long step (a big prefill on a slow machine), or may be
 # spinning for ever: it is given this many times the ordinary limit.

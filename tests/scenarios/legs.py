@@ -35,6 +35,15 @@ LONG_USER_CONF = """
 *.Offline.min_query_count = 64
 """
 
+# For `patched`: an engine whose start takes longer than any test.
+SLOW_START = """
+import asyncio
+from sut.dummy_engine import DummyEngine
+async def start(self):
+    await asyncio.sleep(60)
+DummyEngine.start = start
+"""
+
 
 def arguments(scenario: str, out: Path, *more: object, conf: str = USER_CONF) -> list[object]:
     """The command line of a leg into `out`, with a user.conf beside it."""

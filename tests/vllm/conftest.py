@@ -218,11 +218,12 @@ class RunningLeg:
         self.processes: list[psutil.Process] = []
 
     def wait_until_answering(self) -> None:
-        """Return once some queries are answered and others are open."""
+        """Return once some queries are answered (and on record) and others are open."""
 
         def answering() -> bool:
             assert self.parent.poll() is None, f"the leg ended early:\n{self.finished()}"
-            return self.progress is not None and self.progress.phase == "running" and self.progress.completed > 0
+            progress = self.progress  # its rates count what is written to requests.jsonl
+            return progress is not None and progress.phase == "running" and progress.samples_per_second > 0
 
         assert wait_for(answering, LEG_TIMEOUT_S), f"no answers:\n{self.finished()}"
         assert self.progress is not None
