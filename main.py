@@ -11,7 +11,7 @@ from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
 from scenarios.audit_command import audit_click_command
 from scenarios.command_line import command, normalise
-from scenarios.config import RunConfig, load_yaml, make_config
+from scenarios.config import RunConfig, load_yaml, make_config, merged
 from scenarios.verify_command import verify_click_command
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
@@ -27,7 +27,7 @@ def run(values: dict[str, Any]) -> int:
 
     console = Console()
     config_file = values.pop("config", None)
-    config = make_config({**(load_yaml(config_file) if config_file else {}), **values})
+    config = make_config(merged(load_yaml(config_file) if config_file else {}, values))
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from compliance.audits.registry import AUDITS
 from runs.errors import InputError
-from scenarios.config import RunConfig, load_yaml
+from scenarios.config import RunConfig, load_yaml, merged
 
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
@@ -81,7 +81,7 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
         raise InputError(f"--config {config_file}: audit: expected keys and values", "write `audit: {test: NAME}`")
     given = {str(key).replace("-", "_"): value for key, value in block.items()}
     given |= {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
-    legs = {**from_file, **values}
+    legs = merged(from_file, values)
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
     if unknown := sorted(legs.keys() - RunConfig.model_fields.keys()):

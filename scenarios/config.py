@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 from runs.errors import InputError
+from scenarios.user_conf import HIGHEST_QPS
 from sut.dummy_cheats import CHEAT_KINDS
 
 EngineName = Literal["vllm", "endpoint", "dummy"]
@@ -150,8 +151,8 @@ class RunConfig(BaseModel):
     @field_validator("target_qps")
     @classmethod
     def _writable_rate(cls, value: float | None) -> float | None:
-        if value is not None and value < LOWEST_QPS:
-            raise ValueError(f"must be at least {LOWEST_QPS:g}")
+        if value is not None and not LOWEST_QPS <= value <= HIGHEST_QPS:
+            raise ValueError(f"must be from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f}")
         return value
 
     @field_validator("dummy_ttft_ms", "dummy_tpot_ms", "dummy_prefill_us", "dummy_slots")
@@ -179,6 +180,15 @@ def load_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"--config {path}: expected keys and values, found {type(content).__name__}", "see configs/")
     return {str(key).replace("-", "_"): value for key, value in content.items()}
+
+
+def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The file's values under those of the command line; of KEY=VALUE options pair by pair."""
+    both = {**file, **given}
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(file.get(key), dict):
+            both[key] = {**file[key], **value}
+    return both
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:

@@ -38,6 +38,7 @@ from sut.recorder import Recorder
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
+FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query of the run before the first
 
 
 class LegProcess:
@@ -205,6 +206,11 @@ class LegProcess:
 
         def look() -> None:
             engine.check_alive()
+            if not sut.issued and time.monotonic() - self._started_s > FIRST_QUERY_TIMEOUT_S:
+                raise ExecutionError(
+                    f"LoadGen issued no query within {FIRST_QUERY_TIMEOUT_S:.0f} s",
+                    "see user.conf in the run directory",
+                )
             stalled_s = watchdog.stalled_for(sut.outstanding > 0, engine.activity(), sut.issued, sut.completed)
             if stalled_s is not None and not (
                 on_cpu and stalled_s < WORKING_FACTOR * watchdog.allowed_s and children_are_working()

@@ -25,6 +25,8 @@ INTEGER_KEYS = {
 }  # fmt: skip
 REAL_KEYS = {"target_qps", "target_latency_percentile"}
 
+HIGHEST_QPS = 1e6  # more than any system answers; LoadGen prepares every query of the run beforehand
+
 # Keys that LoadGen reads only from the settings compiled into it: elsewhere they change nothing.
 EMBEDDED_ONLY_KEYS = {
     "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed", "accuracy_log_probability",
@@ -170,6 +172,10 @@ def _check_value(place: str, scenario: str, key: str, value: str) -> None:
     needs_more_than_zero = key in POSITIVE_KEYS or (key == "target_latency" and scenario != "Server")
     if needs_more_than_zero and float(value) == 0:
         raise InputError(f"{place}: {key} = {value}: LoadGen would crash or never end", "write a number above 0")
+    if key == "target_qps" and float(value) > HIGHEST_QPS:
+        raise InputError(
+            f"{place}: {key} = {value}: LoadGen would draw its schedule for hours", f"write at most {HIGHEST_QPS:,.0f}"
+        )
     if key == "target_latency_percentile" and float(value) >= 100:
         raise InputError(f"{place}: {key} = {value}: LoadGen would crash", "write a number below 100")
     largest = LARGEST_SEED if key.endswith("seed") else LARGEST_INTEGER

@@ -7,7 +7,7 @@ import pytest
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from scenarios.config import RunConfig, load_yaml, make_config
+from scenarios.config import RunConfig, load_yaml, make_config, merged
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,12 @@ def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
         scenario="Server", target_qps=2.0, engine_arg={"max_num_seqs": 8}, user_conf=Path("some.conf")
     )
     assert config.model_fields_set == {"scenario", "target_qps", "engine_arg", "user_conf"}
+
+
+def test_command_line_wins_pair_by_pair() -> None:
+    file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
+    given = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}
+    assert merged(file, given) == {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64, "block_size": 32}}
 
 
 def test_empty_yaml_says_nothing(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ REFUSED = {
     "no-queries": ("*.*.min_query_count = 0", "above 0"),
     "no-latency": ("*.SingleStream.target_latency = 0", "above 0"),
     "no-latency-anywhere": ("*.*.target_latency = 0", "above 0"),
+    "rate-without-end": ("*.Server.target_qps = 1000001", "at most 1,000,000"),
     "percentile-0": ("*.Server.target_latency_percentile = 0", "above 0"),
     "percentile-100": ("*.Server.target_latency_percentile = 100", "below 100"),
     "no-break-space": ("*.Server.target_qps\u00a0=\u00a010", "U+00A0"),
