@@ -26,6 +26,17 @@ _OPEN_ONLY_KEYS = (
     "accuracy_log_sampling_target",
 )
 
+# vLLM arguments that make another model of the one that was named, or let it stop elsewhere.
+_MODEL_CHANGING = (
+    "hf_overrides",
+    "hf_config_path",
+    "generation_config",
+    "override_generation_config",
+    "logits_processors",
+    "enable_lora",
+    "skip_tokenizer_init",
+)
+
 # Llama-3.1-8B as its config.json describes it. [config.json of the reference model]
 _OFFICIAL_SHAPE = {
     "hidden_size": 4096,
@@ -63,6 +74,11 @@ def engine_reasons(engine: str, options: dict[str, Any], sampling: SamplingPolic
         reasons.append("the dummy engine runs no model")
     if options.get("enable_prefix_caching"):
         reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
+    reasons += [
+        f"engine argument {name} changes the model or its stop ids" for name in _MODEL_CHANGING if options.get(name)
+    ]
+    if options.get("load_format") == "dummy":
+        reasons.append("load_format dummy runs random weights")
     if options.get("speculative_config"):
         reasons.append("speculative decoding is not allowed for Llama-3.1-8B (inference rules)")
     if not sampling.is_official:

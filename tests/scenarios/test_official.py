@@ -88,6 +88,10 @@ def test_engine() -> None:
     assert "runs no model" in engine_reasons("dummy", {}, official)[0]
     assert "prefix caching" in engine_reasons("vllm", {"enable_prefix_caching": True}, official)[0]
     assert "speculative" in engine_reasons("vllm", {"speculative_config": {"method": "ngram"}}, official)[0]
+    assert "random weights" in engine_reasons("vllm", {"load_format": "dummy"}, official)[0]
+    assert (
+        "hf_overrides changes the model" in engine_reasons("vllm", {"hf_overrides": {"eos_token_id": 5}}, official)[0]
+    )
 
 
 @pytest.mark.parametrize(
