@@ -9,16 +9,12 @@ from compliance.audits.base import (
     AuditResult,
     Check,
     LegArtifacts,
-    LegPlanner,
-    count_of,
     need_legs,
-    refuse_foreign_knobs,
     threshold_of,
 )
 from compliance.audits.test06 import Ids
-from compliance.audits.two_modes import DEFAULT_SAMPLES, accuracy_answers, logged_answers, plan_legs
+from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
 from runs.errors import ExecutionError
-from runs.manifest import Mode
 
 # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
 # rounding decides a near tie, and everything after it differs. docs/audits.md has what was measured.
@@ -28,23 +24,12 @@ DIFFERENT_ANSWERS_PER_TOKEN = 4
 NAMED_IN_MESSAGES = 3
 
 
-class OutputConsistency:
+class OutputConsistency(TwoModeAudit):
     """See the module."""
 
     name = "output_consistency"
-    official = False
-    required = False
     summary = "Answers of a performance leg are those of the accuracy leg, token by token."
-    knobs = frozenset({"samples", "threshold"})
-    existing: tuple[Mode, Mode] | None = ("accuracy", "performance")
-
-    def validate(self, request: AuditRequest) -> None:
-        refuse_foreign_knobs(self, request)
-        threshold_of(request, DEFAULT_THRESHOLD)
-        count_of(request, DEFAULT_SAMPLES)
-
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield from plan_legs(request)
+    default_threshold = DEFAULT_THRESHOLD
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         need_legs(self, legs, 2)

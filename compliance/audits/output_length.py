@@ -7,36 +7,21 @@ from compliance.audits.base import (
     AuditResult,
     Check,
     LegArtifacts,
-    LegPlanner,
-    count_of,
     need_legs,
-    refuse_foreign_knobs,
     threshold_of,
 )
-from compliance.audits.two_modes import DEFAULT_SAMPLES, accuracy_answers, logged_answers, plan_legs
+from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
 from runs.errors import ExecutionError
-from runs.manifest import Mode
 
 DEFAULT_THRESHOLD = 0.10
 
 
-class OutputLength:
+class OutputLength(TwoModeAudit):
     """See the module."""
 
     name = "output_length"
-    official = False
-    required = False
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
-    knobs = frozenset({"samples", "threshold"})
-    existing: tuple[Mode, Mode] | None = ("accuracy", "performance")
-
-    def validate(self, request: AuditRequest) -> None:
-        refuse_foreign_knobs(self, request)
-        threshold_of(request, DEFAULT_THRESHOLD)
-        count_of(request, DEFAULT_SAMPLES)
-
-    def legs(self, request: AuditRequest) -> LegPlanner:
-        yield from plan_legs(request)
+    default_threshold = DEFAULT_THRESHOLD
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         need_legs(self, legs, 2)

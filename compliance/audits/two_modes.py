@@ -7,15 +7,19 @@ import numpy as np
 from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
+    AuditResult,
     LegArtifacts,
     LegPlanner,
     LegSpec,
     count_in_force,
     count_of,
+    refuse_foreign_knobs,
+    threshold_of,
 )
 from compliance.audits.test06 import Ids, dtype_of
 from runs.accuracy_log import AccuracyEntry
 from runs.errors import ExecutionError, InputError
+from runs.manifest import Mode
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random
@@ -101,3 +105,26 @@ def as_ids(leg: LegArtifacts, entries: list[AccuracyEntry]) -> list[tuple[Accura
             )
         pairs.append((entry, np.frombuffer(entry.data, dtype).astype(np.int64)))
     return pairs
+
+
+class TwoModeAudit:
+    """What audits of an accuracy leg and a performance leg have in common; they differ in `verify`."""
+
+    name: str
+    summary: str
+    default_threshold: float
+    official = False
+    required = False
+    knobs = frozenset({"samples", "threshold"})
+    existing: tuple[Mode, Mode] | None = ("accuracy", "performance")
+
+    def validate(self, request: AuditRequest) -> None:
+        refuse_foreign_knobs(self, request)
+        threshold_of(request, self.default_threshold)
+        count_of(request, DEFAULT_SAMPLES)
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        yield from plan_legs(request)
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        raise NotImplementedError
