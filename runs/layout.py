@@ -102,3 +102,55 @@ class RunDir:
                 f"output directory {self.root} already holds a run ({taken[0]})",
                 "give --output-log-dir a new directory; a run never writes into another run's",
             )
+
+
+@dataclass(frozen=True)
+class ResultDir:
+    """Where the legs and audits of one scenario of one benchmark lie together."""
+
+    root: Path
+
+    @property
+    def performance(self) -> RunDir:
+        return RunDir(self.root / "performance" / "run_1")
+
+    @property
+    def accuracy(self) -> RunDir:
+        return RunDir(self.root / "accuracy")
+
+    def audit(self, test: str) -> Path:
+        """The directory that `audit --output-log-dir ROOT --test TEST` fills."""
+        return self.root / "audit" / test
+
+    @property
+    def discarded(self) -> Path:
+        """Legs that failed, were interrupted or are out of date; nothing is deleted."""
+        return self.root / "discarded"
+
+
+@dataclass(frozen=True)
+class CampaignDir:
+    """Everything a submission needs, in one directory: `<benchmark>/<scenario>/` is a ResultDir each."""
+
+    root: Path
+
+    @property
+    def configuration(self) -> Path:
+        """What was asked, as it was resolved."""
+        return self.root / "campaign.json"
+
+    @property
+    def journal(self) -> Path:
+        """One JSON line a step; what the campaign believes of its past."""
+        return self.root / "journal.jsonl"
+
+    def result(self, submission_name: str, scenario: str) -> ResultDir:
+        return ResultDir(self.root / submission_name / scenario)
+
+    def results(self) -> list[tuple[str, str, ResultDir]]:
+        """(benchmark directory, scenario, its directory) of everything that is there."""
+        return [
+            (scenario.parent.name, scenario.name, ResultDir(scenario))
+            for scenario in sorted(self.root.glob("*/*"))
+            if (scenario / "performance").is_dir() or (scenario / "accuracy").is_dir()
+        ]
