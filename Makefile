@@ -22,10 +22,10 @@ test-fast: setup
 	$(PY) -m pytest -q -m "not slow and not vllm"
 
 test: lint
-	$(PY) -m pytest -q -m "not redteam"
+	$(PY) -m pytest -q
 
 redteam: setup
-	$(PY) -m pytest -q -m redteam
+	$(PY) -m pytest -q tests/redteam
 
 clean:
 	rm -rf .venv output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -10,8 +10,10 @@ from rich.console import Console
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
 from scenarios.audit_command import audit_click_command
+from scenarios.campaign_command import campaign_click_command
 from scenarios.command_line import command, normalise
 from scenarios.config import RunConfig, load_yaml, make_config, merged
+from scenarios.submit_command import submit_click_command
 from scenarios.verify_command import verify_click_command
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
@@ -73,6 +75,8 @@ cli.add_command(
     )
 )
 cli.add_command(audit_click_command())
+cli.add_command(campaign_click_command())
+cli.add_command(submit_click_command())
 cli.add_command(verify_click_command())
 
 

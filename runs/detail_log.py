@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError
+from runs.lines import bounded_lines
 
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
@@ -189,17 +190,10 @@ def read_detail(path: Path) -> DetailLog:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers; never more than MAX_LINE_BYTES in memory."""
-    try:
-        with path.open("rb") as stream:
-            number = 0
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(line) > MAX_LINE_BYTES:
-                    raise _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB", cut=False)
-                yield number, line
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "give the path of a LoadGen detail log") from error
+    def too_long(number: int) -> InputError:
+        return _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB", cut=False)
+
+    return bounded_lines(path, MAX_LINE_BYTES, too_long, "give the path of a LoadGen detail log")
 
 
 def _take(log: DetailLog, text: bytes, number: int, cut: bool) -> None:

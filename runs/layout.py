@@ -140,6 +140,11 @@ class CampaignDir:
         return self.root / "campaign.json"
 
     @property
+    def lock(self) -> Path:
+        """Held while a campaign runs here."""
+        return self.root / "campaign.lock"
+
+    @property
     def journal(self) -> Path:
         """One JSON line a step; what the campaign believes of its past."""
         return self.root / "journal.jsonl"

@@ -40,6 +40,9 @@ class LegPlan(BaseModel):
     engine_options: dict[str, Any]
     environment: dict[str, str]  # variables set for the leg's process
     sampling: dict[str, Any]
+    admission: dict[str, Any] | None = (
+        None  # policy and bound (prefill_tokens, None = the engine's budget a step); None = off
+    )
     warmup_prompts: int
     engine_start_timeout_s: float
     stall_timeout_s: float

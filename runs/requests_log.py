@@ -15,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from runs.errors import InputError
+from runs.lines import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
@@ -96,18 +97,10 @@ def read_requests(path: Path) -> RequestTable:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as stream:
-            number = 0
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(line) > MAX_LINE_BYTES:
-                    raise InputError(f"{path} line {number} is longer than {MAX_LINE_BYTES >> 10} KiB", _FIX)
-                yield number, line
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}", "give a run directory that this harness wrote"
-        ) from error
+    def too_long(number: int) -> InputError:
+        return InputError(f"{path} line {number} is longer than {MAX_LINE_BYTES >> 10} KiB", _FIX)
+
+    return bounded_lines(path, MAX_LINE_BYTES, too_long, "give a run directory that this harness wrote")
 
 
 _FIX = "take the unchanged requests.jsonl of the run; a cut last line means that the run was stopped"

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError
+from runs.lines import bounded_lines
 
 NO_TIME = -1
 MAX_LINE_BYTES = 1024 * 1024
@@ -101,16 +102,10 @@ def _times(path: Path, number: int, line: bytes, pattern: re.Pattern[bytes]) -> 
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    try:
-        with path.open("rb") as stream:
-            number = 0
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                if len(line) > MAX_LINE_BYTES:
-                    raise _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB")
-                yield number, line
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "give a trace that LoadGen wrote") from error
+    def too_long(number: int) -> InputError:
+        return _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB")
+
+    return bounded_lines(path, MAX_LINE_BYTES, too_long, "give a trace that LoadGen wrote")
 
 
 def _table(

@@ -7,13 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import orjson
 from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.registry import find_audit
 from compliance.audits.write import write_audit
-from qsl.byte_tokenizer import BOS_ID, EOS_ID
 from runs.benchmarks import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.detail_log import read_detail
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -23,6 +21,7 @@ from scenarios.audit_config import AuditOptions
 from scenarios.config import RunConfig, make_config
 from scenarios.leg import run_leg
 from scenarios.plan import PreparedLeg, prepare
+from scenarios.special_ids import special_ids
 from scenarios.supervisor import signals_raise
 
 
@@ -72,7 +71,7 @@ def _run_legs(
 
     # Prepared once before the first leg: what cannot run is refused before anything starts.
     first = prepare(_leg_config(config, LegSpec("check"), folder, None), say)
-    request = _request(options, config.scenario, first)
+    request = audit_request(options, config.scenario, first)
     test.validate(request)
     _make(folder)
     finished: list[LegArtifacts] = []
@@ -110,8 +109,8 @@ def _leg_config(config: RunConfig, spec: LegSpec, folder: Path, conf: Path | Non
     return make_config(values)
 
 
-def _request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest:
-    stop_ids, bos_ids = _special_ids(leg)
+def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest:
+    ids = special_ids(leg.model)
     return AuditRequest(
         scenario=scenario,
         loadgen_key=leg.plan.loadgen_key,
@@ -120,33 +119,10 @@ def _request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> Aud
         audit_samples=options.audit_samples,
         sample_index=options.indices(),
         threshold=options.threshold,
-        stop_ids=stop_ids,
-        bos_ids=bos_ids,
+        stop_ids=ids.stop,
+        bos_ids=ids.begin,
+        special_ids=ids.other,
     )
-
-
-def _special_ids(leg: PreparedLeg) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """End- and begin-of-sequence ids of the model: its generation configuration, else its configuration."""
-    if leg.model is None:
-        return (EOS_ID,), (BOS_ID,)
-    path = leg.model.folder / "generation_config.json"
-    generation: Any = {}
-    if path.exists():
-        try:
-            generation = orjson.loads(path.read_bytes())
-        except (OSError, orjson.JSONDecodeError) as error:
-            raise InputError(f"{path} cannot be read: {error}", "fetch the model again") from error
-        if not isinstance(generation, dict):
-            raise InputError(f"{path} holds no object", "fetch the model again")
-
-    def ids(key: str) -> tuple[int, ...]:
-        value = generation.get(key, leg.model.config.get(key) if leg.model else None)
-        values = value if isinstance(value, list) else [] if value is None else [value]
-        if not all(type(one) is int for one in values):
-            raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", "fetch the model again")
-        return tuple(values)
-
-    return ids("eos_token_id"), ids("bos_token_id")
 
 
 def _existing(

@@ -10,6 +10,7 @@ from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 from runs.errors import InputError
 from scenarios.user_conf import HIGHEST_QPS
 from sut.dummy_cheats import CHEAT_KINDS
+from sut.dummy_engine import SHORTEST_OUTPUT
 
 EngineName = Literal["vllm", "endpoint", "dummy"]
 
@@ -79,6 +80,18 @@ class RunConfig(BaseModel):
     sampling_arg: dict[str, Any] = _field(
         {}, "Overrides the benchmark's fixed sampling; repeatable; makes the run unofficial.", "engine", "KEY=VALUE"
     )
+    admission: Literal["off", "fcfs", "shortest", "deadline"] = _field(
+        "off",
+        "Server and Interactive: hold queries back while the prompts in the engine exceed --admission-tokens; order "
+        "of those that wait.",
+        "engine",
+    )
+    admission_tokens: int | None = _field(
+        None,
+        "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
+        "engine",
+        "N",
+    )
     engine_start_timeout_s: float = _field(1800.0, "Give up on an engine that is not ready by then.", "engine", "S")
     stall_timeout_s: float = _field(
         20.0,
@@ -103,6 +116,9 @@ class RunConfig(BaseModel):
     dummy_tpot_ms: float = _field(0.05, "Time per output token.", "dummy", "MS")
     dummy_prefill_us: float = _field(0.0, "Time per prompt token, added to the time to first token.", "dummy", "US")
     dummy_slots: int = _field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N")
+    dummy_shortest_tokens: int = _field(
+        SHORTEST_OUTPUT, "Shortest output; its length depends on the prompt.", "dummy", "N"
+    )
     dummy_fault: list[str] = _field(
         [],
         "One fault on purpose at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
@@ -134,7 +150,14 @@ class RunConfig(BaseModel):
             )
         return value
 
-    @field_validator("total_sample_count", "tensor_parallel_size", "batch_size", "num_workers")
+    @field_validator(
+        "total_sample_count",
+        "tensor_parallel_size",
+        "batch_size",
+        "num_workers",
+        "admission_tokens",
+        "dummy_shortest_tokens",
+    )
     @classmethod
     def _at_least_one(cls, value: int | None) -> int | None:
         if value is not None and value < 1:

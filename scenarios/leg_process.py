@@ -33,11 +33,13 @@ from scenarios.engines import make_engine, sut_class
 from scenarios.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.warmup import warm_up
 from scenarios.watchdog import Watchdog
+from sut.admission import Admission
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
+ADMISSION_TOKENS = 8192  # bound for an engine that has no token budget a step
 FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query of the run before the first
 
 
@@ -181,6 +183,15 @@ class LegProcess:
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
         self._recorder = Recorder(self.run_dir.requests, self.fail)
+        admission = None
+        if plan.admission is not None:
+            budget = plan.admission["prefill_tokens"] or report.configuration.get("max_num_batched_tokens")
+            admission = Admission(
+                engine.submit,
+                policy=plan.admission["policy"],
+                prefill_tokens=budget or ADMISSION_TOKENS,
+                ttft_limit_ns=settings.ttft_latency,
+            )
         self._sut = sut = sut_class(plan)(
             lg,
             self.loop,
@@ -189,6 +200,7 @@ class LegProcess:
             self._recorder,
             report_first_token=plan.loadgen_scenario != "Offline",
             on_failure=self.fail,
+            admission=admission,
         )
         finished = threading.Event()
         on_cpu = report.configuration.get("device") == "cpu"

@@ -14,6 +14,7 @@ from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import Dataset, load_dataset
 from qsl.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts
+from qsl.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
 from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
 from runs.errors import InputError, SetupError
@@ -100,6 +101,7 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
             "tpot_ms": config.dummy_tpot_ms,
             "prefill_us": config.dummy_prefill_us,
             "slots": config.dummy_slots,
+            "shortest_tokens": config.dummy_shortest_tokens,
             "faults": list(config.dummy_fault),
             "cheats": cheats,
             "lead_tokens": _common_lead(dataset.prompts),
@@ -109,6 +111,8 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         options, environment = _vllm_options(config, sampling, dataset, notes)
     reasons = engine_reasons(engine, options, sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
+    if any(SYNTHETIC_MARK in target for target in dataset.targets):
+        reasons.append("the data set is synthetic")
     reasons += model_reasons(model.config) if model else []
     reasons += settings_reasons(settings, benchmark, config.scenario)
     if audit_config is not None:
@@ -133,6 +137,7 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         engine_options=options,
         environment=environment,
         sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
+        admission=_admission(config),
         warmup_prompts=WARMUP_PROMPTS_WITHOUT_COMPILING
         if engine == "dummy" or options.get("enforce_eager")
         else WARMUP_PROMPTS,
@@ -140,6 +145,20 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         stall_timeout_s=config.stall_timeout_s,
     )
     return PreparedLeg(plan, benchmark, run_dir, conf_text, audit_config, dataset, model, bundled, reasons, notes)
+
+
+def _admission(config: RunConfig) -> dict[str, Any] | None:
+    # Offline has no first tokens, and SingleStream never two queries at a time.
+    latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
+    if config.admission == "off":
+        if config.admission_tokens is not None:
+            raise InputError("--admission-tokens has no use with --admission off", "choose an --admission order")
+        return None
+    if not latency_bound:
+        raise InputError(
+            f"--admission {config.admission}: {config.scenario} has no first-token limit", "leave --admission out"
+        )
+    return {"policy": config.admission, "prefill_tokens": config.admission_tokens}
 
 
 def _engine_name(config: RunConfig) -> str:

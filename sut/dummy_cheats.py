@@ -3,11 +3,24 @@
 Nothing here is used by an honest run. Each cheat changes what the engine computes for a request, or what it says.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from runs.errors import InputError
+from sut.dummy_caches import (
+    BURST_S,
+    cache_first,
+    cache_index,
+    cache_late,
+    cache_not_in_a_row,
+    cache_on_disk,
+    cache_prompt,
+    merge_equal,
+    share_prefixes,
+    skip,
+)
 from sut.dummy_engine import Cheat, Service
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut
@@ -16,8 +29,13 @@ CheatKind = Literal[
     "cache-index",
     "cache-prompt",
     "cache-not-in-a-row",
+    "cache-late",
+    "cache-on-disk",
+    "cache-first",
     "share-prefixes",
+    "merge-equal",
     "truncate",
+    "truncate-little",
     "pad-eos",
     "pad-space",
     "repeat-special",
@@ -29,16 +47,23 @@ CheatKind = Literal[
     "first-forced",
     "answer-early",
     "other-model",
+    "other-model-in-bursts",
     "drop",
     "drop-always",
     "reference",
+    "stored",
 ]
 CHEAT_KINDS: dict[CheatKind, str] = {
     "cache-index": "answers a sample index that it has seen from a cache",
     "cache-prompt": "answers a prompt that it has seen from a cache",
     "cache-not-in-a-row": "as cache-prompt, but computes a prompt again that comes twice in a row",
+    "cache-late": "as cache-prompt, but computes the first 32 queries honestly, as many as a short audit has",
+    "cache-on-disk": "as cache-prompt, and keeps on disk what it has seen, for the processes of later legs",
+    "cache-first": "reports the first token of a prompt that it has seen from a cache, and computes the rest",
     "share-prefixes": "computes only the part of a prompt that no earlier prompt began with",
+    "merge-equal": "computes equal prompts that come within 10 ms once",
     "truncate": "stops at half of the output in performance legs",
+    "truncate-little": "leaves out the last twelfth of the output in performance legs",
     "pad-eos": "fills the output up with end-of-sequence ids",
     "pad-space": "fills the output up with blanks, which scoring strips",
     "repeat-special": "ends the output with a begin-of-sequence id, eight times",
@@ -50,16 +75,18 @@ CHEAT_KINDS: dict[CheatKind, str] = {
     "first-forced": "as first-early, and puts the guess into the output",
     "answer-early": "answers with made-up ids at once and computes later, in performance legs",
     "other-model": "uses a smaller model in performance legs",
+    "other-model-in-bursts": "uses another model for a query that comes within 10 ms of the last",
     "drop": "answers every fourth sample with a canned text in performance legs",
     "drop-always": "answers every fourth sample with a canned text in all legs",
     "reference": "answers with the data set's reference text",
+    "stored": "answers from its own answers of an earlier process, in all legs",
 }
 CANNED_ANSWER = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
 DROP_ONE_IN = 4
 REPEATS = 8
 OVERCOUNT_TOKENS = 16
-PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
+LITTLE = 12  # one part in so many is left out
 
 
 @dataclass(frozen=True)
@@ -107,68 +134,19 @@ class OvercountingSut(LoadgenSut):
 # Saving computation ---------------------------------------------------------------------------------------------------
 
 
-def _skip(service: Service) -> None:
-    service.prefill_tokens = service.decode_tokens = 0
-
-
-def _cache_index(_: CheatContext) -> Cheat:
-    seen: dict[int, list[int]] = {}
-
-    def cheat(request: Request, service: Service) -> None:
-        if request.sample_index in seen:
-            service.answer = seen[request.sample_index]
-            _skip(service)
-        seen.setdefault(request.sample_index, service.answer)
-
-    return cheat
-
-
-def _cache_prompt(_: CheatContext) -> Cheat:
-    seen: set[tuple[int, ...]] = set()
-
-    def cheat(request: Request, service: Service) -> None:
-        prompt = tuple(request.prompt_ids)
-        if prompt in seen:
-            _skip(service)
-        seen.add(prompt)
-
-    return cheat
-
-
-def _cache_not_in_a_row(_: CheatContext) -> Cheat:
-    seen: set[tuple[int, ...]] = set()
-    last: tuple[int, ...] = ()
-
-    def cheat(request: Request, service: Service) -> None:
-        nonlocal last
-        prompt = tuple(request.prompt_ids)
-        if prompt in seen and prompt != last:
-            _skip(service)
-        seen.add(prompt)
-        last = prompt
-
-    return cheat
-
-
-def _share_prefixes(_: CheatContext) -> Cheat:
-    seen: set[int] = set()  # hashes of all prefixes of whole blocks
-
-    def cheat(request: Request, service: Service) -> None:
-        known, prefix = 0, 0
-        for end in range(PREFIX_BLOCK_TOKENS, len(request.prompt_ids), PREFIX_BLOCK_TOKENS):
-            prefix = hash((prefix, *request.prompt_ids[end - PREFIX_BLOCK_TOKENS : end]))
-            if prefix in seen:
-                known = end
-            seen.add(prefix)
-        service.prefill_tokens -= known
-
-    return cheat
-
-
 def _truncate(context: CheatContext) -> Cheat:
     def cheat(request: Request, service: Service) -> None:
         if context.performance:
             service.answer = service.answer[: max(2, len(service.answer) // 2)]
+            service.decode_tokens = len(service.answer) - 1
+
+    return cheat
+
+
+def _truncate_little(context: CheatContext) -> Cheat:
+    def cheat(request: Request, service: Service) -> None:
+        if context.performance:
+            service.answer = service.answer[: -max(1, len(service.answer) // LITTLE)]
             service.decode_tokens = len(service.answer) - 1
 
     return cheat
@@ -193,6 +171,21 @@ def _other_model(context: CheatContext) -> Cheat:
     return cheat
 
 
+def _other_model_in_bursts(_: CheatContext) -> Cheat:
+    last_s = -BURST_S
+
+    def cheat(request: Request, service: Service) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s < BURST_S:
+            service.answer = service.answer[::-1]
+            service.prefill_tokens //= 2
+            service.decode_tokens //= 2
+        last_s = now_s
+
+    return cheat
+
+
 def _drop(context: CheatContext) -> Cheat:
     return _drop_always(context) if context.performance else lambda request, service: None
 
@@ -201,7 +194,7 @@ def _drop_always(_: CheatContext) -> Cheat:
     def cheat(request: Request, service: Service) -> None:
         if request.sample_index % DROP_ONE_IN == 0:
             service.answer = CANNED_ANSWER
-            _skip(service)
+            skip(service)
 
     return cheat
 
@@ -209,9 +202,13 @@ def _drop_always(_: CheatContext) -> Cheat:
 def _reference(context: CheatContext) -> Cheat:
     def cheat(request: Request, service: Service) -> None:
         service.answer = context.references[request.sample_index][: context.max_tokens]
-        _skip(service)
+        skip(service)
 
     return cheat
+
+
+def _stored(_: CheatContext) -> Cheat:
+    return lambda request, service: skip(service)
 
 
 # Tokens that no model computed ----------------------------------------------------------------------------------------
@@ -281,11 +278,16 @@ def _first_forced(_: CheatContext) -> Cheat:
 
 
 _MAKERS: dict[CheatKind, Callable[[CheatContext], Cheat]] = {
-    "cache-index": _cache_index,
-    "cache-prompt": _cache_prompt,
-    "cache-not-in-a-row": _cache_not_in_a_row,
-    "share-prefixes": _share_prefixes,
+    "cache-index": lambda _: cache_index(),
+    "cache-prompt": lambda _: cache_prompt(),
+    "cache-not-in-a-row": lambda _: cache_not_in_a_row(),
+    "cache-late": lambda _: cache_late(),
+    "cache-on-disk": lambda _: cache_on_disk(),
+    "cache-first": lambda _: cache_first(),
+    "share-prefixes": lambda _: share_prefixes(),
+    "merge-equal": lambda _: merge_equal(),
     "truncate": _truncate,
+    "truncate-little": _truncate_little,
     "pad-eos": _pad_eos,
     "pad-space": _pad_space,
     "repeat-special": _repeat_special,
@@ -296,7 +298,9 @@ _MAKERS: dict[CheatKind, Callable[[CheatContext], Cheat]] = {
     "first-forced": _first_forced,
     "answer-early": _answer_early,
     "other-model": _other_model,
+    "other-model-in-bursts": _other_model_in_bursts,
     "drop": _drop,
     "drop-always": _drop_always,
     "reference": _reference,
+    "stored": _stored,
 }

@@ -86,6 +86,7 @@ class DummyEngine:
         tpot_ms: per output token after the first.
         prefill_us: per prompt token, before the first output token.
         slots: requests computed at a time; 0 = all.
+        shortest_tokens: the shortest output; lengths spread from here to the longest.
         faults: on purpose.
         cheats: on purpose, in this order.
     """
@@ -99,6 +100,7 @@ class DummyEngine:
         tpot_ms: float = 0.05,
         prefill_us: float = 0.0,
         slots: int = 0,
+        shortest_tokens: int = SHORTEST_OUTPUT,
         faults: tuple[Fault, ...] = (),
         cheats: Sequence[Cheat] = (),
     ) -> None:
@@ -108,6 +110,7 @@ class DummyEngine:
         self._tpot_s = tpot_ms / 1e3
         self._prefill_s = prefill_us / 1e6
         self._slots = slots
+        self._shortest_tokens = shortest_tokens
         # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
         # timers that fire late do not add up.
         self._slots_free_s: list[float] = []
@@ -126,14 +129,18 @@ class DummyEngine:
             "tpot_ms": self._tpot_s * 1e3,
             "lead_tokens": self._lead_tokens,
         }
-        model = {"prefill_us": self._prefill_s * 1e6, "slots": self._slots}
+        model = {
+            "prefill_us": self._prefill_s * 1e6,
+            "slots": self._slots,
+            "shortest_tokens": self._shortest_tokens,
+        }
         return EngineReport("dummy", asked=dict(options), in_force=options, configuration=model)
 
     def answer(self, prompt_ids: list[int]) -> list[int]:
         """The whole output for a prompt, max_tokens ids at most."""
         article = prompt_ids[self._lead_tokens :] or prompt_ids
-        spread = max(1, self._sampling.max_tokens - SHORTEST_OUTPUT + 1)
-        length = min(self._sampling.max_tokens, SHORTEST_OUTPUT + zlib.crc32(array("q", prompt_ids)) % spread)
+        spread = max(1, self._sampling.max_tokens - self._shortest_tokens + 1)
+        length = min(self._sampling.max_tokens, self._shortest_tokens + zlib.crc32(array("q", prompt_ids)) % spread)
         repeats = -(-length // len(article))
         return (article * repeats)[:length]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runs.errors import ExecutionError
+from sut.admission import Admission
 from sut.engine import Engine, Request
 from sut.recorder import Recorder
 
@@ -29,6 +30,7 @@ class LoadgenSut:
         recorder: takes one outcome a sample.
         report_first_token: whether LoadGen wants first tokens (all scenarios but Offline).
         on_failure: told of the first failure; must not raise.
+        admission: when queries are handed to the engine; without it, at once.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class LoadgenSut:
         *,
         report_first_token: bool,
         on_failure: Callable[[BaseException], None],
+        admission: Admission | None = None,
     ) -> None:
         self._loop = loop
-        self._engine = engine
+        self._submit = engine.submit if admission is None else admission.offer
+        self._prefilled = None if admission is None else admission.prefilled
         self._prompt_of = prompt_of
         self._recorder = recorder
         self._report_first_token = report_first_token
@@ -76,7 +80,7 @@ class LoadgenSut:
             self.fail(error)
 
     def flush_queries(self) -> None:
-        """LoadGen's callback after the last query was issued. Nothing is held back, so nothing is flushed."""
+        """LoadGen's callback after the last query was issued. What admission holds comes in by itself."""
 
     # On the event loop --------------------------------------------------------------------------------------
 
@@ -89,7 +93,7 @@ class LoadgenSut:
                 request = Request(self, prompt_ids, response_id, self._next_seq, sample_index, issue_ns)
                 self._next_seq += 1
                 self._open.add(response_id)
-                self._engine.submit(request)
+                self._submit(request)
         except BaseException as error:
             self.fail(error)
 
@@ -103,6 +107,8 @@ class LoadgenSut:
                 token = array("i", (token_id,))
                 address, _ = token.buffer_info()
                 self._first_token_complete([self._response(request.response_id, address, TOKEN_BYTES, 1)])
+            if self._prefilled:
+                self._prefilled(request)
         except BaseException as error:
             self.fail(error)
 
@@ -134,6 +140,8 @@ class LoadgenSut:
                     finish_reason,
                 )
             )
+            if self._prefilled:  # of an output of one piece, which showed no first token
+                self._prefilled(request)
         except BaseException as error:
             self.fail(error)
 

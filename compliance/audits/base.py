@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from compliance.checks import Check
 from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.benchmarks import Scenario
 from runs.detail_log import DetailLog, read_detail
@@ -160,25 +161,7 @@ class AuditRequest(BaseModel):
     threshold: float | None = None
     stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
     bos_ids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at: what was found against what is required, and where."""
-
-    name: str
-    passed: bool
-    found: str
-    required: str
-    where: str = ""
-
-    @property
-    def sentence(self) -> str:
-        place = f" ({self.where})" if self.where and not self.passed else ""
-        return f"{self.name}: {self.found}, required {self.required}{place}"
-
-    def __str__(self) -> str:
-        return f"{'pass' if self.passed else 'FAIL'}: {self.sentence}"
+    special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
 
 
 @dataclass(frozen=True)

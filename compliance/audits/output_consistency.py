@@ -7,13 +7,13 @@ import numpy as np
 from compliance.audits.base import (
     AuditRequest,
     AuditResult,
-    Check,
     LegArtifacts,
     need_legs,
     threshold_of,
 )
 from compliance.audits.test06 import Ids
 from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
+from compliance.checks import Check
 from runs.errors import ExecutionError
 
 # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
@@ -102,7 +102,7 @@ def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: f
         share >= 1 - limit,
         f"{share:.4f} of {total:,} ({len(different)} of {len(logged_ids)} answers differ)",
         f"at least {1 - limit:.4g}",
-        "; ".join(different[:NAMED_IN_MESSAGES]),
+        where="; ".join(different[:NAMED_IN_MESSAGES]),
     )
 
 
@@ -117,7 +117,7 @@ def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -
         total > 0 and share >= 1 - limit,
         f"{share:.4f} of all {total:,}",
         f"at least {1 - limit:.4g}",
-        f"samples {different[:NAMED_IN_MESSAGES]} in {performance.run.requests}",
+        where=f"samples {different[:NAMED_IN_MESSAGES]} in {performance.run.requests}",
     )
 
 
@@ -131,5 +131,5 @@ def _own_record(performance: LegArtifacts) -> Check:
         not wrong,
         f"{len(wrong)} of {len(performance.entries)} differ",
         "none",
-        f"seq_id {wrong[:NAMED_IN_MESSAGES]}",
+        where=f"seq_id {wrong[:NAMED_IN_MESSAGES]}",
     )

@@ -5,12 +5,12 @@ import numpy as np
 from compliance.audits.base import (
     AuditRequest,
     AuditResult,
-    Check,
     LegArtifacts,
     need_legs,
     threshold_of,
 )
 from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
+from compliance.checks import Check
 from runs.errors import ExecutionError
 
 DEFAULT_THRESHOLD = 0.10
@@ -41,14 +41,14 @@ class OutputLength(TwoModeAudit):
                 not unknown,
                 f"{len(unknown)} are not in the accuracy leg",
                 "all in the accuracy leg",
-                f"samples {unknown[:3]}",
+                where=f"samples {unknown[:3]}",
             ),
             Check(
                 "mean output length",
                 1 - threshold <= ratio <= 1 + threshold,
                 f"{found:.2f} tokens over {len(issued):,} answers, {ratio:.4f} of the accuracy leg's",
                 f"{1 - threshold:.4g} to {1 + threshold:.4g} of {expected:.2f} tokens (same samples)",
-                str(performance.run.root),
+                where=str(performance.run.root),
             ),
         )
         passed = all(check.passed for check in checks)

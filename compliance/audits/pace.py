@@ -10,13 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from compliance.audits.base import Check, LegArtifacts
+from compliance.audits.base import LegArtifacts
+from compliance.checks import Check
 from runs.errors import ExecutionError
 
 # First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
 TTFT_THRESHOLD = 0.5
 # What a first token costs without any computing (scheduling, one step of the engine's loop): below this, no verdict.
 TTFT_FLOOR_NS = 5_000_000
+# A reference whose answers (in SingleStream) take less than this computes nothing that a cache could save, and chance
+# decides how much faster another leg is; in Offline one whose mean latency is no more than a disturbance may add, or
+# whose whole run takes less than this.
+LATENCY_FLOOR_NS = 5_000_000
+OFFLINE_RUN_FLOOR_NS = 50_000_000
 # A repeated answer may differ from the reference's by batch-order effects, hardly in length.
 LENGTH_SHARE = 0.10
 # What a disturbed machine may have added to the reference. Offline: to all samples alike, and to the last one alone,
@@ -110,8 +116,11 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
     allowance = 1 / min(1.0, shorter_prompts, shorter_outputs)
     latency = _Measure(
         "1 / mean latency",
-        1e9 / reference.mean_latency_ns,
-        1e9 / test.mean_latency_ns,
+        *_rates(
+            reference.mean_latency_ns,
+            test.mean_latency_ns,
+            OFFLINE_MEAN_NS if test.scenario == "Offline" else LATENCY_FLOOR_NS,
+        ),
         allowance * reference.mean_latency_ns / reference.steady_latency_ns,
     )
     if test.scenario == "Offline":
@@ -122,8 +131,7 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
             latency,
             _Measure(
                 "samples/s",
-                reference.samples_per_second,
-                test.samples_per_second,
+                *_rates(_sample_ns(reference), _sample_ns(test), OFFLINE_RUN_FLOOR_NS / len(reference.issued)),
                 allowance
                 * tail
                 * _without(len(reference.issued) * 1e9 / reference.samples_per_second, OFFLINE_LAST_NS),
@@ -176,6 +184,16 @@ def _ttft(reference_ns: float, test_ns: float, allowance: float) -> _Measure:
     """1 / median time to first token, both floored: an engine that answers at once has no prompt to save."""
     reference, test = 1e9 / max(reference_ns, TTFT_FLOOR_NS), 1e9 / max(test_ns, TTFT_FLOOR_NS)
     return _Measure("1 / median TTFT", reference, test, allowance).within(TTFT_THRESHOLD)
+
+
+def _rates(reference_ns: float, test_ns: float, floor_ns: float) -> tuple[float, float]:
+    """1/s of both; where the reference is below the floor, both are taken to be no faster than that."""
+    floor_ns = floor_ns if reference_ns < floor_ns else 0.0
+    return 1e9 / max(reference_ns, floor_ns), 1e9 / max(test_ns, floor_ns)
+
+
+def _sample_ns(pace: Pace) -> float:
+    return 1e9 / pace.samples_per_second
 
 
 def _steady(leg: LegArtifacts, mean_ns: float) -> float:

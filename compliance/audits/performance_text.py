@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from compliance.audits.base import Check, LegArtifacts
+from compliance.audits.base import LegArtifacts
+from compliance.checks import Check
 from runs.numbers import LatencyNumbers
 
 SHOWN = ("mean", "p50", "p90", "p99")

@@ -13,7 +13,6 @@ from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
-    Check,
     LegArtifacts,
     LegPlanner,
     LegSpec,
@@ -21,6 +20,7 @@ from compliance.audits.base import (
     refuse_foreign_knobs,
 )
 from compliance.audits.performance_text import own_lines
+from compliance.checks import Check
 from runs.errors import InputError, SetupError
 from runs.manifest import Mode
 

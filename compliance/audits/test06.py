@@ -14,7 +14,6 @@ from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
-    Check,
     LegArtifacts,
     LegPlanner,
     LegSpec,
@@ -22,6 +21,7 @@ from compliance.audits.base import (
     need_legs,
     refuse_foreign_knobs,
 )
+from compliance.checks import Check
 from runs.accuracy_log import AccuracyEntry
 from runs.benchmarks import MAX_NEW_TOKENS, MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.errors import InputError
@@ -81,6 +81,7 @@ class OfficialTest06:
             scenario=scenario,
             stop_ids=request.stop_ids,
             bos_ids=request.bos_ids,
+            special_ids=request.special_ids,
             expected_count=LOGGED_SAMPLES,
         )
         failed = [check for check in checks if not check.passed]
@@ -102,6 +103,7 @@ class OfficialTest06:
                 "dtype": dtype_of(leg.entries).name,
                 "stop_ids": sorted(request.stop_ids),
                 "bos_ids": sorted(request.bos_ids),
+                "special_ids": sorted(request.special_ids),
             },
             copies={f"accuracy/{leg.run.accuracy_log.name}": leg.run.accuracy_log},
         )
@@ -111,7 +113,8 @@ def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int = 
     return (
         f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids and as "
         "many as were counted; outside Offline a first-token record equal to the answer's start; no begin-of-sequence "
-        f"id {_listed(bos_ids)}; an end-of-sequence id {_listed(stop_ids)} at most once and only last"
+        f"id {_listed(bos_ids)}; an end-of-sequence id {_listed(stop_ids)} at most once and only last; "
+        "no other special id of the tokenizer"
     )
 
 
@@ -122,6 +125,7 @@ def judge_entries(
     stop_ids: Collection[int],
     bos_ids: Collection[int],
     expected_count: int,
+    special_ids: Collection[int] = (),
     max_tokens: int = MAX_NEW_TOKENS,
 ) -> list[Check]:
     """The strict verdict over logged answers.
@@ -131,6 +135,7 @@ def judge_entries(
         scenario: Offline has no first-token records, every other scenario (ours or LoadGen's name) has.
         stop_ids: end-of-sequence ids of the model; one may end an answer.
         bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.
+        special_ids: further special ids of the tokenizer, where they are known; an answer has none that is no stop id.
         expected_count: entries there must be.
         max_tokens: most ids an answer may have.
 
@@ -140,9 +145,10 @@ def judge_entries(
     dtype = dtype_of(entries)
     stops = np.array(sorted(stop_ids), np.int64)
     begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
+    others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
     needs_first = scenario != "Offline"
     wrong: dict[str, list[str]] = {
-        name: [] for name in ("ids", "length", "count", "first", "begin", "stop_once", "stop_last")
+        name: [] for name in ("ids", "length", "count", "first", "begin", "other", "stop_once", "stop_last")
     }
     lengths: list[int] = []
     for entry in entries:
@@ -160,6 +166,9 @@ def judge_entries(
             wrong["first"].append(f"{place}: {problem}")
         if np.isin(ids, begins).any():
             wrong["begin"].append(f"{place}: at {int(np.argmax(np.isin(ids, begins)))}")
+        if np.isin(ids, others).any():
+            at = int(np.argmax(np.isin(ids, others)))
+            wrong["other"].append(f"{place}: {ids[at]} at {at}")
         stop_places = np.flatnonzero(np.isin(ids, stops))
         if len(stop_places) > 1:
             wrong["stop_once"].append(f"{place}: {len(stop_places)} times")
@@ -173,7 +182,8 @@ def judge_entries(
         bad = wrong[key]
         more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
         said = f"{len(bad)} of {total} answers do not" if bad else found or f"all {total} answers do"
-        checks.append(Check(name, not bad and total > 0, said, required, "; ".join(bad[:NAMED_IN_MESSAGES]) + more))
+        where = "; ".join(bad[:NAMED_IN_MESSAGES]) + more
+        checks.append(Check(name, not bad and total > 0, said, required, where=where))
 
     add("whole token ids", "ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
     add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids", span)
@@ -183,6 +193,8 @@ def judge_entries(
     else:
         add("first token", "first", "none in Offline, or equal to the answer's start")
     add("begin-of-sequence id", "begin", f"no {_listed(begins.tolist())}")
+    if len(others):
+        add("other special ids", "other", f"none of the tokenizer's {len(others)} special ids but those that end")
     add("end-of-sequence id once", "stop_once", f"at most one of {_listed(stops.tolist())}")
     add("end-of-sequence id last", "stop_last", "nothing after it")
     return checks

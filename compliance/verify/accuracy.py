@@ -8,9 +8,10 @@ from pathlib import Path
 
 from compliance.accuracy import ROUGE_NAMES, AccuracyScores, Progress, score_accuracy_log
 from compliance.accuracy_report import AccuracyVerdict, judge, parse_accuracy_text
-from compliance.verify.checks import Check, Part
+from compliance.checks import Check
 from compliance.verify.legs import Leg
 from compliance.verify.log_arithmetic import detail_contradictions
+from compliance.verify.part import Part
 from compliance.verify.performance import sample_set_checks, seeds_check
 from compliance.verify.plausible import answers_plausible, scores_plausible
 from compliance.verify.record import hash_in_accuracy_text, is_truncated, record_contradictions

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from compliance.verify.checks import Check, Kind, Part
+from compliance.checks import Check, Kind
 from compliance.verify.legs import Leg
 from compliance.verify.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
+from compliance.verify.part import Part
 from compliance.verify.plausible import performance_plausible
 from compliance.verify.record import record_contradictions
 from compliance.verify.summary_text import summary_contradictions

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from compliance.accuracy import AccuracyScores, decode_ids
+from compliance.checks import Check
 from compliance.plausibility import (
     Finding,
     first_token_takes_a_step,
@@ -13,7 +14,6 @@ from compliance.plausibility import (
     rouge_within_reach,
     shared_answers,
 )
-from compliance.verify.checks import Check
 from compliance.verify.legs import Leg
 from qsl.tokenizers import Tokenizer
 from runs.accuracy_log import AccuracyEntry

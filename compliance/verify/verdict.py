@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from compliance.checks import Check
 from compliance.verify.accuracy import ScoreSources, verify_accuracy
-from compliance.verify.checks import Check, Part
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
+from compliance.verify.part import Part
 from compliance.verify.performance import verify_performance
 from compliance.verify.record import log_hashes
 from runs.errors import ExecutionError, ExitCode, HarnessError
@@ -38,7 +39,7 @@ class Verdict:
     @property
     def failures(self) -> list[str]:
         found = [f"{part.mode}: {text}" for part in self.parts for text in part.failures(self.official_asked)]
-        return found + [check.failure for check in self.checks if not check.passed]
+        return found + [check.sentence for check in self.checks if not check.passed]
 
     @property
     def unofficial(self) -> list[str]:
@@ -206,7 +207,7 @@ def _part_lines(part: Part, verdict: Verdict) -> list[str]:
         if check.name in shown:
             continue
         counts = check.passed or strict or check.kind == "result"
-        lines.append(f"  {check}" if counts else f"  {str(check).removesuffix('FAIL')}not official")
+        lines.append(f"  {check}" if counts else f"  not official: {check.sentence}")
     lines += [f"  contradiction: {text}" for text in part.contradictions]
     lines += [f"  note: {text}" for text in part.notes]
     return lines

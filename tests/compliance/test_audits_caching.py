@@ -140,6 +140,22 @@ def test_a_machine_disturbed_once_does_not_fail(run: Run) -> None:
     assert result.passed
 
 
+@pytest.mark.parametrize(("again_ms", "passed"), [(60.0, True), (51.0, True), (50.0, False), (5.0, False)])
+def test_answers_kept_across_processes_show_in_the_second_reference(run: Run, again_ms: float, passed: bool) -> None:
+    fast = {"latency_ms": again_ms}
+    result, labels = run(
+        request("SingleStream", sample_index=(3,)), reference={"latency_ms": 100.0}, repeat=fast, reference_again=fast
+    )
+    assert labels == ["reference", "repeat-3", "reference-again", "repeat-3-again"]
+    assert result.passed is passed
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
+def test_what_costs_next_to_nothing_is_not_judged(run: Run, scenario: str) -> None:
+    asked = request(scenario, sample_index=(3,))
+    assert run(asked, reference={"latency_ms": 2.0, "rate": 300}, repeat={"latency_ms": 0.5, "rate": 3_000})[0].passed
+
+
 def test_an_honest_leg_is_not_repeated(run: Run) -> None:
     assert run(request(sample_index=(3,)), reference={}, repeat={})[1] == ["reference", "repeat-3"]
 

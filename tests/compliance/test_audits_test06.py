@@ -15,11 +15,14 @@ from tests.compliance.audit_legs import entry, write_leg
 
 STOPS = (128001, 128008, 128009)
 BOS = (128000,)
+SPECIAL = tuple(range(128000, 128256))
 GOOD = [10, 11, 12, 128009]
 
 
 def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count: int = 1) -> set[str]:
-    checks = judge_entries(entries, scenario=scenario, stop_ids=STOPS, bos_ids=BOS, expected_count=count)
+    checks = judge_entries(
+        entries, scenario=scenario, stop_ids=STOPS, bos_ids=BOS, expected_count=count, special_ids=SPECIAL
+    )
     return {check.name for check in checks if not check.passed}
 
 
@@ -38,6 +41,8 @@ def test_honest_answers_pass() -> None:
         (entry([10, 128008, 11]), "end-of-sequence id last"),
         (entry([128000, 10, 11]), "begin-of-sequence id"),
         (entry([10, 11, 128000]), "begin-of-sequence id"),
+        (entry([10, 128006, 11]), "other special ids"),
+        (entry([10, 11, 128255]), "other special ids"),
         (entry([10]), "length"),
         (entry([5] * 129), "length"),
         (entry([10, 11], count=3), "token count"),
@@ -66,6 +71,13 @@ def test_number_of_answers_is_exact_and_an_empty_log_fails() -> None:
 def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
     checks = judge_entries([entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1)
     assert all(check.passed for check in checks)
+
+
+def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
+    assert failed([entry([128000, 10])]) == {"begin-of-sequence id"}
+    assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence id once", "end-of-sequence id last"}
+    unknown = judge_entries([entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1)
+    assert "other special ids" not in {check.name for check in unknown}  # nothing is claimed of what is not known
 
 
 def test_int64_answers_are_read_as_such() -> None:

@@ -89,7 +89,10 @@ def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: 
     if name == "result.json" and mode == "accuracy":
         pytest.skip("holds no result of an accuracy leg that is not scored again")
     run = legs.copy(tmp_path / "leg", "Server", mode)
-    shutil.copy(legs(other, mode) / name, run.root / name)
+    foreign = legs(other, mode) / name
+    if foreign.read_bytes() == (run.root / name).read_bytes():
+        pytest.skip("the answers of both runs were logged in the same order: it is the same file")
+    shutil.copy(foreign, run.root / name)
     verdict = judged(run.root)
     assert verdict.exit_code == 4, verdict.reasons
 

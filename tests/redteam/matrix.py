@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,32 +18,36 @@ from sut.dummy_cheats import CHEAT_KINDS
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"
 SAMPLES = 32
-# About 18 ms a sample, nearly all of it for the prompt (1,450 byte tokens): then a change in the output's length alone,
-# which several cheats make, is not mistaken for a cache.
-MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "10", "--dummy-tpot-ms", "0.02", "--dummy-slots", "4")
-# A first token that comes at once stands out from 60 ms a sample, however busy the machine is.
-SLOW_MODEL = (*MODEL, "--dummy-prefill-us", "40")
+# Systems are examined side by side: their legs sleep, and what they compute in Python is little.
+WORKERS = 6
+# About 33 ms a sample, nearly all of it for the prompt (1,450 byte tokens): then a change in the output's length alone,
+# which several cheats make, is not mistaken for a cache, and neither are the milliseconds that a busy machine adds.
+MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "20", "--dummy-tpot-ms", "0.02", "--dummy-slots", "4")
+# TEST06 looks at no times.
+FAST_MODEL = (*MODEL, "--dummy-prefill-us", "2")
+# A first token that comes at once stands out from 150 ms a sample, also where it comes late on a busy machine.
+SLOW_MODEL = (*MODEL, "--dummy-prefill-us", "100")
 # Twice through the samples, so that there are repetitions; Server at a rate that is easily kept.
 USER_CONF = f"""
 *.Offline.min_duration = 1
 *.Offline.min_query_count = {SAMPLES}
 *.Offline.target_qps = 1
 *.SingleStream.min_duration = 1
-*.SingleStream.target_latency = 25
+*.SingleStream.target_latency = 35
 *.SingleStream.min_query_count = {2 * SAMPLES}
 *.Server.min_duration = 1
-*.Server.target_qps = 60
+*.Server.target_qps = 40
 *.Server.min_query_count = {4 * SAMPLES}
 """
 CHECKS = ("run", "verify", "output_caching", "TEST06", "output_consistency", "output_length")
 SCENARIOS = ("SingleStream", "Server", "Offline")
 # All cheats in one scenario; in the others those that a scenario may hide. '' is the honest system.
-_BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "share-prefixes")
+_BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "share-prefixes")
 _BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced")
 KINDS: dict[str, tuple[str, ...]] = {
     "SingleStream": ("", *CHEAT_KINDS),
-    "Server": ("", *_BY_TIME, *_BY_FIRST_TOKEN, "answer-early"),
-    "Offline": ("", *_BY_TIME, "answer-early", "drop"),
+    "Server": ("", *_BY_TIME, "cache-first", *_BY_FIRST_TOKEN, "answer-early", "other-model-in-bursts"),
+    "Offline": ("", *_BY_TIME, "merge-equal", "answer-early", "drop"),
 }
 
 # What a check says of a system. STOPPED: the leg or the audit ended with an error that names the contradiction.
@@ -52,7 +57,8 @@ Row = dict[str, str]
 
 def examine(kind: str, scenario: str, folder: Path) -> Row:
     """Run all checks on a system that cheats in one way, or on an honest one (''): check → what it says."""
-    system = _system(kind, scenario, folder)
+    by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
+    system = _system(kind, scenario, folder, SLOW_MODEL if by_first_token else MODEL)
     accuracy, performance = folder / "accuracy", folder / "performance"
     legs = [
         _main(folder, *system, "--accuracy", "--output-log-dir", accuracy),
@@ -61,25 +67,30 @@ def examine(kind: str, scenario: str, folder: Path) -> Row:
     row = {"run": STOPPED if ExitCode.FAILED in legs else PASSES}
     row["verify"] = _verified(folder, accuracy, performance)
     for test in ("output_caching", "TEST06"):
-        row[test] = _said(_main(folder, "audit", "--test", test, *system, "--output-log-dir", folder / test))
+        # On a system that has not seen the data set before: later, nothing tells what it kept on disk from honest work.
+        row[test] = run_audit(test, scenario, folder / f"new-{test}", kind)
     for test in ("output_consistency", "output_length"):
-        existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
-        row[test] = _said(_main(folder, "audit", "--test", test, *existing))
+        row[test] = judge_legs(test, accuracy, performance, folder)
     return row
 
 
 def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
     """Run one audit with its own legs: what it says."""
-    system = _system(kind, scenario, folder)
+    system = _system(kind, scenario, folder, FAST_MODEL if test == "TEST06" else MODEL)
     return _said(_main(folder, "audit", "--test", test, *system, "--output-log-dir", folder / test))
 
 
-def _system(kind: str, scenario: str, folder: Path) -> list[object]:
+def judge_legs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
+    """Let one audit judge two legs that are there: what it says."""
+    existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
+    return _said(_main(folder, "audit", "--test", test, *existing))
+
+
+def _system(kind: str, scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
     """The options of a system's legs."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     user_conf = folder / "user.conf"
     user_conf.write_text(USER_CONF)
-    model = SLOW_MODEL if kind in ("first-early", "first-forced") else MODEL
     return [
         "--scenario", scenario, "--engine", "dummy", "--user-conf", user_conf, "--total-sample-count", SAMPLES, *model,
         *(("--dummy-cheat", kind) if kind else ()),
@@ -121,6 +132,7 @@ def _main(folder: Path, *arguments: object) -> int:
     done = subprocess.run(
         [sys.executable, str(ROOT / "main.py"), *map(str, arguments)],
         cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder)},  # what a cheat keeps on disk is its own
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -133,10 +145,10 @@ def _main(folder: Path, *arguments: object) -> int:
     return done.returncode
 
 
-def examine_all(scenario: str, folder: Path, workers: int = 2) -> dict[str, Row]:
+def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
     """The scenario's systems, some at a time: kind of cheat → what the checks say."""
     kinds = KINDS[scenario]
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         rows = pool.map(lambda kind: examine(kind, scenario, folder / (kind or "honest")), kinds)
         return dict(zip(kinds, rows, strict=True))
 

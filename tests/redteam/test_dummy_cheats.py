@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from runs.errors import InputError
+from sut.dummy_caches import BURST_S, HONEST_QUERIES
 from sut.dummy_cheats import (
     CANNED_ANSWER,
     CHEAT_KINDS,
@@ -92,6 +94,57 @@ def test_shared_prefixes() -> None:
 def test_cheats_in_performance_legs_only(kind: CheatKind) -> None:
     assert served(kind, 0)[0].answer != ANSWER
     assert served(kind, 0, performance=False) == [Service(ANSWER, 49, 49)]
+
+
+def test_cache_after_some_honest_queries() -> None:
+    services = served("cache-late", *[0] * HONEST_QUERIES, 0, 1)
+    assert costs(services) == [FULL] * HONEST_QUERIES + [0, FULL]
+
+
+def test_a_cache_that_a_later_process_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert costs(served("cache-on-disk", 0, 1, 0)) == [FULL, FULL, 0]
+    assert costs(served("cache-on-disk", 0, 2)) == [0, FULL]
+
+
+def test_first_tokens_from_a_cache() -> None:
+    services = served("cache-first", 0, 1, 0)
+    assert [service.first_at_once for service in services] == [False, False, True]
+    assert costs(services) == [FULL] * 3
+    assert all(service.answer == ANSWER for service in services)
+
+
+class Clock:
+    """In place of the module `time`: each look at it is `step_s` later."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now_s, self.step_s = 0.0, step_s
+
+    def monotonic(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+@pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, 0), (BURST_S * 2, FULL)])
+def test_equal_prompts_are_merged_within_a_burst(monkeypatch: pytest.MonkeyPatch, step_s: float, later: int) -> None:
+    monkeypatch.setattr("sut.dummy_caches.time", Clock(step_s))
+    assert costs(served("merge-equal", 0, 1, 0)) == [FULL, FULL, later]
+
+
+@pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, ANSWER[::-1]), (BURST_S * 2, ANSWER)])
+def test_another_model_in_bursts(monkeypatch: pytest.MonkeyPatch, step_s: float, later: list[int]) -> None:
+    monkeypatch.setattr("sut.dummy_cheats.time", Clock(step_s))
+    assert [service.answer for service in served("other-model-in-bursts", 0, 1)] == [ANSWER, later]
+
+
+def test_stored() -> None:
+    assert served("stored", 0) == [Service(ANSWER, 0, 0)]
+
+
+def test_truncate_little() -> None:
+    (service,) = served("truncate-little", 0)
+    assert (service.answer, service.decode_tokens) == (ANSWER[:46], 45)
+    assert served("truncate-little", 0, performance=False) == [Service(ANSWER, 49, 49)]
 
 
 def test_truncate() -> None:

@@ -1,5 +1,6 @@
 """Which check catches which cheat, measured anew and held against docs/red-team.md; and honest systems pass."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,19 @@ from tests.redteam.matrix import (
     REFUSED,
     SCENARIOS,
     STOPPED,
+    WORKERS,
     documented,
     examine_all,
+    judge_legs,
     run_audit,
 )
 
-UNSEEN_IN_SERVER = {"first-forced"}  # the document says why
+# The document says why.
+UNSEEN = {
+    "SingleStream": {"merge-equal", "other-model-in-bursts", "stored"},  # the first two never act there
+    "Server": {"cache-on-disk", "first-forced"},
+    "Offline": {"cache-late"},
+}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -30,7 +38,7 @@ def test_the_document_has_every_cheat_and_what_may_be_said(scenario: str) -> Non
     assert all(tuple(row) == CHECKS for row in rows.values())
     assert set(rows[""].values()) <= {PASSES, REFUSED}
     passed = {kind for kind, row in rows.items() if kind and not {CAUGHT, STOPPED} & set(row.values())}
-    assert passed == (UNSEEN_IN_SERVER if scenario == "Server" else set())
+    assert passed == UNSEEN[scenario]
 
 
 def test_the_document_describes_every_cheat() -> None:
@@ -40,7 +48,6 @@ def test_the_document_describes_every_cheat() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.redteam
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
@@ -52,16 +59,29 @@ def test_one_cheat(tmp_path: Path) -> None:
     assert said == documented("SingleStream")["pad-eos"]["TEST06"] == CAUGHT
 
 
-HONEST = [
-    *[("SingleStream", test) for test in ("output_caching", "TEST06", "output_consistency", "output_length")],
-    *[("Offline", test) for test in ("output_caching", "TEST06", "output_consistency", "output_length")],
-    *[("Server", test) for test in ("TEST06", "output_consistency", "output_length")],
-]
+# Repetitions that every audit is asked for; they are spread over the scenarios that it can run in.
+REPETITIONS = 20
+SCENARIOS_OF = {"output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS}
 
 
 @pytest.mark.slow
-@pytest.mark.redteam
-@pytest.mark.parametrize("repetition", range(2))
-@pytest.mark.parametrize(("scenario", "test"), HONEST)
-def test_honest_systems_pass(scenario: str, test: str, repetition: int, tmp_path: Path) -> None:
-    assert run_audit(test, scenario, tmp_path / "audit") == PASSES
+@pytest.mark.parametrize("test", SCENARIOS_OF)
+def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
+    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(REPETITIONS)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        said = pool.map(lambda work: run_audit(test, work[1], tmp_path / str(work[0])), enumerate(scenarios))
+        assert list(said) == [PASSES] * REPETITIONS
+
+
+@pytest.mark.slow
+def test_honest_systems_answer_alike_in_both_modes(tmp_path: Path) -> None:
+    """output_consistency with legs of its own, whose lengths output_length judges too."""
+
+    def examined(number: int) -> tuple[str, str]:
+        folder = tmp_path / str(number)
+        said = run_audit("output_consistency", SCENARIOS[number % len(SCENARIOS)], folder)
+        legs = folder / "output_consistency" / "audit" / "output_consistency"
+        return said, judge_legs("output_length", legs / "accuracy", legs / "performance", folder)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        assert list(pool.map(examined, range(REPETITIONS))) == [(PASSES, PASSES)] * REPETITIONS

@@ -42,6 +42,12 @@ def test_answer_is_a_stretch_of_the_article() -> None:
     assert len(lengths) > 50  # honest counts differ from sample to sample
 
 
+def test_answers_are_at_least_as_long_as_asked() -> None:
+    engine = DummyEngine(SamplingPolicy(), shortest_tokens=120)
+    assert {len(engine.answer([1, 2, number])) for number in range(200)} == set(range(120, 129))
+    assert len(DummyEngine(SamplingPolicy(max_tokens=5), shortest_tokens=120).answer(PROMPT)) == 5
+
+
 def test_answer_keeps_to_the_sampling() -> None:
     assert len(DummyEngine(SamplingPolicy(max_tokens=5)).answer(PROMPT)) == 5
     assert DummyEngine(SamplingPolicy(max_tokens=5), lead_tokens=9).answer([7, 8]) == [7, 8, 7, 8, 7]

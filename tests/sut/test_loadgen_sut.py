@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runs.errors import ExecutionError
+from sut.admission import Admission
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut
 from tests.sut.fakes import FakeEngine, FakeLoadgen, FakeRecorder, Sample
@@ -20,7 +21,7 @@ HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
 class Stage:
     """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
 
-    def __init__(self, *, report_first_token: bool = True) -> None:
+    def __init__(self, *, report_first_token: bool = True, admission_tokens: int | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self.loadgen = FakeLoadgen()
         self.engine = FakeEngine()
@@ -34,6 +35,9 @@ class Stage:
             self.recorder,  # type: ignore[arg-type]  # the one method that is used
             report_first_token=report_first_token,
             on_failure=self.failures.append,
+            admission=Admission(self.engine.submit, policy="fcfs", prefill_tokens=admission_tokens, ttft_limit_ns=10**9)
+            if admission_tokens
+            else None,
         )
 
     def issue(self, *indices: int) -> list[Request]:
@@ -203,3 +207,15 @@ def test_a_closed_loop_is_a_failure_not_an_exception() -> None:
     stage.loop.close()
     stage.sut.issue_queries([Sample(HANDLE, 0)])
     assert "closed" in str(stage.failures[0])
+
+
+def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> None:
+    stage = Stage(admission_tokens=3)
+    assert stage.issue(0, 1, 2) == stage.engine.requests[:2]
+    stage.sut.first_token(stage.engine.requests[0], 7)
+    stage.turn()
+    assert len(stage.engine.requests) == 2  # 1 token in prefill, 3 waiting, 3 allowed
+    stage.sut.complete(stage.engine.requests[1], [5, 6], "stop", 0)  # an output of one piece
+    assert [request.sample_index for request in stage.engine.requests] == [0, 1, 2]
+    assert stage.failures == []
+    stage.loop.close()

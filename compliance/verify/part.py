@@ -1,28 +1,9 @@
-"""What a verification finds: checks against rules, and contradictions between files."""
+"""What a verification finds in one leg: checks against rules, and contradictions between files."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# "result": without it there is no result at all. "official": asked of a result that claims to be official.
-Kind = Literal["result", "official"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One rule, what was found and what is required, both with their units."""
-
-    name: str
-    passed: bool
-    found: str
-    required: str
-    kind: Kind = "result"
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.found}; required: {self.required}: {'pass' if self.passed else 'FAIL'}"
-
-    @property
-    def failure(self) -> str:
-        return f"{self.name}: {self.found}, required: {self.required}"
+from compliance.checks import Check
 
 
 @dataclass
@@ -48,7 +29,7 @@ class Part:
     def failures(self, official: bool) -> list[str]:
         """Why the part does not pass; `official` asks for the official rules whatever the leg claims."""
         strict = official or self.claims_official
-        found = [check.failure for check in self.checks if not check.passed and (strict or check.kind == "result")]
+        found = [check.sentence for check in self.checks if not check.passed and (strict or check.kind == "result")]
         if official and not self.claims_official:
             found += self._declared()
         return found
@@ -57,7 +38,7 @@ class Part:
         """Why a part that does not claim to be official is not; empty for one that does."""
         if self.claims_official:
             return []
-        missed = [check.failure for check in self.checks if not check.passed and check.kind == "official"]
+        missed = [check.sentence for check in self.checks if not check.passed and check.kind == "official"]
         return self._declared() + missed
 
     def _declared(self) -> list[str]:

@@ -1,0 +1,80 @@
+"""An audit that is to be submitted, judged again from its leg's files: what its record says must still be true."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from compliance.audits.base import AuditRequest, LegArtifacts
+from compliance.audits.registry import find_audit
+from compliance.submission.build_inputs import Audit
+from compliance.verify.record import LOG_HASHES, log_hashes
+from runs.errors import HarnessError, InputError
+
+_COMPLETE = "verification complete"  # the last line of the official text [mlcommons/inference compliance/TEST06]
+
+
+def audit_failures(audit: Audit) -> Iterator[str]:
+    """Why the audit cannot be submitted, one sentence each; what is damaged is a reason as well."""
+    try:
+        yield from _failures(audit)
+    except HarnessError as error:
+        yield error.message
+
+
+def _failures(audit: Audit) -> Iterator[str]:
+    record = _record(audit)
+    if record.get("passed") is not True:
+        yield f"{audit.test} did not pass: {record.get('reason', 'no reason given')}"
+        return
+    manifest = audit.manifest
+    if manifest.status != "finished":
+        yield f"{audit.leg.root}: the leg did not finish, its record says {manifest.status}"
+        return
+    recorded, found = manifest.observed.get(LOG_HASHES), log_hashes(audit.leg)
+    if recorded != found:
+        changed = sorted(name for name in {*(recorded or {}), *found} if (recorded or {}).get(name) != found.get(name))
+        yield f"{audit.leg.root}: not the files that the leg left: {', '.join(changed)}"
+        return
+    test = find_audit(audit.test)
+    request = _request(audit, record)
+    leg = LegArtifacts(next(test.legs(request)), audit.leg)
+    leg.check_engaged()
+    if leg.detail.error_count:
+        yield f"{audit.leg.detail}: {leg.detail.error_count} error records"
+    result = test.verify(request, [leg])
+    if not result.passed:
+        yield f"{audit.test} judged again from {audit.leg.root} does not pass: {result.reason}"
+    if _COMPLETE not in result.text:
+        yield f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
+    text = audit.folder / result.text_name
+    if not text.is_file() or text.read_text(errors="replace") != result.text:
+        yield f"{text} is not what the leg's files give"
+    for name, source in result.copies.items():
+        copy = audit.folder / name
+        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
+            yield f"{copy} is not the leg's {source.name}"
+
+
+def _record(audit: Audit) -> dict[str, Any]:
+    path = audit.folder / f"audit_{audit.test}.json"
+    try:
+        record = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", "run the audit again") from error
+    if not isinstance(record, dict):
+        raise InputError(f"{path} holds no object", "run the audit again")
+    return record
+
+
+def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
+    """What was asked of the audit, special ids included."""
+    plan = audit.manifest.resolved
+    ids = {name: record[name] for name in ("stop_ids", "bos_ids", "special_ids") if name in record}
+    try:
+        return AuditRequest(
+            scenario=audit.scenario, loadgen_key=plan.loadgen_key, loaded_count=plan.sample_count, **ids
+        )
+    except ValidationError as error:
+        raise InputError(f"audit_{audit.test}.json: {error.errors()[0]['msg']}", "run the audit again") from error

@@ -1,0 +1,188 @@
+"""What may enter a tree: verified results with passed audits, of one configuration, in the sets that the rules ask for.
+
+The open division relaxes what the official checker does not ask there: the sets of scenarios, the audits, the
+accuracy targets and the number of samples in Offline's query. All else holds in both.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from compliance.accuracy import ROUGE_NAMES
+from compliance.submission.build_audit import audit_failures
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate
+from compliance.submission.configuration import configuration, differences, system_facts
+from compliance.submission.layout import Division, Round
+from compliance.verify.accuracy import ScoreSources
+from compliance.verify.verdict import Verdict, verify_result
+from qsl.rehearsal import MARK as SYNTHETIC_MARK
+from runs.benchmarks import ROUND_SEEDS, RoundSeeds
+from runs.detail_log import DetailLog, read_detail
+from runs.files import sha256_of
+
+DATACENTER, EDGE = "datacenter", "edge"
+SUITE_OF = {"llama3.1-8b": DATACENTER, "llama3.1-8b-edge": EDGE}
+# [checker: required-scenarios-*, optional-scenarios-*, and one of the two latter; the same in v5.1, v6.0 and v6.1]
+ALL_OF = {"llama3.1-8b": ("Offline",), "llama3.1-8b-edge": ("SingleStream", "Offline")}
+ONE_OF = {"llama3.1-8b": ("Server", "Interactive"), "llama3.1-8b-edge": ()}
+# [checker: models_TEST06 has llama3.1-8b and not llama3.1-8b-edge]
+AUDITED = frozenset({"llama3.1-8b"})
+# Checks of `verify` that have no counterpart in the checker's open division.
+_CLOSED_ONLY = frozenset({*ROUGE_NAMES, "gen_len", "target", "samples"})
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why something does not enter the tree."""
+
+    where: str  # benchmark/scenario, or what is missing
+    reason: str
+    fix: str
+
+
+@dataclass
+class Judged:
+    """A candidate and what was found about it."""
+
+    candidate: Candidate
+    verdict: Verdict | None = None  # None where a leg is missing
+    refusals: list[Refusal] = field(default_factory=list)
+    unofficial: list[str] = field(default_factory=list)
+
+
+def judge_candidate(
+    candidate: Candidate, *, division: Division, round_name: Round, rehearsal: bool, sources: ScoreSources
+) -> Judged:
+    """Hold one result and its audits to the rules; reads the files anew.
+
+    Args:
+        rehearsal: what is not official may enter; every other rule stays.
+        sources: what the answers are scored with.
+    """
+    judged = Judged(candidate)
+
+    def refuse(reason: str, fix: str) -> None:
+        judged.refusals.append(Refusal(candidate.name, reason, fix))
+
+    for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
+        if leg is None:
+            refuse(f"there is no {mode} leg", f"run it, and name its directory beside {candidate.result.home}")
+        elif leg.manifest is None:
+            refuse(f"{leg.run.root} has no manifest.json: nothing tells how it was run", "give a run of this harness")
+    if judged.refusals:
+        return judged
+    judged.verdict = verify_result(candidate.result, sources=sources)
+    failures = list(_failures(judged.verdict, division))
+    for reason in failures:
+        refuse(reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
+    known = {reason.partition(": ")[2] for reason in failures}
+    declared = [reason for reason in judged.verdict.unofficial if reason not in known]
+    judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *declared]))
+    if not rehearsal:
+        for reason in _keeps_out(candidate, judged.unofficial, division):
+            refuse(f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal")
+    for reason in _wrong_seeds(candidate, round_name):
+        refuse(reason, f"run it in round {round_name}, or choose the round with --round")
+    for test in _required(candidate, division):
+        if test not in candidate.audits:
+            refuse(
+                f"{test} is missing, which {candidate.benchmark} needs in every scenario", _run_audit(test, candidate)
+            )
+    for audit in candidate.audits.values():
+        for reason in audit_failures(audit):
+            refuse(reason, _run_audit(audit.test, candidate))
+    for reason in _mixed(candidate):
+        refuse(reason, "run the legs again in one configuration")
+    return judged
+
+
+def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Refusal]:
+    """Are the scenarios a complete set, and all results of one machine and one software?"""
+    if division == "closed":
+        for benchmark in sorted({candidate.benchmark for candidate in candidates}):
+            there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
+            missing = [name for name in ALL_OF[benchmark] if name not in there]
+            if ONE_OF[benchmark] and not there & set(ONE_OF[benchmark]):
+                missing.append(" or ".join(ONE_OF[benchmark]))
+            for name in missing:
+                yield Refusal(benchmark, f"{name} is missing", f"a closed submission of {benchmark} needs it")
+    first = next(iter(candidates))
+    for other in candidates:
+        for one, another in zip(_systems(first), _systems(other), strict=False):
+            for reason in differences(one, another, (first.name, other.name)):
+                yield Refusal(other.name, reason, "submit results of one system; another has a tree entry of its own")
+
+
+def _systems(candidate: Candidate) -> list[dict[str, object]]:
+    return [system_facts(manifest) for manifest in list(candidate.manifests().values())[:1]]
+
+
+def _failures(verdict: Verdict, division: Division) -> Iterator[str]:
+    """Why the result does not pass under the official rules, whatever it claims to be."""
+    if verdict.outcome == "ERROR":
+        yield from verdict.reasons
+        return
+    for part in verdict.parts:
+        for check in part.checks:
+            if not check.passed and not (division == "open" and check.name in _CLOSED_ONLY):
+                yield f"{part.mode}: {check.sentence}"
+    yield from (check.sentence for check in verdict.checks if not check.passed)
+
+
+def _not_official(candidate: Candidate) -> Iterator[str]:
+    """What the records show, whatever the legs say of themselves."""
+    for manifest in candidate.manifests().values():
+        if manifest.resolved.engine == "dummy":
+            yield "the dummy engine runs no model"
+        if _is_synthetic(Path(manifest.resolved.dataset_path), manifest.resolved.dataset_sha256):
+            yield "the data set is synthetic"
+
+
+@cache
+def _is_synthetic(path: Path, digest: str) -> bool:
+    """As far as it can be told: the data set may be gone, or be another by now."""
+    try:
+        return sha256_of(path) == digest and SYNTHETIC_MARK.encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def _keeps_out(candidate: Candidate, unofficial: list[str], division: Division) -> list[str]:
+    """The open division takes other models and engine options; made-up data and engines it does not."""
+    return unofficial if division == "closed" else list(dict.fromkeys(_not_official(candidate)))
+
+
+def _wrong_seeds(candidate: Candidate, round_name: Round) -> Iterator[str]:
+    logs: list[DetailLog] = [leg.detail for leg in candidate.legs]
+    logs += [read_detail(audit.leg.detail) for audit in candidate.audits.values() if audit.leg.detail.is_file()]
+    for log in logs:
+        seeds = log.seeds
+        in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
+        if in_force != ROUND_SEEDS[round_name]:
+            of = next((name for name, official in ROUND_SEEDS.items() if official == in_force), "no known round")
+            yield f"{log.path}: the seeds are those of {of}, not of {round_name}"
+
+
+def _required(candidate: Candidate, division: Division) -> list[str]:
+    if division != "closed" or candidate.benchmark not in AUDITED:
+        return []
+    return list(SUBMITTED_TESTS)
+
+
+def _run_audit(test: str, candidate: Candidate) -> str:
+    return f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
+
+
+def _mixed(candidate: Candidate) -> Iterator[str]:
+    manifests = candidate.manifests()
+    reference = "performance"
+    facts = {name: configuration(manifest) for name, manifest in manifests.items()}
+    for name, found in facts.items():
+        if name != reference:
+            yield from differences(facts[reference], found, (f"the {reference} leg", f"the {name} leg"))
+
+
+def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:
+    """Why a tree of these is a rehearsal, each reason once."""
+    return list(dict.fromkeys(reason for one in judged for reason in one.unofficial))

@@ -1,0 +1,110 @@
+"""The code of a submission: what was in the repository at the commit that ran, or what the submitter names."""
+
+import io
+import subprocess
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import InputError, SetupError
+from runs.manifest import Manifest
+
+CODE_FOLDER = "mlperf-llama-vllm"
+README = "README.md"
+# Made by tools; never part of a source. [.gitignore of this repository]
+_GENERATED = frozenset({"__pycache__", "output", "dist", "build", "node_modules", "venv"})
+
+
+@dataclass
+class Source:
+    """Files by their path in the code folder, where they come from, and what was left out."""
+
+    files: dict[str, bytes]
+    origin: str  # a sentence
+    left_out: list[str] = field(default_factory=list)
+
+    def readme(self) -> str:
+        """The README.md beside the code folder."""
+        text = f"# Source\n\nThe harness that made these results lies in `{CODE_FOLDER}/`. {self.origin}\n"
+        if self.left_out:
+            text += "\nLeft out, since a submission has no dot files and no links: "
+            text += ", ".join(f"`{name}`" for name in self.left_out) + ".\n"
+        return text
+
+
+def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
+    """The code that made the legs.
+
+    Args:
+        directory: the submitter's; None: this repository at the commit that the manifests name.
+        manifests: of all legs.
+
+    Raises:
+        InputError: the directory holds nothing.
+        SetupError: there is no such commit here, or the legs ran with changes that no commit has.
+    """
+    harness = manifests[0].harness
+    commit = harness.get("git_commit")
+    changed = any(manifest.harness.get("git_changed") for manifest in manifests)
+    if directory is not None:
+        source = _from_directory(directory)
+        source.origin += f" The legs ran with commit `{commit}`{' and changes to it' if changed else ''}."
+        return source
+    own_code = "name the code that ran: --source DIR"
+    if not commit:
+        raise SetupError("the legs' manifests name no commit of the harness", own_code)
+    if changed:
+        raise SetupError(f"the harness had changes that commit {commit} does not have when a leg ran", own_code)
+    try:
+        archive = _git(HARNESS_ROOT, "archive", "--format=tar", str(commit))
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SetupError(f"commit {commit}, which the legs ran with, is not in {HARNESS_ROOT}", own_code) from error
+    files: dict[str, bytes] = {}
+    left_out = []
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            if member.isdir():
+                continue
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is None or _is_hidden(member.name):
+                left_out.append(member.name)
+            else:
+                files[member.name] = content.read()
+    return Source(files, f"It is commit `{commit}`, version {harness.get('version')}.", sorted(left_out))
+
+
+def _from_directory(directory: Path) -> Source:
+    """Files that git tracks; where git does not know the directory, all but what tools make."""
+    if not directory.is_dir():
+        raise InputError(f"--source {directory} is no directory", "name the directory of the code that ran")
+    origin = "It is a copy of a directory that the submitter named."
+    try:
+        names = _git(directory, "ls-files", "-z").decode().split("\0")
+        commit = _git(directory, "rev-parse", "HEAD").decode().strip()
+        changed = bool(_git(directory, "status", "--porcelain", "--untracked-files=no").strip())
+        origin += f" Its commit is `{commit}`{', with changes that are not in it' if changed else ''}."
+    except (OSError, subprocess.SubprocessError):
+        names = [path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()]
+        names = [name for name in names if not _GENERATED & set(PurePosixPath(name).parts) and ".egg-info" not in name]
+    files: dict[str, bytes] = {}
+    left_out = []
+    for name in sorted(filter(None, names)):
+        path = directory / name
+        if _is_hidden(name) or path.is_symlink():
+            left_out.append(name)
+        elif path.is_file():  # a tracked file may be deleted
+            files[name] = path.read_bytes()
+    hidden = [name for name in left_out if PurePosixPath(name).parts[0].startswith(".")]
+    shown = sorted({PurePosixPath(name).parts[0] for name in hidden} | (set(left_out) - set(hidden)))
+    if not files:
+        raise InputError(f"--source {directory} holds no file", "name the directory of the code that ran")
+    return Source(files, origin, shown)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
+
+
+def _git(directory: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, timeout=60, check=True).stdout

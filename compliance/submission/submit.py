@@ -1,0 +1,169 @@
+"""From named runs to a tree: gather, describe, judge, build. What is refused is told all at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.submission.build import Built, TreePlan, build, refuse_taken
+from compliance.submission.build_inputs import Candidate, gather
+from compliance.submission.gates import SUITE_OF, Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
+from compliance.submission.layout import Division, Round, Tree
+from compliance.submission.source import read_source
+from compliance.submission.system import SystemDescription, SystemFile, describe
+from compliance.verify.accuracy import ScoreSources
+from runs.errors import InputError, SetupError
+from runs.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be built from what."""
+
+    results: list[Path]
+    output: Path
+    organisation: str
+    system_name: str
+    division: Division
+    round: Round
+    given: SystemFile
+    source: Path | None = None
+    rehearsal: bool = False
+    sources: ScoreSources = field(default_factory=ScoreSources)
+
+
+@dataclass
+class Outcome:
+    """`built` is None where something was refused."""
+
+    judged: list[Judged]
+    refusals: list[Refusal]
+    notes: list[str]
+    rehearsal: list[str] = field(default_factory=list)
+    description: SystemDescription | None = None
+    built: Built | None = None
+
+
+def submit(request: Request, say: Callable[[str], None]) -> Outcome:
+    """Build the tree, or refuse it; what costs little is checked first.
+
+    Args:
+        say: told what takes time.
+
+    Raises:
+        InputError: a path, a name or the system's description does not do. SetupError: the output is taken, or the
+            source cannot be had. ExecutionError: a leg cannot be read.
+    """
+    for name, value in (("--organisation", request.organisation), ("--system-name", request.system_name)):
+        _directory_name(name, value)
+    refuse_taken(request.output)
+    for path in request.results:
+        if request.output.resolve().is_relative_to(path.resolve()):
+            raise SetupError(f"--output {request.output} lies in {path}", "name a place outside of the runs")
+    candidates = gather(request.results)
+    manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
+    if manifests:  # else every candidate is refused below
+        _describe(request, candidates, manifests, [])  # tells early what is missing
+        source = read_source(request.source, manifests)
+    judged = []
+    for candidate in candidates:
+        say(f"verifying {candidate.name}")
+        judged.append(
+            judge_candidate(
+                candidate,
+                division=request.division,
+                round_name=request.round,
+                rehearsal=request.rehearsal,
+                sources=request.sources,
+            )
+        )
+    refusals = [refusal for one in judged for refusal in one.refusals]
+    refusals += judge_set(candidates, request.division)
+    unofficial = unofficial_reasons(judged)
+    outcome = Outcome(judged, refusals, _notes(request, unofficial))
+    if refusals:
+        return outcome
+    outcome.rehearsal = unofficial if request.rehearsal else []
+    outcome.description = _describe(request, candidates, manifests, outcome.rehearsal)
+    say("building")
+    outcome.built = build(
+        TreePlan(
+            tree=Tree(request.output, request.round),
+            division=request.division,
+            organisation=request.organisation,
+            system=request.system_name,
+            results=judged,
+            description=outcome.description,
+            measurements=dict(request.given.measurements),
+            source=source,
+            rehearsal=outcome.rehearsal,
+        )
+    )
+    return outcome
+
+
+def _describe(
+    request: Request, candidates: list[Candidate], manifests: list[Manifest], rehearsal: list[str]
+) -> SystemDescription:
+    return describe(
+        manifests,
+        submitter=request.organisation,
+        division=request.division,
+        system_name=request.system_name,
+        suites={SUITE_OF[candidate.benchmark] for candidate in candidates},
+        given=request.given,
+        rehearsal=rehearsal,
+    )
+
+
+def _directory_name(option: str, value: str) -> None:
+    """Names of directories, on every file system and in the official scripts."""
+    if (
+        not value
+        or value.startswith((".", "-"))
+        or not all(one.isascii() and (one.isalnum() or one in "._-+") for one in value)
+    ):
+        raise InputError(
+            f"{option} {value!r} cannot be a directory's name in a submission",
+            "use letters, digits, and . _ - + after the first character; the system's full name goes into --system",
+        )
+
+
+def _notes(request: Request, unofficial: list[str]) -> list[str]:
+    notes = []
+    if request.rehearsal and not unofficial:
+        notes.append("every result is official: the tree carries no mark of a rehearsal")
+    if request.division == "open" and not request.rehearsal:
+        notes += [f"not official, which the open division allows: {reason}" for reason in unofficial]
+    return notes
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The record of a build."""
+    built = outcome.built
+    return {
+        "schema_version": 1,
+        "verdict": "BUILT" if built else "REFUSED",
+        "tree": str(built.root) if built else None,
+        "rehearsal": outcome.rehearsal,
+        "notes": outcome.notes,
+        "refusals": [{"where": one.where, "reason": one.reason, "fix": one.fix} for one in outcome.refusals],
+        "results": [
+            {
+                "place": one.candidate.name,
+                "directories": [str(path) for path in one.candidate.result.directories],
+                "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
+                "verdict": one.verdict.outcome if one.verdict else None,
+                "not_official": one.unofficial,
+            }
+            for one in outcome.judged
+        ],
+        "system": None
+        if outcome.description is None
+        else {
+            name: {"value": value, "from": outcome.description.origins[name]}
+            for name, value in outcome.description.values.items()
+        },
+        "files": built.files if built else {},
+        "bytes": built.total_bytes if built else 0,
+    }

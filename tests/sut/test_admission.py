@@ -1,0 +1,124 @@
+"""Admission: what it lets in, when, and in which order."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sut.admission import POLICIES, Admission, Policy
+from sut.engine import Request
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def make(policy: Policy, bound: int, limit_ns: int = 1_000) -> tuple[Admission, list[Request], Clock]:
+    admitted: list[Request] = []
+    clock = Clock()
+    admission = Admission(admitted.append, policy=policy, prefill_tokens=bound, ttft_limit_ns=limit_ns, clock=clock)
+    return admission, admitted, clock
+
+
+def query(seq: int, tokens: int, issue_ns: int = 0) -> Request:
+    return Request(None, [1] * tokens, seq=seq, issue_ns=issue_ns)  # type: ignore[arg-type]  # nobody answers here
+
+
+def seqs(requests: list[Request]) -> list[int]:
+    return [request.seq for request in requests]
+
+
+def test_the_bound_holds_the_rest_back_until_a_first_token_shows() -> None:
+    admission, admitted, _ = make("fcfs", 100)
+    for seq in range(4):
+        admission.offer(query(seq, 40))
+    assert seqs(admitted) == [0, 1]
+    assert admission.waiting == 2
+    admission.prefilled(admitted[0])
+    assert seqs(admitted) == [0, 1, 2]
+    admission.prefilled(admitted[0])  # told twice: counts once
+    assert seqs(admitted) == [0, 1, 2]
+
+
+def test_a_prompt_above_the_bound_is_admitted_alone() -> None:
+    admission, admitted, _ = make("fcfs", 100)
+    admission.offer(query(0, 10))
+    admission.offer(query(1, 500))
+    admission.offer(query(2, 10))
+    assert seqs(admitted) == [0]
+    admission.prefilled(admitted[0])
+    assert seqs(admitted) == [0, 1]
+    admission.prefilled(admitted[1])
+    assert seqs(admitted) == [0, 1, 2]
+
+
+def test_shortest_takes_the_shortest_and_keeps_the_order_of_equals() -> None:
+    admission, admitted, _ = make("shortest", 50)
+    for seq, tokens in enumerate((50, 40, 30, 30)):
+        admission.offer(query(seq, tokens))
+    for done in range(4):
+        admission.prefilled(admitted[done])
+    assert seqs(admitted) == [0, 2, 3, 1]
+
+
+def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
+    admission, admitted, clock = make("deadline", 50, limit_ns=1_000)
+    admission.offer(query(0, 50, issue_ns=0))
+    admission.offer(query(1, 50, issue_ns=0))
+    clock.now_ns = 900
+    admission.offer(query(2, 50, issue_ns=900))
+    clock.now_ns = 1_500
+    admission.prefilled(admitted[0])
+    assert seqs(admitted) == [0, 2]
+    admission.prefilled(admitted[1])
+    assert seqs(admitted) == [0, 2, 1]
+
+
+def test_deadline_knows_how_long_the_engine_takes() -> None:
+    admission, admitted, clock = make("deadline", 10, limit_ns=1_000)
+    for seq in range(60):  # each takes 600 ns from admission to first token
+        admission.offer(query(seq, 10, issue_ns=clock.now_ns))
+        clock.now_ns += 600
+        admission.prefilled(admitted[-1])
+    admission.offer(query(60, 10, issue_ns=clock.now_ns))
+    admission.offer(query(61, 10, issue_ns=clock.now_ns - 500))  # 500 + 600 > 1000: cannot make it any more
+    admission.offer(query(62, 10, issue_ns=clock.now_ns))
+    admission.prefilled(admitted[-1])
+    admission.prefilled(admitted[-1])
+    assert seqs(admitted)[-3:] == [60, 62, 61]
+
+
+@given(
+    st.sampled_from(POLICIES),
+    st.integers(1, 300),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(0, 2_000)), min_size=1, max_size=60),
+    st.randoms(use_true_random=False),
+)
+def test_every_query_is_admitted_once_and_the_bound_is_kept(
+    policy: Policy, bound: int, queries: list[tuple[int, int]], chooser: object
+) -> None:
+    admission, admitted, clock = make(policy, bound)
+    open_ones: list[Request] = []
+    seen = 0
+
+    def look() -> None:
+        nonlocal seen
+        open_ones.extend(admitted[seen:])
+        seen = len(admitted)
+        in_prefill = sum(len(one.prompt_ids) for one in open_ones)
+        assert in_prefill <= bound or len(open_ones) == 1
+
+    for seq, (tokens, wait_ns) in enumerate(queries):
+        clock.now_ns += wait_ns
+        admission.offer(query(seq, tokens, clock.now_ns))
+        look()
+        if open_ones and chooser.random() < 0.5:  # type: ignore[attr-defined]
+            admission.prefilled(open_ones.pop(0))
+            look()
+    while open_ones:
+        admission.prefilled(open_ones.pop(0))
+        look()
+    assert sorted(seqs(admitted)) == list(range(len(queries)))
+    assert admission.waiting == 0
