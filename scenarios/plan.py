@@ -29,6 +29,13 @@ from sut.engine import SamplingPolicy
 
 DUMMY_MODEL = "bytes"  # the tokenizer without files
 KV_CACHE_GIB_ON_CPU = 4
+# glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
+# activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
+KEEP_FREED_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
@@ -321,6 +328,7 @@ def _vllm_options(
         environment["VLLM_CPU_OMP_THREADS_BIND"] = _core_binding(usable_cores(), ranks)
         quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
+        environment |= KEEP_FREED_MEMORY
     return options, environment
 
 

@@ -327,6 +327,7 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest
     assert options["enable_prefix_caching"] is False
     assert options["max_model_len"] == 20 + 128
     assert for_vllm(dtype="bfloat16").plan.engine_options["dtype"] == "bfloat16"
+    assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
 
 
 @pytest.mark.parametrize(("gpus", "size"), [(1, 1), (2, 2), (3, 2), (8, 8), (16, 8)])
