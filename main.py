@@ -11,8 +11,12 @@ from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
 from scenarios.audit_command import audit_click_command
 from scenarios.campaign_command import campaign_click_command
+from scenarios.check_command import check_click_command
 from scenarios.command_line import command, normalise
 from scenarios.config import RunConfig, load_yaml, make_config, merged
+from scenarios.gate_command import gate_click_command
+from scenarios.signoff_command import signoff_click_command
+from scenarios.store_command import store_click_command
 from scenarios.submit_command import submit_click_command
 from scenarios.verify_command import verify_click_command
 
@@ -77,6 +81,10 @@ cli.add_command(
 cli.add_command(audit_click_command())
 cli.add_command(campaign_click_command())
 cli.add_command(submit_click_command())
+cli.add_command(check_click_command())
+cli.add_command(signoff_click_command())
+cli.add_command(gate_click_command())
+cli.add_command(store_click_command())
 cli.add_command(verify_click_command())
 
 

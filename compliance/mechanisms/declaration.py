@@ -1,0 +1,146 @@
+"""The declaration of a technique: fourteen fields, from the command line, the environment or a file.
+
+A result that declares nothing is a baseline. A number that cannot be read becomes None, and an issue says so.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from compliance.mechanisms.registry import BASELINE
+from runs.errors import InputError
+
+Kind = Literal["str", "float", "int"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of the declaration. The environment variable is the name in capitals.
+
+    `low` and `high` bound a number, both included; None = no bound.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def variable(self) -> str:
+        return self.name.upper()
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("mechanism", "str", "Technique. Default: baseline."),
+    Field("mechanism_variant", "str", "Its variant, as in the registry."),
+    Field("compression_method", "str", "What compresses."),
+    Field("compression_scope", "str", "What is compressed."),
+    Field("compression_ratio", "float", "Size before over size after.", low=0),
+    Field("compression_overhead_ms", "float", "Time to compress, in ms.", low=0),
+    Field("decompression_overhead_ms", "float", "Time to decompress, in ms.", low=0),
+    Field("quality_eval_id", "str", "Quality evaluation, as in the registry."),
+    Field("quality_eval_status", "str", "pending, completed, failed or not_required."),
+    Field("quality_delta_summary", "str", "What the evaluation showed against the baseline."),
+    Field("draft_model_id", "str", "Draft model of speculative decoding."),
+    Field("speculative_acceptance_rate", "float", "Share of drafted tokens accepted, 0 to 1.", low=0, high=1),
+    Field("speculative_wasted_tokens", "int", "Drafted tokens that were thrown away.", low=0),
+    Field("mechanism_notes", "str", "Anything else; the citation of a family."),
+)
+FIELD_NAMES = tuple(entry.name for entry in FIELDS)
+
+QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
+SUPPORT_STATUSES = ("supported", "reviewed_preview", "unsupported")
+SUPPORT_STATUS = "support_status"  # not one of the fourteen: how far the result is vouched for
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What was declared. `values` has all fourteen fields; `issues` what could not be read as it stands."""
+
+    values: dict[str, Any]
+    support_status: str | None = None
+    issues: tuple[str, ...] = field(default=())
+
+
+def declare(*sources: Mapping[str, Any], support_status: str | None = None) -> Declaration:
+    """A declaration from mappings of field names; earlier ones win, empty values count as not given."""
+    values: dict[str, Any] = {}
+    issues: list[str] = []
+    for entry in FIELDS:
+        given = next((source[entry.name] for source in sources if not is_empty(source.get(entry.name))), None)
+        values[entry.name], issue = coerced(entry, given)
+        issues += [issue] if issue else []
+    values["mechanism"] = values["mechanism"] or BASELINE
+    return Declaration(values, support_status, tuple(issues))
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The fields that environment variables set."""
+    return {entry.name: environment[entry.variable] for entry in FIELDS if environment.get(entry.variable)}
+
+
+def read_declaration_file(path: Path) -> tuple[dict[str, Any], str | None]:
+    """Read a YAML declaration.
+
+    Returns:
+        (fields, support_status); only what the file sets.
+
+    Raises:
+        InputError: unreadable, an unknown key or an unknown support_status.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"--declaration {path}: {error.strerror}", "name a readable YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"--declaration {path} is not YAML: {error}", "mend the file") from error
+    if not isinstance(content, dict):
+        raise InputError(f"--declaration {path} holds no keys and values", "see configs/mechanism-baseline.yaml")
+    given = {str(key).replace("-", "_"): value for key, value in content.items()}
+    known = (*FIELD_NAMES, SUPPORT_STATUS)
+    if unknown := [key for key in given if key not in known]:
+        raise InputError(f"--declaration {path}: there is no field {unknown[0]!r}", f"fields: {', '.join(known)}")
+    status = given.pop(SUPPORT_STATUS, None)
+    if status is not None and status not in SUPPORT_STATUSES:
+        raise InputError(
+            f"--declaration {path}: support_status {status!r} is unknown", f"choose from {', '.join(SUPPORT_STATUSES)}"
+        )
+    return given, status
+
+
+def is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def coerced(entry: Field, value: Any) -> tuple[Any, str | None]:
+    """A value as its field holds it.
+
+    Returns:
+        (value or None, what was wrong with it or None). Never raises.
+    """
+    if is_empty(value):
+        return None, None
+    if entry.kind == "str":
+        if isinstance(value, str):
+            return value.strip(), None
+        return str(value), f"{entry.name} {value!r} is no text; taken as {str(value)!r}"
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None, f"{entry.name} {value!r} is no number; left out"
+    if not math.isfinite(number):
+        return None, f"{entry.name} {value!r} is not finite; left out"
+    if (entry.low is not None and number < entry.low) or (entry.high is not None and number > entry.high):
+        upper = "" if entry.high is None else f" to {entry.high:g}"
+        return None, f"{entry.name} {value!r} is out of range (from {entry.low or 0:g}{upper}); left out"
+    if entry.kind == "float":
+        return number, None
+    whole = int(number)
+    return whole, None if whole == number else f"{entry.name} {value!r} is no whole number; taken as {whole}"

@@ -1,0 +1,48 @@
+"""In which MLPerf division a technique may be submitted for Llama-3.1-8B. Says nothing of the rest of the rules.
+
+Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimisations are allowed:
+closed-division models are mathematically equivalent to the reference, and quantisation is allowed while the accuracy
+target is met; pruning and sparsifying are not. Speculative decoding is in the closed division only for benchmarks that
+name a draft model, which Llama-3.1-8B does not.
+"""
+
+from typing import Any, Literal
+
+from compliance.mechanisms.registry import BASELINE
+
+Division = Literal["closed", "open"]
+DIVISIONS: tuple[Division, ...] = ("closed", "open")
+
+_CLOSED_IF_ACCURATE = "kv_quantization"
+_REASONS = {
+    "kv_compression": "compressing the KV cache otherwise than by quantising it changes the model",
+    "compressed_attention": "attention that leaves positions out changes the model",
+    "speculative_decoding": "no draft model is named for Llama-3.1-8B: speculative decoding is for the open division",
+}
+
+
+def eligibility(mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str]) -> dict[str, dict[str, Any]]:
+    """Where a result may be submitted, as far as its technique decides.
+
+    Args:
+        mechanism: as declared.
+        accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
+        lossy_in_force: techniques that the engine's record shows; they count as much as the declared one.
+
+    Returns:
+        For "closed" and "open": `eligible`, and `reason`.
+    """
+    closed = [reason for name in sorted({mechanism, *lossy_in_force}) if (reason := _refused(name, accuracy_passed))]
+    return {
+        "closed": {"eligible": not closed, "reason": "; ".join(closed) or "the technique is allowed"},
+        "open": {"eligible": True, "reason": "any technique, if it is described"},
+    }
+
+
+def _refused(mechanism: str, accuracy_passed: bool | None) -> str | None:
+    if mechanism == BASELINE:
+        return None
+    if mechanism == _CLOSED_IF_ACCURATE:
+        known = "misses its targets" if accuracy_passed is False else "was not derived again"
+        return None if accuracy_passed else f"{mechanism} is allowed while the accuracy holds, and that {known}"
+    return _REASONS.get(mechanism, f"{mechanism} is no technique that the closed division is known to allow")

@@ -1,0 +1,216 @@
+"""Which lossy techniques were in force, as the engine's own record tells; and whether a declaration agrees.
+
+The record is manifest.json, whose `engine.configuration` was read from the running engine, beside what was asked of it,
+and engine.log, where vLLM prints the configuration it starts with. What any of them shows counts as in force.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.mechanisms.registry import BASELINE, NO_VARIANT
+from compliance.signoff.engine_log import read_engine_log
+from runs.layout import RunDir
+from runs.manifest import Manifest
+
+# KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that hold the values as computed.
+_PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})
+# Names for E4M3 with one scale a tensor; the others of vLLM's types are no registered variant.
+_E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
+# Drafting methods of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) by registered variant.
+_DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
+
+Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not tell which
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What a record shows, and what it lacks (`gaps`)."""
+
+    engine: str | None
+    kv_cache_dtype: str | None = None
+    quantization: str | None = None
+    speculative: bool | None = None
+    draft_model: str | None = None
+    attention_backend: str | None = None
+    in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
+    gaps: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()  # the record's with itself
+
+    def columns(self) -> dict[str, Any]:
+        """The facts as they stand in a row."""
+        names = ("engine", "kv_cache_dtype", "quantization", "speculative", "draft_model", "attention_backend")
+        return {name: getattr(self, name) for name in names}
+
+
+def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
+    """Read the record of a leg; a leg without a manifest has none."""
+    if manifest is None:
+        return EngineFacts(None, gaps=(f"{run.manifest} is missing: nothing tells what the engine ran with",))
+    gaps: list[str] = []
+    records = list(_records(manifest))
+    backend = None
+    try:
+        log = read_engine_log(run.engine_log)
+        backend = log.attention_backend
+        records.append((run.engine_log.name, log.configuration))
+    except OSError as error:
+        gaps.append(f"{run.engine_log}: {error.strerror}")
+    configuration = manifest.engine.get("configuration") or {}
+    if manifest.resolved.engine != "dummy" and "kv_cache_dtype" not in configuration:
+        gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
+    return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
+
+
+def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
+    """The same from the columns of a row, which say what its record showed; None in all of them is no record."""
+    names = ("kv_cache_dtype", "speculative", "speculative_config", "attention_backend")
+    shown = {name: row[name] for name in names if row.get(name) is not None}
+    gaps = () if shown else ("the row says nothing of what the engine ran with",)
+    if shown.get("speculative") is not None:
+        shown["speculative"] = shown["speculative"] in (True, 1, "1", "true", "True")
+    if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
+        shown["speculative_config"] = {"model": row["draft_model"]}
+    engine = row.get("engine")
+    return _facts(None if engine is None else str(engine), [("the row", shown)], row.get("attention_backend"), gaps)
+
+
+def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each place of the manifest that names engine settings; the running engine's configuration first."""
+    places = (
+        ("engine.configuration", manifest.engine.get("configuration")),
+        ("engine.in_force", manifest.engine.get("in_force")),
+        ("engine.asked", manifest.engine.get("asked")),
+        ("resolved.engine_options", manifest.resolved.engine_options),
+        ("asked.engine_arg", manifest.asked.get("engine_arg")),
+    )
+    for place, settings in places:
+        if isinstance(settings, dict):
+            yield f"manifest.json {place}", settings
+
+
+def _facts(
+    engine: str | None, records: list[tuple[str, Mapping[str, Any]]], backend: Any, gaps: tuple[str, ...]
+) -> EngineFacts:
+    in_force: dict[Pair, str] = {}
+    for place, settings in records:
+        for pair, said in _lossy(settings):
+            in_force.setdefault(pair, f"{place}: {said}")
+    if isinstance(backend, str) and "sparse" in backend.lower():
+        in_force.setdefault(("compressed_attention", None), f"attention backend {backend}")
+    # That drafting is on is told by more places than which kind it is.
+    for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
+        in_force.pop((mechanism, None), None)
+    quantization = _first(records, "quantization")
+    return EngineFacts(
+        engine,
+        kv_cache_dtype=_text(_first(records, "kv_cache_dtype")),
+        quantization=None if quantization is None else str(quantization),
+        speculative=any(pair[0] == "speculative_decoding" for pair in in_force) if records else None,
+        draft_model=next((model for _, settings in records if (model := _draft_model(settings))), None),
+        attention_backend=backend if isinstance(backend, str) else None,
+        in_force=in_force,
+        gaps=gaps,
+        contradictions=tuple(_contradictions(records, in_force)),
+    )
+
+
+def _contradictions(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> Iterator[str]:
+    """Where the running engine's configuration denies what another place of the record shows."""
+    first, settings = records[0] if records else ("", {})
+    denied = {
+        "kv_quantization": _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE,
+        "speculative_decoding": settings.get("speculative") is False,
+    }
+    for (mechanism, _), said in in_force.items():
+        if denied.get(mechanism) and not said.startswith(f"{first}:"):
+            name = "kv_cache_dtype" if mechanism == "kv_quantization" else "speculative"
+            yield f"the record contradicts itself: {said}, but {first} has {name} {settings[name]}"
+
+
+def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
+    """(mechanism and variant, setting) of everything in `settings` that is not plain computing."""
+    cache = _text(settings.get("kv_cache_dtype"))
+    if cache is not None and cache not in _PLAIN_CACHE:
+        yield ("kv_quantization", _cache_variant(cache)), f"kv_cache_dtype {cache}"
+    drafting = _drafting(settings)
+    if drafting or settings.get("speculative") is True:
+        method = _text(drafting.get("method"))
+        variant = None if method is None else "mtp" if method.endswith("_mtp") else _DRAFTING.get(method, method)
+        yield ("speculative_decoding", variant), f"speculative decoding{f' by {method}' if method else ''}"
+    backend = settings.get("attention_backend")
+    if isinstance(backend, str) and "sparse" in backend.lower():
+        yield ("compressed_attention", None), f"attention_backend {backend}"
+    overrides = settings.get("hf_overrides")
+    if isinstance(overrides, dict) and overrides.get("sliding_window"):
+        yield ("compressed_attention", None), f"hf_overrides sliding_window {overrides['sliding_window']}"
+
+
+def _cache_variant(cache: str) -> str:
+    if cache in _E4M3:
+        return "fp8_e4m3"
+    return "turboquant_class" if cache.startswith("turboquant") else cache
+
+
+def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The speculative configuration, which may be given as JSON text; {} where there is none."""
+    given = settings.get("speculative_config")
+    if isinstance(given, str) and given.strip() not in ("", "None", "null"):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            return {"method": None, "given": given}
+    return given if isinstance(given, dict) else {}
+
+
+def _draft_model(settings: Mapping[str, Any]) -> str | None:
+    model = _drafting(settings).get("model")
+    return model if isinstance(model, str) else None
+
+
+def _first(records: list[tuple[str, Mapping[str, Any]]], name: str) -> Any:
+    """The first value that is given, of the running engine rather than of what was asked."""
+    return next((settings[name] for _, settings in records if settings.get(name) is not None), None)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value).strip().lower().removeprefix("torch.")
+
+
+def misdeclared(row: Mapping[str, Any], facts: EngineFacts) -> list[str]:
+    """Where a declaration and the engine's record contradict each other; empty where they agree or none can be told.
+
+    Args:
+        row: the declared fields.
+        facts: the record. Its gaps are no contradiction.
+    """
+    declared = str(row.get("mechanism") or BASELINE)
+    variant = str(row.get("mechanism_variant") or NO_VARIANT)
+    found = list(facts.contradictions)
+    for (mechanism, shown), said in facts.in_force.items():
+        if mechanism != declared:
+            found.append(f"declared {declared}, but {mechanism} was in force ({said})")
+        elif shown is not None and shown != variant:
+            found.append(f"declared {declared}/{variant}, but {shown} was in force ({said})")
+    told = not facts.gaps
+    if (
+        told
+        and declared in ("kv_quantization", "speculative_decoding")
+        and not any(mechanism == declared for mechanism, _ in facts.in_force)
+    ):
+        shown_dtype = f" (kv_cache_dtype {facts.kv_cache_dtype or 'not recorded'})"
+        found.append(
+            f"declared {declared}/{variant}, but the engine ran without it"
+            f"{shown_dtype if declared == 'kv_quantization' else ''}"
+        )
+    draft = row.get("draft_model_id")
+    if declared == "speculative_decoding" and draft and facts.draft_model and _name(draft) != _name(facts.draft_model):
+        found.append(f"declared draft_model_id {draft}, but the engine drafted with {facts.draft_model}")
+    return found
+
+
+def _name(model: Any) -> str:
+    """A model's id or folder without what differs between machines."""
+    return Path(str(model)).name.lower()

@@ -1,0 +1,245 @@
+"""The gate `mechanism_compression_quality`: may a row's number stand beside its declaration?
+
+Four criteria judge the row itself; the others judge it against evidence, and a division. What evidence refutes closes
+the gate always; what is only missing or not registered closes it with `strict`, and is advice without.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from compliance.mechanisms.declaration import (
+    FIELDS,
+    QUALITY_STATUSES,
+    SUPPORT_STATUS,
+    SUPPORT_STATUSES,
+    coerced,
+    is_empty,
+)
+from compliance.mechanisms.eligibility import Division, eligibility
+from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
+from compliance.mechanisms.quality import CNNDM_ROUGE, QualityEvidence
+from compliance.mechanisms.registry import BASELINE, NO_VARIANT, Registries
+from compliance.mechanisms.row import JudgedRow
+from compliance.mechanisms.validation import RECORD, validate
+
+GATE_ID = "mechanism_compression_quality"
+GATE_LABEL = "Declared technique, its registration and its quality evaluation"
+
+Status = Literal["pass", "fail", "no_rows"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A criterion that a row does not meet. `refuted`: evidence says otherwise, not only nothing."""
+
+    criterion: str
+    sentence: str
+    refuted: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.criterion}: {self.sentence}"
+
+
+@dataclass
+class RowOutcome:
+    """What the gate found in one row. `review` is for a person to look at; it closes nothing."""
+
+    source: str
+    row: dict[str, Any]
+    failures: list[Failure]
+    review: list[str]
+    divisions: dict[str, dict[str, Any]]
+
+
+@dataclass
+class GateOutcome:
+    """The gate over all rows. `advisory`: failures that nothing refutes leave it open."""
+
+    strict: bool
+    division: Division | None
+    matched: list[RowOutcome] = field(default_factory=list)
+    not_matched: int = 0  # rows that declare no mechanism: results from before declarations
+    missing_coverage: list[str] = field(default_factory=list)
+    unexpected_coverage: list[str] = field(default_factory=list)
+
+    @property
+    def failing(self) -> list[RowOutcome]:
+        return [row for row in self.matched if row.failures]
+
+    @property
+    def status(self) -> Status:
+        if self.failing or self.missing_coverage:
+            return "fail"
+        return "pass" if self.matched else "no_rows"
+
+    @property
+    def refuted(self) -> bool:
+        return any(failure.refuted for row in self.failing for failure in row.failures)
+
+    @property
+    def closed(self) -> bool:
+        return self.status == "fail" and (self.strict or self.refuted)
+
+
+def judge_rows(
+    rows: Iterable[JudgedRow],
+    registries: Registries | None,
+    load_error: str | None = None,
+    *,
+    strict: bool = False,
+    division: Division | None = None,
+    expected: Iterable[str] = (),
+) -> GateOutcome:
+    """Apply the gate.
+
+    Args:
+        rows: of runs or of a file.
+        registries: None when they could not be read (`load_error` says why): a lossy row then fails, a baseline passes.
+        strict: every failure closes the gate.
+        division: rows must be eligible there.
+        expected: "mechanism/variant" pairs that the rows have to cover; empty = whatever is there.
+    """
+    outcome = GateOutcome(strict, division)
+    for judged in rows:
+        if is_empty(judged.row.get("mechanism")):
+            outcome.not_matched += 1
+        else:
+            outcome.matched.append(judge_row(judged, registries, load_error, division))
+    wanted = set(expected)
+    if wanted:
+        there = {_pair(one.row) for one in outcome.matched}
+        outcome.missing_coverage = sorted(wanted - there)
+        outcome.unexpected_coverage = sorted(there - wanted)
+    return outcome
+
+
+def judge_row(
+    judged: JudgedRow, registries: Registries | None, load_error: str | None = None, division: Division | None = None
+) -> RowOutcome:
+    """Apply every criterion to one row that declares a mechanism."""
+    row, review = _readable(judged.row)
+    record = validate(row, registries, load_error)
+    evidence = judged.evidence
+    engine = evidence.engine if evidence else facts_of_row(judged.row)
+    passed = _accuracy_passed(judged)
+    lossy = {mechanism for mechanism, _ in engine.in_force}
+    divisions = eligibility(str(row["mechanism"]), passed, lossy)
+    wrong = list(evidence.misdeclared) if evidence else misdeclared(row, engine)
+    failures = [
+        *_pair_registered(row, record),
+        *_status_known(row, record),
+        *_quality_evaluated(row, record, registries),
+        *_draft_model_declared(row, registries),
+        *(Failure("mechanism_misdeclared", sentence, refuted=True) for sentence in wrong),
+        *_completed_passes(row, judged),
+        *_eligible(division, divisions),
+    ]
+    if evidence is not None:  # a run directory has to show a run, and what it ran with
+        if evidence.broken is not None:
+            failures.append(Failure("run_verified", evidence.broken, refuted=True))
+        failures += [Failure("engine_record_missing", gap) for gap in engine.gaps]
+    else:
+        review += engine.gaps
+    told = " ".join(failure.sentence for failure in failures)
+    review += [issue for issue in record["issues"] if issue not in told]
+    if evidence is not None:
+        review += [*judged.row[RECORD]["issues"], *_evaluated_already(row, evidence.quality)]
+    return RowOutcome(judged.source, {**judged.row, **row}, failures, list(dict.fromkeys(review)), divisions)
+
+
+def _readable(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The fourteen fields as they are to be held, support_status, and what could not be read."""
+    row: dict[str, Any] = {}
+    issues = []
+    for entry in FIELDS:
+        row[entry.name], issue = coerced(entry, given.get(entry.name))
+        issues += [issue] if issue else []
+    row[SUPPORT_STATUS] = given.get(SUPPORT_STATUS)
+    return row, issues
+
+
+def _pair(row: dict[str, Any]) -> str:
+    return f"{row.get('mechanism')}/{row.get('mechanism_variant') or NO_VARIANT}"
+
+
+def _pair_registered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Failure]:
+    if row["mechanism"] == BASELINE:
+        if (row["mechanism_variant"] or NO_VARIANT) != NO_VARIANT:
+            sentence = f"a baseline has no variant, the row says {row['mechanism_variant']!r}"
+            yield Failure("pair_registered", sentence)
+    elif record["mechanism_eval_registered"] is not True:
+        yield Failure("pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_why(record)}")
+
+
+def _status_known(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Failure]:
+    status = row["quality_eval_status"]
+    if status is not None and status not in QUALITY_STATUSES:
+        yield Failure("status_known", f"quality_eval_status {status!r} is none of {', '.join(QUALITY_STATUSES)}")
+    tier = row[SUPPORT_STATUS]
+    if tier is not None and tier not in SUPPORT_STATUSES:
+        yield Failure("status_known", f"support_status {tier!r} is none of {', '.join(SUPPORT_STATUSES)}")
+
+
+def _quality_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries | None) -> Iterator[Failure]:
+    mechanism, quality_id = row["mechanism"], row["quality_eval_id"]
+    # Without registries nobody can tell what compresses: everything but a baseline is held to the rule.
+    compresses = mechanism in registries.compression if registries else mechanism != BASELINE
+    if compresses and row[SUPPORT_STATUS] == "supported":
+        if row["quality_eval_status"] != "completed":
+            status = row["quality_eval_status"] or "not given"
+            yield Failure("quality_evaluated", f"supported {mechanism} needs a completed evaluation, it is {status}")
+        if record["quality_eval_registered"] is not True:
+            sentence = f"supported {mechanism} needs a registered evaluation, the row has {quality_id or 'none'}"
+            yield Failure("quality_evaluated", sentence + _why(record))
+    elif mechanism != BASELINE and quality_id is not None and record["quality_eval_registered"] is not True:
+        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations"
+        yield Failure("quality_evaluated", sentence + _why(record))
+
+
+def _draft_model_declared(row: dict[str, Any], registries: Registries | None) -> Iterator[Failure]:
+    speculative = registries.speculative if registries else frozenset({"speculative_decoding"})
+    if row["mechanism"] in speculative:
+        for name in ("draft_model_id", "speculative_acceptance_rate"):
+            if row[name] is None:
+                yield Failure("draft_model_declared", f"{row['mechanism']} needs {name}")
+
+
+def _completed_passes(row: dict[str, Any], judged: JudgedRow) -> Iterator[Failure]:
+    """A completed evaluation has to have its artefact, and that has to pass when it is derived again."""
+    if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
+        return
+    name = "completed_evaluation_passes"
+    if row["quality_eval_id"] != CNNDM_ROUGE:
+        sentence = f"only {CNNDM_ROUGE} can be derived again here, not {row['quality_eval_id'] or 'an unnamed one'}"
+        yield Failure(name, sentence)
+    elif judged.evidence is None:
+        yield Failure(name, "the row's run directory is not at hand, and its own word is no evidence")
+    elif judged.evidence.quality.passed is None:
+        yield Failure(name, "the result has no accuracy leg")
+    elif not judged.evidence.quality.passed:
+        quality = judged.evidence.quality
+        more = len(quality.failures) - 3
+        sentence = "; ".join(quality.failures[:3]) + (f"; and {more} more" if more > 0 else "")
+        yield Failure(name, f"{quality.directory} does not pass: {sentence}", refuted=True)
+
+
+def _accuracy_passed(judged: JudgedRow) -> bool | None:
+    return judged.evidence.quality.passed if judged.evidence else None
+
+
+def _evaluated_already(row: dict[str, Any], quality: QualityEvidence) -> Iterator[str]:
+    """An accuracy leg that lies there while the declaration does not speak of it."""
+    if row["mechanism"] != BASELINE and row["quality_eval_status"] != "completed" and quality.passed is not None:
+        outcome = "passes" if quality.passed else f"does not pass: {quality.failures[0]}"
+        yield f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}"
+
+
+def _eligible(division: Division | None, divisions: dict[str, dict[str, Any]]) -> Iterator[Failure]:
+    if division is not None and not divisions[division]["eligible"]:
+        yield Failure("eligible_in_division", f"not in the {division} division: {divisions[division]['reason']}", True)
+
+
+def _why(record: dict[str, Any]) -> str:
+    error = next((issue for issue in record["issues"] if issue.startswith("registry_load_error")), None)
+    return f" ({error})" if error else ""

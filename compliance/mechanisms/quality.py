@@ -1,0 +1,79 @@
+"""What "completed" rests on: an accuracy leg whose answers pass when scored again, made by the same system.
+
+Only the benchmark's own evaluation leaves files that can be judged here; of any other nothing can be told.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from compliance.accuracy import ROUGE_NAMES
+from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
+from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
+from compliance.verify.verdict import Verdict
+from runs.files import sha256_of
+
+CNNDM_ROUGE = "mlperf_cnndm_rouge"
+
+
+@dataclass(frozen=True)
+class QualityEvidence:
+    """An accuracy leg, judged. `passed` is None where there is no leg; `failures` say what speaks against it."""
+
+    passed: bool | None
+    failures: tuple[str, ...] = ()
+    directory: str | None = None
+    accuracy_log_sha256: str | None = None
+    accuracy_text_sha256: str | None = None
+    scores: dict[str, float] | None = None
+    delta: str | None = None  # scores against the reference's, in per cent
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("passed", "directory", "accuracy_log_sha256", "accuracy_text_sha256", "delta")
+        return {**{name: getattr(self, name) for name in names}, "failures": list(self.failures)}
+
+
+def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
+    """Judge the accuracy leg of a result.
+
+    Args:
+        result: its legs.
+        verdict: what `verify_result` found in them; its scores come from the answers, not from accuracy.txt alone.
+    """
+    leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)
+    if leg is None:
+        return QualityEvidence(None)
+    if part is None:
+        why = verdict.error.message if verdict.error else "it could not be judged"
+        return QualityEvidence(False, (why,), str(leg.run.root))
+    failures = [*part.contradictions, *part.failures(verdict.official_asked)]
+    if part.details.get("scores_from") != leg.run.accuracy_log.name:
+        failures.append("the answers were not scored again: the scores are only claimed")
+    performance = result.leg(PERFORMANCE)
+    if performance is not None:
+        failures += [check.sentence for check in verdict.checks if not check.passed]
+        failures += _other_engine(performance, leg)
+    scores, target = part.details.get("scores"), part.details.get("target")
+    return QualityEvidence(
+        not failures,
+        tuple(failures),
+        str(leg.run.root),
+        sha256_of(leg.run.accuracy_log) if leg.run.accuracy_log.is_file() else None,
+        sha256_of(leg.run.accuracy_text) if leg.run.accuracy_text.is_file() else None,
+        scores,
+        _delta(scores, target) if scores and target else None,
+    )
+
+
+def _other_engine(performance: Leg, accuracy: Leg) -> list[str]:
+    """Lossy settings that one leg ran with and the other did not: accuracy of another system is no evidence."""
+    facts: list[EngineFacts] = [facts_of_run(leg.run, leg.manifest) for leg in (performance, accuracy)]
+    shown = [sorted(f"{mechanism}/{variant or '?'}" for mechanism, variant in one.in_force) for one in facts]
+    if shown[0] == shown[1]:
+        return []
+    words = [", ".join(one) or "nothing lossy" for one in shown]
+    return [f"the performance leg ran with {words[0]}, the accuracy leg with {words[1]}"]
+
+
+def _delta(scores: dict[str, float], target: dict[str, float]) -> str:
+    names = (*ROUGE_NAMES, "gen_len")
+    return ", ".join(f"{name} {100 * (scores[name] / target[name] - 1):+.2f} %" for name in names)

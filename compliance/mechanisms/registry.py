@@ -1,0 +1,116 @@
+"""The registries of techniques and quality evaluations: two lists, and this project's extension of the second.
+
+The sets of compression and speculative techniques come from the files; nothing of them is repeated in code.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.errors import InputError
+
+REGISTRY_DIR = Path(__file__).parent / "registry"
+VARIANTS_FILE = "mechanism_variant_registry.json"
+QUALITY_FILE = "quality_eval_registry.json"
+QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
+
+BASELINE = "baseline"
+NO_VARIANT = "none"  # what a missing variant counts as
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Variant(_Entry):
+    mechanism: str
+    mechanism_variant: str
+    compression_method: str | None
+    compression_scope: str | None
+    description: str
+
+
+class QualityEval(_Entry):
+    quality_eval_id: str
+    harness: str
+    version: str
+    scope: str
+    metric_keys: list[str]
+    baseline_required: bool
+    description: str
+
+
+class _VariantsFile(_Entry):
+    schema_version: str = Field(pattern=r"^1\.")
+    description: str
+    compression_mechanisms: list[str]
+    speculative_mechanisms: list[str]
+    variants: list[Variant]
+
+
+class _QualityFile(_Entry):
+    schema_version: str = Field(pattern=r"^1\.")
+    description: str
+    eval_harnesses: list[QualityEval]
+
+
+_File = TypeVar("_File", _VariantsFile, _QualityFile)
+
+
+@dataclass(frozen=True)
+class Registries:
+    """What may be declared. `variants` and `quality_evals` keep the order of the files."""
+
+    variants: tuple[Variant, ...]
+    compression: frozenset[str]
+    speculative: frozenset[str]
+    quality_evals: tuple[QualityEval, ...]
+
+    def variant(self, mechanism: str, variant: str | None) -> Variant | None:
+        """The entry of a pair; a missing variant counts as "none"."""
+        wanted = (mechanism, variant or NO_VARIANT)
+        return next((entry for entry in self.variants if (entry.mechanism, entry.mechanism_variant) == wanted), None)
+
+    def quality_eval(self, quality_eval_id: str) -> QualityEval | None:
+        return next((entry for entry in self.quality_evals if entry.quality_eval_id == quality_eval_id), None)
+
+
+def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
+    """Read the three files.
+
+    Raises:
+        InputError: one is missing, damaged, of another schema, or lists something twice.
+    """
+    variants = _read(folder / VARIANTS_FILE, _VariantsFile)
+    evals = [
+        entry
+        for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)
+        for entry in _read(folder / name, _QualityFile).eval_harnesses
+    ]
+    _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants.variants], folder / VARIANTS_FILE)
+    _unique([entry.quality_eval_id for entry in evals], folder / QUALITY_FILE)
+    return Registries(
+        tuple(variants.variants),
+        frozenset(variants.compression_mechanisms),
+        frozenset(variants.speculative_mechanisms),
+        tuple(evals),
+    )
+
+
+def _read(path: Path, schema: type[_File]) -> _File:
+    try:
+        return schema.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "restore the registry file") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"{path}: {place}: {first['msg']}", "restore the registry file") from error
+
+
+def _unique(names: list[str], path: Path) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}: {', '.join(twice)} stands there twice", "keep one entry of each")

@@ -1,0 +1,58 @@
+"""Rows from a JSON file: one row or a list of them, as the result store exports them or another tool wrote them."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.mechanisms.declaration import SUPPORT_STATUS, SUPPORT_STATUSES, Declaration, declare
+from compliance.mechanisms.registry import Registries
+from compliance.mechanisms.row import JudgedRow, rows_of_runs
+from compliance.mechanisms.validation import RECORD
+from compliance.verify.accuracy import ScoreSources
+from runs.errors import HarnessError, InputError
+
+
+def read_rows(
+    path: Path, registries: Registries | None, load_error: str | None = None, sources: ScoreSources | None = None
+) -> list[JudgedRow]:
+    """Read rows; where a row's run directory is at hand, and still holds that run, its evidence is read again.
+
+    Raises:
+        InputError: unreadable, not JSON, or not rows.
+    """
+    try:
+        content = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "name a run directory or a JSON file of rows") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON: {error}", "name a run directory or a JSON file of rows") from error
+    rows = content if isinstance(content, list) else [content]
+    judged = []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
+        judged.append(_with_evidence(row, f"{path}:{number}", registries, load_error, sources))
+    return judged
+
+
+def _with_evidence(
+    row: dict[str, Any], source: str, registries: Registries | None, load_error: str | None, sources: Any
+) -> JudgedRow:
+    directory, run_id = row.get("run_directory"), row.get("run_id")
+    if not isinstance(directory, str) or not Path(directory).is_dir():
+        return JudgedRow(row, None, source)
+    try:
+        found = rows_of_runs([Path(directory)], _declared(row), registries, load_error, sources)
+    except HarnessError:
+        return JudgedRow(row, None, source)
+    same = next((one for one in found if one.row["run_id"] == run_id), None)
+    if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
+        return JudgedRow(row, None, source)
+    told = {name: same.row[name] for name in (RECORD, "mechanism")}  # without a word of its own it is a baseline
+    return JudgedRow({**same.row, **row, **told}, same.evidence, source)
+
+
+def _declared(row: dict[str, Any]) -> Declaration:
+    status = row.get(SUPPORT_STATUS)
+    return declare(row, support_status=status if status in SUPPORT_STATUSES else None)

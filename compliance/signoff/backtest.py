@@ -1,0 +1,162 @@
+"""The back-test: frozen legs, frozen faults, frozen labels, and what the sign-off says of each today.
+
+A folder holds `runs.tar.xz`, real legs of this product, and `cases.jsonl`, one case a line. A case may be added; a
+label is never changed to fit a rule.
+"""
+
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compliance.signoff.claim import read_claim
+from compliance.signoff.faults import inject
+from compliance.signoff.scopes import sign_off
+from compliance.signoff.verdict import Scope, Verdict
+from runs.errors import InputError
+from runs.layout import RunDir
+
+RUNS_NAME = "runs.tar.xz"
+CASES_NAME = "cases.jsonl"
+DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "tests" / "signoff"
+
+
+class Case(BaseModel):
+    """One case.
+
+    Attributes:
+        ref, cand: names of legs; `a=b` is leg b under the name a.
+        faults: by a leg's name here, [fault, argument, …] in order.
+        claim: content of the claim's file.
+        verdict: the label.
+        reason: slug of a finding that must be there, the true reason; none of an honest case.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    scope: Scope
+    ref: list[str]
+    cand: list[str] = Field(default_factory=list)
+    faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
+    claim: dict[str, Any] | None = None
+    verdict: Literal["PASS", "FLAG", "FAIL"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case, and what was said of it."""
+
+    case: Case
+    verdict: Verdict
+
+    @property
+    def right(self) -> bool:
+        slugs = {reason.slug for reason in self.verdict.reasons if reason.severity == self.case.verdict}
+        named = self.case.reason is None or self.case.reason in slugs
+        return self.verdict.decision == self.case.verdict and named
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good the sign-off is: a positive is a result that is not let pass (FAIL or FLAG)."""
+
+    outcomes: list[Outcome]
+
+    def count(self, labels: set[str], said: set[str | None]) -> int:
+        return sum(one.case.verdict in labels and one.verdict.decision in said for one in self.outcomes)
+
+    @property
+    def false_pass(self) -> int:
+        return self.count({"FAIL", "FLAG"}, {"PASS", None})
+
+    @property
+    def false_fail(self) -> int:
+        return self.count({"PASS", "FLAG"}, {"FAIL", None})
+
+    @property
+    def precision(self) -> float:
+        """Of those it FAILs, how many ought to."""
+        said = self.count({"PASS", "FLAG", "FAIL"}, {"FAIL"})
+        return self.count({"FAIL"}, {"FAIL"}) / said if said else 1.0
+
+    @property
+    def recall(self) -> float:
+        """Of those that ought to FAIL, how many it FAILs."""
+        due = sum(one.case.verdict == "FAIL" for one in self.outcomes)
+        return self.count({"FAIL"}, {"FAIL"}) / due if due else 1.0
+
+    @property
+    def wrong(self) -> list[Outcome]:
+        return [one for one in self.outcomes if not one.right]
+
+
+def read_cases(folder: Path) -> list[Case]:
+    """The cases of a folder.
+
+    Raises:
+        InputError: missing or damaged; names the line.
+    """
+    path = folder / CASES_NAME
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(
+            f"--backtest {path}: {error.strerror}", "name a folder with cases.jsonl and runs.tar.xz"
+        ) from error
+    cases = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            cases.append(Case.model_validate(orjson.loads(line)))
+        except (orjson.JSONDecodeError, ValidationError) as error:
+            raise InputError(f"{path} line {number}: {str(error).splitlines()[0]}", "mend the line") from error
+    names = [case.name for case in cases]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InputError(f"{path}: two cases are named {min(twice)}", "give each a name of its own")
+    return cases
+
+
+def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterator[Outcome]:
+    """Sign off every case anew, on copies in a temporary folder.
+
+    Raises:
+        InputError: the folder is damaged, or names a leg or a fault that there is not.
+    """
+    cases = [case for case in read_cases(folder) if only is None or only in case.name]
+    with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
+        legs = Path(temporary) / "legs"
+        try:
+            with tarfile.open(folder / RUNS_NAME) as archive:
+                archive.extractall(legs, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            raise InputError(
+                f"{folder / RUNS_NAME} cannot be unpacked: {error}", "take the archive as it was"
+            ) from error
+        for case in cases:
+            place = Path(temporary) / "case"
+            yield Outcome(case, _run(case, legs, place))
+            shutil.rmtree(place)
+
+
+def _run(case: Case, legs: Path, place: Path) -> Verdict:
+    for entry in (*case.ref, *case.cand):
+        name, _, source = entry.partition("=")
+        if not (legs / (source or name)).is_dir():
+            raise InputError(f"case {case.name}: there is no leg {source or name}", "see the names in the archive")
+        shutil.copytree(legs / (source or name), place / name)
+        for fault, *arguments in case.faults.get(name, []):
+            inject(RunDir(place / name), fault, arguments, legs)
+    claim = None
+    if case.claim is not None:
+        claim_path = place / "claim.json"
+        claim_path.write_bytes(orjson.dumps(case.claim))
+        claim = read_claim(claim_path)
+    ref, cand = ([place / entry.partition("=")[0] for entry in side] for side in (case.ref, case.cand))
+    return sign_off(case.scope, ref, cand, claim)

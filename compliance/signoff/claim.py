@@ -1,0 +1,84 @@
+"""What somebody claims of a result. Read only to be contradicted: no number of a claim ever enters a verdict."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.errors import InputError
+
+LeverClass = Literal["A", "B"]
+Phase = Literal["wait", "prefill", "decode"]
+
+
+class PatchVerdict(BaseModel):
+    """One lever of a bundle, with the file of its own verdict."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lever: str
+    verdict_file: Path
+
+
+class Claim(BaseModel):
+    """A claim; every field may be null or left out, and is then not looked at.
+
+    Attributes:
+        levers: names of the engine options, or environment variables, that make the candidate what it is.
+        lever_class: A for kernels and their choice, B for serving and algorithm.
+        conditions: "identical" where the claim says that nothing but the levers differs.
+        ref, cand: claimed numbers by the names of the verdict's `metrics`.
+        delta_pct: the claimed gain of the headline metric.
+        baseline: the headline metric of the baseline that was signed off before.
+        isolated_speedup: the factor of a microbenchmark.
+        headline: what the claim is about.
+        phase: the part of a request's time that is said to have changed.
+        reported_metrics: all that the claim tells of; the rest was left out.
+        patch_verdicts: of a bundle, one a lever.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    short_name: str | None = None
+    levers: list[str] = Field(default_factory=list)
+    lever_class: LeverClass | None = None
+    conditions: Literal["identical"] | None = None
+    ref: dict[str, float | None] = Field(default_factory=dict)
+    cand: dict[str, float | None] = Field(default_factory=dict)
+    delta_pct: float | None = None
+    baseline: float | None = None
+    isolated_speedup: float | None = None
+    headline: Literal["end_to_end", "isolated"] | None = None
+    phase: Phase | None = None
+    reported_metrics: list[str] | None = None
+    patch_verdicts: list[PatchVerdict] = Field(default_factory=list)
+
+
+def read_claim(path: Path) -> Claim:
+    """Read a claim.
+
+    Raises:
+        InputError: unreadable, not JSON, an unknown field; a claim may not set the noise band.
+    """
+    try:
+        content: Any = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"--claim {path}: {error.strerror}", "name a readable JSON file") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(
+            f"--claim {path} is not JSON: {error}", "mend the file; docs/signoff.md has its fields"
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(f"--claim {path} holds no object", "docs/signoff.md has its fields")
+    if band := next((key for key in content if "noise" in key), None):
+        raise InputError(
+            f"--claim {path}: {band} is not the claim's to set", "one noise band serves all: --noise-band sets it"
+        )
+    content = {key: value for key, value in content.items() if value is not None}
+    try:
+        return Claim.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"--claim {path}: {place}: {first['msg']}", "docs/signoff.md has the fields") from error

@@ -1,0 +1,173 @@
+"""C: are the answers a model's, and are the candidate's answers as good as the reference's?"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from compliance.accuracy import ROUGE_NAMES, TokenIds, decode_ids
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import (
+    COHERENT_SHARE,
+    FEW_SAMPLES,
+    LENGTH_SHARE,
+    ROUGE1_LEAST,
+    ROUGE1_SHARE,
+    ROUGE_SHARE,
+    UNIQUE_4GRAMS,
+)
+from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.errors import HarnessError
+
+Status = Literal[
+    "byte_parity_pass",
+    "accuracy_gate_pass",
+    "accuracy_gate_fail",
+    "diverges_needs_accuracy_probe",
+    "unverifiable_noncoherent_reference",
+]
+
+
+def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
+    """The legs that hold every answer."""
+    return [evidence for evidence in legs if not evidence.is_performance and evidence.part is not None]
+
+
+def coherent(legs: list[Evidence]) -> Iterator[Reason]:
+    """C-1 on the reference: with gibberish nothing can be said, even where bytes match; unseen, it is no PASS."""
+    found = accuracy_legs(legs)
+    if not found:
+        text = "no accuracy leg among the reference legs: whether the answers make sense was not seen"
+        yield flag("C-1", "coherence_not_seen", text)
+    for evidence in found:
+        try:
+            ids = [decode_ids(entry.data, entry.token_count) for entry in evidence.entries]
+        except HarnessError as error:
+            yield fail("C-1", "unverifiable_noncoherent_reference", error.message, evidence.run.accuracy_log)
+            continue
+        if not _reaches_target(evidence):
+            yield from _ids_coherent(ids, evidence)
+        yield from _scores_coherent(evidence)
+
+
+def _reaches_target(evidence: Evidence) -> bool:
+    """Answers that were scored again and reach their reference scores are coherent, however a weak model loops."""
+    part = evidence.part
+    if part is None or not part.details.get("target") or not _scored_again(evidence):
+        return False
+    return all(check.passed for check in part.checks if check.name in ROUGE_NAMES)
+
+
+def _scored_again(evidence: Evidence) -> bool:
+    details = evidence.part.details if evidence.part is not None else {}
+    return bool(details.get("scores")) and str(details.get("scores_from", "")).endswith(".json")
+
+
+def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Reason]:
+    where = evidence.run.accuracy_log
+    good = sum(_is_coherent(one) for one in ids)
+    if not ids or good < COHERENT_SHARE * len(ids):
+        text = f"{good} of {len(ids)} answers are more than one stretch of text over and over"
+        yield fail("C-1", "unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
+        return
+    distinct = len({one.tobytes() for one in ids})
+    if len(ids) >= FEW_SAMPLES and distinct < len(ids) / 2:
+        text = f"{len(ids)} samples have {distinct} different answers"
+        yield fail("C-1", "unverifiable_noncoherent_reference", text, where, distinct=distinct)
+
+
+def _is_coherent(ids: TokenIds) -> bool:
+    if not len(ids):
+        return False
+    if len(ids) < 8:  # too short to repeat itself
+        return True
+    grams = {ids[start : start + 4].tobytes() for start in range(len(ids) - 3)}
+    return len(grams) >= UNIQUE_4GRAMS * (len(ids) - 3)
+
+
+def _scores_coherent(evidence: Evidence) -> Iterator[Reason]:
+    details = evidence.part.details if evidence.part is not None else {}
+    scores, target = details.get("scores"), details.get("target")
+    if not scores or not _scored_again(evidence):
+        yield note("C-1", "not_scored_again", "the answers were not scored again", evidence.run.root)
+        return
+    least = ROUGE1_SHARE * target["rouge1"] if target else ROUGE1_LEAST
+    if scores["rouge1"] < least:
+        text = f"ROUGE-1 of the answers is {scores['rouge1']:.2f}, below {least:.2f}: they are not about the articles"
+        yield fail(
+            "C-1", "unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, rouge1=scores["rouge1"]
+        )
+
+
+def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Reason | Status]:
+    """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy. Yields the status first."""
+    if any(reason.severity == "FAIL" for reason in coherent(ref)):
+        yield "unverifiable_noncoherent_reference"
+        return
+    reference = (accuracy_legs(ref) or ref)[0]
+    answers = _answers(reference)
+    equal = total = 0
+    for evidence in cand:
+        if evidence.requests is None:
+            continue
+        for index, digest in zip(evidence.requests.sample_index.tolist(), evidence.requests.output_sha256, strict=True):
+            total += 1
+            equal += answers.get(index) == digest
+    where = f"{reference.run.root}"
+    if total and equal == total:
+        yield "byte_parity_pass"
+        yield note("C-2", "byte_parity_pass", f"all {total} answers of the candidate are the reference's", where)
+        return
+    share = equal / total if total else 0.0
+    yield from _accuracy_gate(reference, accuracy_legs(cand), share)
+
+
+def _answers(reference: Evidence) -> dict[int, str]:
+    """SHA-256 of the answer to each sample: of the logged ones, else as recorded."""
+    if not reference.is_performance:
+        return {entry.qsl_idx: hashlib.sha256(entry.data).hexdigest() for entry in reference.entries}
+    table = reference.requests
+    return {} if table is None else dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
+
+
+def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> Iterator[Reason | Status]:
+    if not candidates:
+        yield "diverges_needs_accuracy_probe"
+        text = f"{share:.1%} of the candidate's answers are the reference's, and it has no accuracy leg"
+        yield fail("C-3", "diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
+        return
+    problems: list[str] = []
+    for evidence in candidates:
+        problems += _below_target(evidence, reference)
+    if problems:
+        yield "accuracy_gate_fail"
+        yield fail("C-3", "accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
+        return
+    yield "accuracy_gate_pass"
+    text = f"{share:.1%} of the answers are the reference's; the candidate's own scores pass"
+    yield note("C-3", "accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)
+
+
+def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
+    """Against the official targets where verify found some, else against the reference leg's own scores."""
+    part = evidence.part
+    details = part.details if part is not None else {}
+    scores = details.get("scores")
+    if not scores:
+        return [f"{evidence.run.root} has no scores"]
+    if details.get("target"):
+        names = (*ROUGE_NAMES, "gen_len", "gen_num")
+        checks = part.checks if part is not None else []
+        return [check.sentence for check in checks if check.name in names and not check.passed]
+    ours = (reference.part.details if reference.part is not None else {}).get("scores")
+    if not ours:
+        return [f"{reference.run.root} has no scores to compare with"]
+    low = [
+        f"{name} {scores[name]:.4f} is below {ROUGE_SHARE:g} of the reference leg's {ours[name]:.4f}"
+        for name in ROUGE_NAMES
+        if scores[name] < ROUGE_SHARE * ours[name]
+    ]
+    if not np.isclose(scores["gen_len"], ours["gen_len"], rtol=LENGTH_SHARE):
+        low.append(f"gen_len {scores['gen_len']} is not within 10 % of the reference leg's {ours['gen_len']}")
+    return low

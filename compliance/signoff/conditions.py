@@ -1,0 +1,136 @@
+"""G-1, B-3 and H-1: under which conditions a leg ran, from its raw files, and what differs between two legs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.levers import SAME_OPTION
+from runs.requests_log import RequestTable
+
+# LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
+_SETTINGS = (
+    "min_duration_ms",
+    "max_duration_ms",
+    "min_query_count",
+    "max_query_count",
+    "performance_sample_count",
+    "sample_concatenate_permutation",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "qsl_rng_seed",
+    "sample_index_rng_seed",
+    "schedule_rng_seed",
+    "target_latency_percentile",
+)
+_LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "requested_use_token_latencies")
+# Of an accuracy leg LoadGen sets these itself.
+_MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms")})
+# Facts of a machine or a process that two honest legs may differ in.
+_ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
+
+Conditions = dict[str, Any]
+
+
+def conditions_of(evidence: Evidence) -> Conditions:
+    """Everything that two comparable legs have in common, flat: `engine.slots`, `model`, `host.cpu`, …"""
+    detail, manifest = evidence.detail, evidence.manifest
+    found: Conditions = {"scenario": evidence.leg.scenario, "benchmark": evidence.leg.benchmark.loadgen_key}
+    found |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
+    found |= {f"loadgen.{name}": detail.get(name) for name in _LIMITS}
+    found |= {
+        "loadgen.version": detail.get("loadgen_version"),
+        "samples in the data set": detail.get("qsl_reported_total_count"),
+    }
+    if manifest is None:
+        return found
+    plan = manifest.resolved
+    found |= {
+        "model": manifest.model.get("sha256") or plan.model_path,
+        "model revision": manifest.model.get("revision"),
+        "data set": plan.dataset_sha256,
+        "engine": plan.engine,
+        "loadgen.extension": manifest.loadgen.get("extension_sha256"),
+        "accelerators": [_accelerator(one) for one in manifest.accelerator],
+    }
+    found |= {f"sampling.{name}": value for name, value in plan.sampling.items()}
+    found |= {f"host.{name}": manifest.host.get(name) for name in ("hostname", "cpu", "cores_usable", "system")}
+    found |= {f"software.{name}": value for name, value in manifest.software.items()}
+    found |= {f"environment.{name}": value for name, value in plan.environment.items()}
+    found |= {f"engine.{name}": value for name, value in plan.engine_options.items()}
+    found |= _resolved(evidence)
+    return found
+
+
+def _accelerator(one: dict[str, Any]) -> dict[str, Any]:
+    return {name: one.get(name) for name in ("name", "uuid", "memory.total", "driver_version", "power.limit")}
+
+
+def _resolved(evidence: Evidence) -> Conditions:
+    """The engine's own values: the record's, and over them what engine.log prints."""
+    manifest = evidence.manifest
+    configuration = dict((manifest.engine.get("configuration") or {}) if manifest else {})
+    environment = configuration.pop("environment", {})
+    log = evidence.engine_log
+    configuration |= log.configuration
+    configuration |= {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
+    found = {f"resolved.{name}": value for name, value in configuration.items()}
+    kept = {name: value for name, value in environment.items() if name not in _ENVIRONMENT_LEFT_OUT}
+    return found | {f"environment.{name}": value for name, value in kept.items()}
+
+
+def differences(one: Conditions, other: Conditions) -> dict[str, tuple[Any, Any]]:
+    """Keys whose values differ, or that one of the two lacks, with both values."""
+    return {
+        key: (one.get(key), other.get(key))
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key) != other.get(key)
+    }
+
+
+def option_of(key: str) -> str:
+    """The engine option, or variable, that a key of conditions is about: `resolved.dtype` → dtype."""
+    name = key.partition(".")[2] if key.startswith(("engine.", "resolved.", "environment.")) else key
+    return SAME_OPTION.get(name, name)
+
+
+def is_option(key: str) -> bool:
+    """Can a key be a lever at all? The machine, the model's data and LoadGen's settings cannot."""
+    return key.startswith(("engine.", "resolved.", "environment."))
+
+
+def without_mode(found: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    """Differences that do not come from one leg being of performance and the other of accuracy."""
+    return {key: value for key, value in found.items() if key not in _MODE_SETTINGS}
+
+
+def in_words(found: dict[str, tuple[Any, Any]], most: int = 4) -> str:
+    """Differences as a text."""
+    shown = [f"{key} {_short(one)} / {_short(other)}" for key, (one, other) in list(found.items())[:most]]
+    more = len(found) - most
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def peak_in_flight(table: RequestTable) -> tuple[int, int]:
+    """The most requests, and the most prompt and output tokens, in the system at one time; upper bounds of what ran."""
+    tokens = table.prompt_tokens + table.output_tokens
+    moments = np.concatenate((table.issue_ns, table.complete_ns))
+    requests = np.concatenate((np.ones(len(table), np.int64), -np.ones(len(table), np.int64)))
+    order = np.lexsort((requests, moments))  # of one moment, the end first
+    held = np.concatenate((tokens, -tokens))
+    return int(np.cumsum(requests[order]).max()), int(np.cumsum(held[order]).max())
+
+
+def all_alike(legs: Iterable[Evidence]) -> dict[str, tuple[Any, Any]]:
+    """What differs between the first leg and any other; empty for repeats of one thing."""
+    first, *others = [conditions_of(evidence) for evidence in legs]
+    found: dict[str, tuple[Any, Any]] = {}
+    for other in others:
+        found |= differences(first, other)
+    return found

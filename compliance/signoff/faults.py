@@ -1,0 +1,213 @@
+"""Faults on purpose, put into copies of real legs: what the back-test proves the sign-off with.
+
+Each changes files as somebody would who wants a better result, and most are used together with `cover`, which hides the
+change from every hash and derived file of the leg's own record. None is used outside the back-test.
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.signoff.record_faults import (
+    add_to_requests,
+    append_requests,
+    invent_each_output,
+    invent_outputs,
+    read_records,
+    regenerate_from_percentiles,
+    regenerate_from_trace,
+    regenerate_on_schedule,
+    regenerate_steady,
+    reorder_requests,
+    repeat_one_token,
+    shift_requests,
+    shorten_requests,
+    stretch_requests,
+    swap_requests,
+)
+from compliance.verify.record import LOG_HASHES, log_hashes
+from runs.detail_log import PREFIX, read_detail
+from runs.errors import HarnessError, InputError
+from runs.files import write_json
+from runs.layout import RunDir
+from runs.manifest import read_manifest
+from runs.result import build_result, write_result
+
+Json = dict[str, Any]
+
+
+def set_detail(run: RunDir, key: str, value: Any) -> None:
+    """Another value in the detail log; null is written as null, "-" removes the record."""
+    lines = []
+    for line in run.detail.read_bytes().splitlines(keepends=True):
+        record = orjson.loads(line[len(PREFIX) :])
+        if record["key"] != key:
+            lines.append(line)
+        elif value != "-":
+            lines.append(PREFIX + orjson.dumps(record | {"value": value}) + b"\n")
+    run.detail.write_bytes(b"".join(lines))
+
+
+def scale_reported(run: RunDir, pattern: str, factor: float) -> None:
+    """Multiply LoadGen's results whose key matches, in the detail log and, as it prints them, in the summary."""
+    for key, value in read_detail(run.detail).values.items():
+        if re.fullmatch(pattern, key) and type(value) in (int, float):
+            new = round(value * factor) if isinstance(value, int) else float(f"{value * factor:.6g}")
+            set_detail(run, key, new)
+            _replace_in_summary(run, value, new)
+
+
+def _replace_in_summary(run: RunDir, old: float, new: float) -> None:
+    lines = []
+    for line in run.summary.read_text().splitlines(keepends=True):
+        head, colon, said = line.rpartition(":")
+        try:
+            same = bool(colon) and abs(float(said) - old) <= 0.0051
+        except ValueError:
+            same = False
+        shown = str(new) if isinstance(new, int) else f"{new:.2f}"
+        lines.append(f"{head}: {shown}\n" if same else line)
+    run.summary.write_text("".join(lines))
+
+
+def set_summary(run: RunDir, name: str, value: str) -> None:
+    """Another value in the summary, at the first line of that name."""
+    text, found = re.subn(rf"(?m)^({re.escape(name)}\s*: ).*$", rf"\g<1>{value}", run.summary.read_text(), count=1)
+    assert found, name
+    run.summary.write_text(text)
+
+
+def set_manifest(run: RunDir, path: str, value: Any) -> None:
+    """Another value in manifest.json; `path` has dots."""
+    content = orjson.loads(run.manifest.read_bytes())
+    *parents, last = path.split(".")
+    place = content
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    write_json(run.manifest, content)
+
+
+def shift_manifest(run: RunDir, by_ns: int) -> None:
+    """The leg's own start and end, moved."""
+    for name in ("start_time_ns", "end_time_ns"):
+        set_manifest(run, name, orjson.loads(run.manifest.read_bytes())[name] + by_ns)
+
+
+def take(run: RunDir, other: RunDir, *names: str) -> None:
+    """Files of another leg in place of this one's."""
+    for name in names:
+        shutil.copyfile(other.root / name, run.root / name)
+
+
+def append(run: RunDir, other: RunDir, name: str) -> None:
+    """Another leg's file behind this one's."""
+    with (run.root / name).open("ab") as stream:
+        stream.write((other.root / name).read_bytes())
+
+
+def remove(run: RunDir, *names: str) -> None:
+    """Files that are not there."""
+    for name in names:
+        (run.root / name).unlink()
+
+
+def empty(run: RunDir, name: str) -> None:
+    """A file without content."""
+    (run.root / name).write_bytes(b"")
+
+
+def cut(run: RunDir, name: str, share: float) -> None:
+    """The first part of a file."""
+    content = (run.root / name).read_bytes()
+    (run.root / name).write_bytes(content[: int(len(content) * share)])
+
+
+def edit_text(run: RunDir, name: str, old: str, new: str) -> None:
+    """Another text in a file."""
+    path = run.root / name
+    text = path.read_text()
+    assert old in text, old
+    path.write_text(text.replace(old, new))
+
+
+def edit_trace(run: RunDir, by_ns: int) -> None:
+    """Every tenth completion in the trace, moved."""
+    lines = run.trace.read_bytes().splitlines(keepends=True)
+    pattern = re.compile(rb'("complete_ns":)(\d+)')
+    places = [place for place, line in enumerate(lines) if line.startswith(b'{"name":"Sample",')]
+    for place in places[::10]:
+        lines[place] = pattern.sub(lambda found: found[1] + str(int(found[2]) + by_ns).encode(), lines[place])
+    run.trace.write_bytes(b"".join(lines))
+
+
+def scrub(run: RunDir) -> None:
+    """Take an engine's cheats out of the record."""
+    set_manifest(run, "resolved.engine_options.cheats", [])
+    content = orjson.loads(run.manifest.read_bytes())
+    content["asked"].pop("dummy_cheat", None)
+    write_json(run.manifest, content)
+
+
+def adopt(run: RunDir, other: RunDir) -> None:
+    """Take over the record of another leg, with this one's process and times in it: a foreign run in its clothes."""
+    mine = orjson.loads(run.manifest.read_bytes())
+    theirs = orjson.loads(other.manifest.read_bytes())
+    kept = ("pid", "parent_pid", "start_time_ns", "end_time_ns", "observed", "loadgen_settings")
+    write_json(run.manifest, theirs | {name: mine[name] for name in kept})
+
+
+def cover(run: RunDir) -> None:
+    """Hide what was done: counts, hashes and result.json are made anew."""
+    records = read_records(run) if run.requests.is_file() else []
+    content = orjson.loads(run.manifest.read_bytes())
+    content["observed"] |= {LOG_HASHES: log_hashes(run), "samples_completed": len(records)}
+    write_json(run.manifest, content)
+    if run.progress.is_file():
+        progress = orjson.loads(run.progress.read_bytes())
+        progress |= {
+            "pid": content["pid"],
+            "completed": len(records),
+            "output_tokens": sum(one["output_tokens"] for one in records),
+        }
+        write_json(run.progress, progress)
+    try:
+        write_result(run, build_result(run, scenario=read_manifest(run.manifest).resolved.scenario))
+    except HarnessError:
+        run.result.unlink(missing_ok=True)
+
+
+FAULTS: dict[str, Callable[..., None]] = {
+    fault.__name__: fault
+    for fault in (
+        set_detail, scale_reported, set_summary, add_to_requests, shift_requests, stretch_requests, shorten_requests,
+        swap_requests, reorder_requests, regenerate_from_trace, regenerate_from_percentiles, regenerate_steady,
+        invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
+        set_manifest, shift_manifest, take, append, append_requests, remove, empty,
+        cut, edit_text, edit_trace, scrub, adopt, cover,
+    )
+}  # fmt: skip
+WITH_ANOTHER_LEG = frozenset({"swap_requests", "take", "append", "append_requests", "adopt"})
+
+
+def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:
+    """Put one fault into a copied leg.
+
+    Args:
+        run: the copy.
+        fault: name of a function here; of some, the first argument names another leg.
+        arguments: its other arguments.
+        legs: where the unchanged legs are.
+
+    Raises:
+        InputError: there is no such fault.
+    """
+    if fault not in FAULTS:
+        raise InputError(f"no fault {fault!r}", f"known are {', '.join(FAULTS)}")
+    if fault in WITH_ANOTHER_LEG:
+        arguments = [RunDir(legs / arguments[0]), *arguments[1:]]
+    FAULTS[fault](run, *arguments)

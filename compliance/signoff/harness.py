@@ -1,0 +1,152 @@
+"""H: do the accuracy and the performance legs show one and the same system, under the official load?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import orjson
+
+from compliance.audits.base import AuditRequest, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.output_consistency import OutputConsistency
+from compliance.audits.output_length import OutputLength
+from compliance.signoff.coherence import coherent
+from compliance.signoff.conditions import conditions_of, differences, in_words, without_mode
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.levers import NEEDS_QUALITY_GATE
+from compliance.signoff.limits import LEAST_ALIKE, LEAST_REPETITIONS
+from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.errors import HarnessError
+from runs.layout import ResultDir
+
+_REPETITION_RULE = "repeated samples cost as much as new ones"
+_CACHING_AUDIT = "output_caching"
+# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
+_NO_CACHING_AUDIT = frozenset({"Server", "Interactive"})
+
+
+def harness(legs: list[Evidence]) -> Iterator[Reason]:
+    """All of H on the legs of one result: every performance leg against every accuracy leg."""
+    performance = [evidence for evidence in legs if evidence.is_performance]
+    accuracy = [evidence for evidence in legs if not evidence.is_performance]
+    if not performance or not accuracy:
+        lacking = "performance" if not performance else "accuracy"
+        text = f"no {lacking} leg: the two modes cannot be compared"
+        yield fail("H-1", "missing_raw", text, legs[0].run.root if legs else "")
+    yield from coherent(legs)
+    for evidence in performance:
+        yield from _load(evidence)
+        yield from _caching(evidence)
+        for other in accuracy:
+            yield from _parity(evidence, other)
+
+
+def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
+    """H-1 and H-3 by the records, H-7 and the answers by the audits that need no legs of their own."""
+    found = without_mode(differences(conditions_of(accuracy), conditions_of(performance)))
+    roots = f"{accuracy.run.root} and {performance.run.root}"
+    if found:
+        data = {key: value for key, value in found.items() if key in ("data set", "model", "model revision")}
+        number, slug = ("H-3", "other_model_or_data") if data else ("H-1", "other_path")
+        text = f"accuracy and performance ran differently: {in_words(data or found)}"
+        yield fail(number, slug, text, roots, keys=sorted(found))
+    if performance.part is None or accuracy.part is None or performance.requests is None:
+        return
+    audits: tuple[tuple[str, str, AuditTest], ...] = (
+        ("H-1", "other_answers", OutputConsistency()),
+        ("H-7", "other_length", OutputLength()),
+    )
+    for number, slug, audit in audits:
+        yield from _audit(number, slug, audit, accuracy, performance)
+
+
+def _audit(number: str, slug: str, audit: AuditTest, accuracy: Evidence, performance: Evidence) -> Iterator[Reason]:
+    request = AuditRequest(
+        scenario=performance.leg.scenario,
+        loadgen_key=performance.leg.benchmark.loadgen_key,
+        loaded_count=performance.detail.integer("qsl_reported_total_count"),
+    )
+    legs = [
+        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.run),
+        LegArtifacts(LegSpec("performance"), performance.run),
+    ]
+    try:
+        result = audit.verify(request, legs)
+    except HarnessError as error:
+        yield fail(number, slug, f"{audit.name} cannot judge: {error.message}", performance.run.root)
+        return
+    make = note if result.passed else fail
+    yield make(number, slug if not result.passed else audit.name, result.reason, performance.run.root)
+
+
+def _load(evidence: Evidence) -> Iterator[Reason]:
+    """H-2: every loaded sample was issued, all of them equally often where the count allows it."""
+    table = evidence.requests
+    if table is None or not len(table):
+        return
+    loaded = evidence.detail.loaded_qsl_set
+    issued, counts = np.unique(table.sample_index, return_counts=True)
+    where = evidence.run.requests
+    if len(table) >= len(loaded) and len(issued) != len(loaded):
+        text = f"{len(issued)} different samples were issued, {len(loaded)} were loaded"
+        yield fail("H-2", "not_representative", text, where, issued=len(issued), loaded=len(loaded))
+    elif len(table) % len(loaded) == 0 and counts.min() != counts.max():
+        text = f"samples were issued {counts.min()} to {counts.max()} times, not equally often"
+        yield fail("H-2", "not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
+
+
+def repetitions(evidence: Evidence) -> Iterator[Reason]:
+    """H-5: a greedy model gives the same sample hardly ever another answer; invented answers are never the same."""
+    table = evidence.requests
+    if table is None:
+        return
+    first: dict[int, str] = {}
+    repeated = alike = 0
+    for index, digest in zip(table.sample_index.tolist(), table.output_sha256, strict=True):
+        if index in first:
+            repeated += 1
+            alike += first[index] == digest
+        first.setdefault(index, digest)
+    if repeated >= LEAST_REPETITIONS and alike < LEAST_ALIKE * repeated:
+        text = f"{alike} of {repeated} repetitions of a sample have its first answer: greedy decoding repeats itself"
+        yield fail("H-5", "other_answers", text, evidence.run.requests, alike=alike, repeated=repeated)
+
+
+def one_model(legs: list[Evidence]) -> Iterator[Reason]:
+    """H-5 across legs that record one model, data set and sampling: they answer the same samples alike."""
+    known: dict[str, tuple[dict[int, str], Evidence]] = {}
+    for evidence in legs:
+        manifest, table = evidence.manifest, evidence.requests
+        if manifest is None or table is None:
+            continue
+        plan = manifest.resolved
+        precision = {name: value for name, value in plan.engine_options.items() if name in NEEDS_QUALITY_GATE}
+        system = repr((plan.model_path, manifest.model.get("sha256"), plan.dataset_sha256, plan.sampling, precision))
+        answers = dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
+        before, other = known.setdefault(system, (answers, evidence))
+        common = before.keys() & answers.keys()
+        alike = sum(before[index] == answers[index] for index in common)
+        if len(common) >= LEAST_REPETITIONS and alike < LEAST_ALIKE * len(common):
+            text = f"{alike} of {len(common)} samples have the answers they have in {other.run.root}: another model"
+            yield fail("H-5", "other_answers", text, evidence.run.requests, alike=alike, common=len(common))
+
+
+def _caching(evidence: Evidence) -> Iterator[Reason]:
+    """H-5: something must show that an answer costs as much the second time."""
+    home = ResultDir(evidence.run.root.parent.parent if evidence.run.root.name == "run_1" else evidence.run.root.parent)
+    record = home.audit(_CACHING_AUDIT) / f"audit_{_CACHING_AUDIT}.json"
+    try:
+        passed = orjson.loads(record.read_bytes()).get("passed")
+    except (OSError, orjson.JSONDecodeError, AttributeError):
+        passed = None
+    if passed is False:
+        yield fail("H-5", "caching_audit_failed", "the audit of output caching failed", record)
+    elif passed is None:
+        checks = evidence.part.checks if evidence.part is not None else []
+        if any(check.name == _REPETITION_RULE and check.passed for check in checks):
+            text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
+            yield note("H-5", "repetitions_cost", text, evidence.run.requests)
+        elif evidence.leg.scenario in _NO_CACHING_AUDIT:
+            text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
+            yield note("H-5", "caching_not_seen", text, evidence.run.requests)
+        else:
+            text = "no audit of output caching, and too few repetitions in the leg to see a cache"
+            yield flag("H-5", "caching_audit_absent", text, record)

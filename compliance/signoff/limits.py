@@ -1,0 +1,50 @@
+"""Every limit of the sign-off. One noise band serves all gates; nothing loosens it for a candidate."""
+
+NOISE_BAND_PCT = 0.5  # spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it
+NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
+
+# B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
+# legs of the dummy engine on a shared machine of two cores, which stay below 30 ms.
+LATE_ISSUE_P99_MS = 100.0
+
+# P-4: our stamps lie inside LoadGen's: later at issue, earlier at completion, by 10 to 100 µs on an idle machine; the
+# medians of a hundred honest legs, of the dummy engine and of vLLM on two busy cores, were at most 3.3 ms apart.
+CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
+STAMP_MEDIAN_NS = 5_000_000
+SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
+SPAN_SHARE = 0.05
+HANDOVER_NS = 2_000  # a sample, while LoadGen hands many over in one call (runs/compare.py)
+LONE_STAMP_NS = 1_000_000_000
+FAR_STAMP_NS = 100_000_000
+# Numbers of nanoseconds are never equal by chance; a record made from LoadGen's own numbers has them equal.
+EQUAL_STATISTICS = 3
+EQUAL_STAMP_SHARE = 0.5
+FEW_SAMPLES = 16  # below this many a share says nothing
+
+# P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.
+WINDOW_EARLY_S = 0.002
+WINDOW_LATE_S = 1.0
+ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
+ZONE_MOST_S = 14 * 3600
+
+# H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
+# what a model does.
+LEAST_ALIKE = 0.1
+LEAST_REPETITIONS = 16
+
+# M: parts of a request's time.
+ATTRIBUTED_SHARE = 0.95
+
+# G-1: a side effect is inert when neither leg came near what it changes.
+KV_POOL_SHARE = 0.9
+# G-6: another metric may get worse by this much before it has to be said.
+WORSE_PCT = 10.0
+
+# C-1: coherent text, on ids alone.
+COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
+UNIQUE_4GRAMS = 0.3
+ROUGE1_SHARE = 0.5  # of the reference score
+ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares words with the article it is of
+# C-3 without official targets: the reference leg's own scores, by the benchmark's shares.
+ROUGE_SHARE = 0.99
+LENGTH_SHARE = 0.10

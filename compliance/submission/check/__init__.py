@@ -1,0 +1,1 @@
+"""Pre-upload checks of a submission tree."""

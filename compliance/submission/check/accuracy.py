@@ -1,0 +1,179 @@
+"""Rules on a scenario's accuracy leg: its logs, accuracy.txt and the truncated answers."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from compliance.accuracy import ROUGE_NAMES
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.logs import (
+    LegFacts,
+    check_scenario_name,
+    check_seeds,
+    facts,
+    judged,
+    make_leg,
+    note_checks,
+    note_contradictions,
+    read_log,
+)
+from compliance.submission.check.reading import is_regular, read_bytes, read_text
+from compliance.submission.layout import Place, Tree
+from compliance.submission.truncate import CUT, SHOWN_BYTES
+from compliance.verify.accuracy import ScoreSources, verify_accuracy
+from compliance.verify.legs import ACCURACY
+from compliance.verify.record import is_truncated
+from runs.benchmarks import Benchmark, Scenario
+from runs.detail_log import DetailLog
+from runs.layout import RunDir
+
+MAX_LOG_BYTES = 10 * 1024  # [checker] constants.MAX_ACCURACY_LOG_SIZE
+# What the checker reads. [checker] constants.ACC_PATTERN
+_SCORE = {name: re.compile(rf".*'{name}':\s+'?([\d.]+)'?.*") for name in ROUGE_NAMES} | {
+    "gen_len": re.compile(r".*'gen_len':\s([\d.]+).*")
+}
+_COUNT = re.compile(r".*'gen_num':\s*([\d.]+).*")
+_HASH = re.compile(r"^hash=(\w+)$")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NUMPY = re.compile(r"np\.(int|float)\d*\(")
+_RULES = {
+    "errors": "",
+    "data set": "accuracy-samples",
+    "seeds": "",
+    "answers": "accuracy-answers",
+    "token counts": "accuracy-answers",
+    "longest answer": "accuracy-answers",
+    "target": "",
+    **dict.fromkeys((*ROUGE_NAMES, "gen_len", "gen_num"), ""),  # held against the targets below
+}
+
+
+def check_accuracy(
+    tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
+) -> LegFacts | None:
+    """Judge the accuracy leg; gives back what other legs are compared with, if its log can be read."""
+    run = tree.accuracy(place)
+    readable, digest = _check_text(run.accuracy_text, benchmark, place.division, findings)
+    _check_size(run, findings)
+    detail = read_log(run, findings)
+    if detail is None:
+        return None
+    known = facts("accuracy", run, detail)
+    known.answers, known.answers_file = digest, run.accuracy_text
+    mode = detail.get("effective_test_mode", detail.get("requested_test_mode"))
+    if mode != ACCURACY:
+        findings.add("accuracy-mode", run.detail, f"effective_test_mode is {mode}", ACCURACY)
+    check_seeds(detail, tree.round, "accuracy-seeds", findings)
+    same = check_scenario_name(detail, scenario, "accuracy-scenario", findings)
+    if mode != ACCURACY or not same:
+        return known
+    _check_settings(detail, benchmark, findings)
+    if not readable or not is_regular(run.accuracy_log):
+        return known  # has findings already; verify needs all of them
+    leg = make_leg(run, detail, scenario, benchmark)
+    part = judged(lambda: verify_accuracy(leg, ScoreSources()), run, findings)
+    if part is not None:
+        note_checks(part.checks, _RULES, run.detail, findings)
+        note_contradictions(part, run, findings)
+    return known
+
+
+def _check_text(path: Path, benchmark: Benchmark, division: str, findings: Findings) -> tuple[bool, str]:
+    """accuracy.txt, read as the checker reads it: whether every score could be read, and the hash in it."""
+    text = read_text(path, findings, "accuracy-text")
+    if text is None:
+        return False, ""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if _NUMPY.search(line):
+            said = f"line {number} has NumPy's form of a number: {line.strip()}"
+            findings.add("accuracy-text", path, said, "plain numbers; the checker cannot read others")
+    scores = {name: [match[1] for line in lines if (match := form.match(line))] for name, form in _SCORE.items()}
+    readable = True
+    for name, found in scores.items():
+        values = [value for value in map(_number, found) if value is not None]
+        if len(set(values)) != 1 or len(values) != len(found):
+            said = f"{name} stands there as {', '.join(found)}" if found else f"no {name} that the checker can read"
+            findings.add("accuracy-text", path, said, f"one line with '{name}': and a plain number")
+            readable = False
+        elif division != "open":
+            _check_target(path, name, values[0], benchmark, findings)
+    counts = [match[1] for line in lines if (match := _COUNT.match(line))]
+    if any(_number(count) != benchmark.sample_count for count in counts):
+        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{benchmark.sample_count}")
+    return readable, _check_hash(path, lines, findings)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _check_target(path: Path, name: str, value: float, benchmark: Benchmark, findings: Findings) -> None:
+    target = benchmark.accuracy
+    if name == "gen_len":
+        low, high = target.gen_len * target.gen_len_low, target.gen_len * target.gen_len_high
+        if not low <= value <= high:
+            findings.add("accuracy-target", path, f"gen_len is {value:.10g}", f"{low:.10g} to {high:.10g}")
+        return
+    low = getattr(target, name) * target.rouge_share
+    if value < low:
+        findings.add("accuracy-target", path, f"{name} is {value:.10g}", f"at least {low:.10g}")
+
+
+def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
+    """The hash that accuracy.txt gives; empty with a finding where it gives none."""
+    found = [match[1] for line in lines if (match := _HASH.match(line))]
+    if not found:
+        findings.add("accuracy-hash", path, "no line `hash=...`", "the SHA-256 of the whole accuracy log")
+    elif len(set(found)) > 1:
+        findings.add("accuracy-hash", path, f"several hash lines: {', '.join(found)}", "one")
+    elif not _SHA256.fullmatch(found[0].lower()):
+        findings.add("accuracy-hash", path, f"hash={found[0]} is no SHA-256", "64 hexadecimal digits")
+    else:
+        return found[0].lower()
+    return ""
+
+
+def _check_size(run: RunDir, findings: Findings) -> None:
+    path = run.accuracy_log
+    content = read_bytes(path, findings, "accuracy-size", 64 * 1024)
+    if content is None:
+        return
+    if len(content) > MAX_LOG_BYTES:
+        findings.add("accuracy-size", path, f"{len(content):,} bytes", f"at most {MAX_LOG_BYTES:,} bytes")
+    elif problem := next(_shape_problems(content, is_truncated(run)), None):
+        findings.add("accuracy-shape", path, problem)
+
+
+def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
+    """The official tool keeps 4,096 characters of both ends; on some systems it writes lines that end in \\r\\n."""
+    if not truncated:
+        yield "the log is not truncated"
+        return
+    plain = content.replace(b"\r\n", b"\n")
+    whole = SHOWN_BYTES * 2 + len(CUT)
+    if len(plain) != whole:
+        yield f"{len(plain):,} bytes, the tool leaves {whole:,}"
+    elif plain[SHOWN_BYTES : SHOWN_BYTES + len(CUT)] != CUT:
+        yield f"the cut is not after {SHOWN_BYTES:,} bytes"
+    elif not plain.startswith(b"[") or not plain.rstrip().endswith(b"]"):
+        yield "it is not the beginning and the end of a LoadGen accuracy log"
+
+
+def _check_settings(detail: DetailLog, benchmark: Benchmark, findings: Findings) -> None:
+    # Logs of LoadGen 5 have no such record; there the size of the data set tells.
+    count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
+    if count != benchmark.sample_count:
+        said = f"the run covers {count} samples"
+        findings.add("accuracy-samples", detail.path, said, f"{benchmark.sample_count}")
+    if detail.error_count:
+        first = detail.errors[0]
+        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
+        findings.add("accuracy-errors", detail.path, said, "none")
+    for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target"):
+        if detail.effective(name, 0):
+            said = f"effective_{name} is {detail.effective(name)}"
+            findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")

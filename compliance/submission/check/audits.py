@@ -1,0 +1,193 @@
+"""Rules on a scenario's compliance test: TEST06, its text, its answers and, where it lies there, its own log."""
+
+from pathlib import Path
+
+from compliance.audits.base import count_in_force
+from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, read_log
+from compliance.submission.check.reading import is_folder, is_regular, read_text
+from compliance.submission.check.structure import is_safe
+from compliance.submission.gates import AUDITED
+from compliance.submission.layout import Place, Tree
+from compliance.verify.log_arithmetic import detail_contradictions
+from compliance.verify.summary_text import summary_contradictions
+from runs.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.benchmarks import Benchmark, Scenario
+from runs.detail_log import DetailLog
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.layout import RunDir
+from runs.numbers import reported_numbers
+from runs.replay import expected_order, expected_samples
+from runs.summary_log import cross_check, read_summary
+
+TEST = "TEST06"
+# Llama 3.1's tokenizer: 128000 begins a text, these end one, and all from 128000 on are special.
+# [meta-llama/Llama-3.1-8B-Instruct generation_config.json, tokenizer.json]
+STOP_IDS = (128001, 128008, 128009)
+BOS_IDS = (128000,)
+SPECIAL_IDS = range(128000, 128256)
+# [checker] compliance_check.accuracy_check: one of each
+_LINES = (
+    ("First token check pass: True", "First token check pass: Skipped"),
+    ("EOS check pass: True",),
+    ("Sample length check pass: True",),
+)
+_FAILED = "TEST06 verification failed"
+
+
+def check_audit(
+    tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
+) -> LegFacts | None:
+    """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
+    folder = tree.audit(place, TEST)
+    required = place.division != "open" and benchmark.submission_name in AUDITED
+    if not is_folder(folder):
+        if required:
+            findings.add("audit-missing", folder, "there is no such directory", f"{TEST} in every scenario")
+        return None
+    text = _check_text(folder / "verify_accuracy.txt", scenario, findings)
+    entries = _entries(folder, required, findings)
+    official_model = place.division != "open"
+    if entries is not None:
+        _check_entries(folder, entries, scenario, text, official_model, findings)
+    run = RunDir(folder / "performance" / "run_1")
+    if not is_folder(run.root):
+        return _only_answers(folder, run)
+    detail = read_log(run, findings)
+    if detail is None:
+        return None
+    known = facts("audit", run, detail)
+    check_seeds(detail, tree.round, "audit-seeds", findings)
+    if check_scenario_name(detail, scenario, "audit-settings", findings):
+        _check_settings(detail, scenario, findings)
+        _check_log(run, detail, findings)
+    if entries is not None:
+        _check_order(_accuracy_log(folder), entries, detail, findings)
+    return known
+
+
+def _accuracy_log(folder: Path) -> Path:
+    return RunDir(folder / "accuracy").accuracy_log
+
+
+def _only_answers(folder: Path, run: RunDir) -> LegFacts:
+    """The official script keeps no log of the audit's run: its answers are all that tells it from another."""
+    known = LegFacts("audit", run.detail)
+    path = _accuracy_log(folder)
+    if is_regular(path) and path.stat().st_size > LOGGED_SAMPLES:
+        known.answers, known.answers_file = sha256_of(path), path
+    return known
+
+
+def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | None:
+    text = read_text(path, findings, "audit-text")
+    if text is None:
+        return None
+    lines = {line.strip() for line in text.splitlines()}
+    for wanted in _LINES:
+        if not lines & set(wanted):
+            findings.add("audit-text", path, f"no line {' or '.join(map(repr, wanted))}", "all three checks passed")
+    if _FAILED in lines:
+        findings.add("audit-text", path, f"it says {_FAILED!r}", "TEST06 verification complete")
+    skipped = _LINES[0][1] in lines
+    if skipped and scenario != "Offline":
+        findings.add("audit-text", path, f"the first token check was skipped in {scenario}", _LINES[0][0])
+    return text
+
+
+def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyEntry] | None:
+    path = _accuracy_log(folder)
+    if not is_regular(path):
+        if required or path.is_symlink():
+            findings.add("audit-log", path, "there is no such file")
+        return None
+    if not is_safe(path.parent):
+        findings.add("log-damaged", path.parent, "it holds links, pipes or very large files; its log is not read")
+        return None
+    try:
+        return read_accuracy_log(path)
+    except HarnessError as error:
+        findings.add("audit-log", path, error.message.replace(f"{path.parent}/", ""), "LoadGen's own log")
+        return None
+
+
+def _check_entries(
+    folder: Path,
+    entries: list[AccuracyEntry],
+    scenario: Scenario,
+    text: str | None,
+    official_model: bool,
+    findings: Findings,
+) -> None:
+    path = _accuracy_log(folder)
+    checks = judge_entries(
+        entries,
+        scenario=scenario,
+        stop_ids=STOP_IDS if official_model else (),
+        bos_ids=BOS_IDS if official_model else (),
+        special_ids=SPECIAL_IDS if official_model else (),
+        expected_count=LOGGED_SAMPLES,
+    )
+    for check in checks:
+        if not check.passed and (entries or check.name == "number of logged answers"):
+            where = f" ({check.where})" if check.where else ""
+            findings.add("audit-answers", path, f"{check.name}: {check.found}{where}", check.required)
+    said = {line.strip() for line in (text or "").splitlines()}
+    for line in official_text(entries, scenario=scenario).splitlines() if text is not None else ():
+        name = line.partition(":")[0]
+        # The outcome on end-of-sequence ids depends on an option of the script.
+        if name in ("First token check pass", "Sample length check pass") and line not in said:
+            other = next((one for one in sorted(said) if one.startswith(name)), f"no line {name!r}")
+            findings.add("audit-text-differs", folder / "verify_accuracy.txt", other, f"{line}, by the logged answers")
+
+
+def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -> None:
+    for name, wanted in {**IN_FORCE, **count_in_force(scenario, LOGGED_SAMPLES)}.items():
+        found = detail.effective(name)
+        if found != wanted:
+            findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{wanted}")
+    if detail.error_count:
+        first = detail.errors[0]
+        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
+        findings.add("audit-errors", detail.path, said, "none")
+
+
+def _check_log(run: RunDir, detail: DetailLog, findings: Findings) -> None:
+    """Contradictions within the audit's own logs; its verdict does not count."""
+    try:
+        numbers = reported_numbers(detail)
+        summary = read_summary(run.summary)
+        sentences = [*detail_contradictions(detail, numbers)]
+        about_summary = [*cross_check(summary, detail), *summary_contradictions(summary, detail, numbers)]
+    except HarnessError as error:
+        path = run.summary if run.summary.name in error.message else run.detail
+        findings.add("log-damaged", path, error.message.replace(f"{run.root}/", ""))
+        return
+    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+        findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
+        return
+    for sentence in (*sentences, *about_summary):
+        findings.add("log-contradiction", run.detail, sentence)
+    for sentence in about_summary:  # either of the two may be the changed one
+        findings.add("log-contradiction", run.summary, sentence)
+
+
+def _check_order(path: Path, entries: list[AccuracyEntry], detail: DetailLog, findings: Findings) -> None:
+    """Are the logged answers to the samples that this run issued?"""
+    try:
+        count = expected_samples(detail) or 0
+        order = expected_order(detail, count)
+    except Exception as error:  # as above
+        findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
+        return
+    for entry in entries:
+        if entry.seq_id >= count:
+            said = f"an answer with seq_id {entry.seq_id}"
+            findings.add("audit-order", path, said, f"below {count}, the samples that the log issued")
+            return
+        if order is not None and int(order[entry.seq_id]) != entry.qsl_idx:
+            said = f"qsl_idx {entry.qsl_idx} for seq_id {entry.seq_id}"
+            findings.add("audit-order", path, said, f"{int(order[entry.seq_id])}, by the seeds in force")
+            return

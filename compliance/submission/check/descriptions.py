@@ -1,0 +1,175 @@
+"""What a submitter says: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.reading import is_regular, read_bytes, read_object
+from compliance.submission.check.structure import Contents, organisations, subfolders
+from compliance.submission.gates import ALL_OF, ONE_OF, SUITE_OF
+from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree
+from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
+from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
+from compliance.submission.system_fields import STATUSES
+
+# [checker] constants.py, VALID_SYSTEM_TYPES
+SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
+# [checker] system_check.required_fields_check: these are turned into numbers
+_COUNTS = ("number_of_nodes", "accelerators_per_node")
+_PLACEHOLDER = re.compile(
+    r"\b(todo|tbd|fixme|placeholder|change ?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
+    r"|<[^<>]+>|\?\?\?|x{3,}",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
+
+
+def check_systems(tree: Tree, places: list[Place], findings: Findings) -> None:
+    """Descriptions, their results, and whether each closed set of scenarios is complete."""
+    for division, organisation in organisations(tree.root):
+        home = tree.organisation(division, organisation)
+        systems = {place.system for place in places if (place.division, place.organisation) == (division, organisation)}
+        results = tree.results(division, organisation)
+        named = systems | {path.name for path in subfolders(results)}
+        if not named:
+            findings.add("tree-no-results", results, "no result lies there")
+        for system in sorted(named):
+            check_system(tree, division, organisation, system, places, findings)
+        for path in _json_files(home / "systems"):
+            if path.stem not in named:
+                findings.add("system-unused", path, "there are no results of this system")
+
+
+def check_system(
+    tree: Tree, division: str, organisation: str, system: str, places: list[Place], findings: Findings
+) -> None:
+    """One description, and its sets of scenarios."""
+    path = tree.system(division, organisation, system)
+    value = read_object(path, findings, "system-missing", "system-json")
+    system_type = None
+    if value is not None:
+        _check_fields(path, value, findings)
+        _check_identity(path, value, division, organisation, findings)
+        system_type = str(value.get("system_type", "")) or None
+    for benchmark in subfolders(tree.results(division, organisation) / system):
+        own = {
+            place.scenario
+            for place in places
+            if (place.division, place.organisation, place.system, place.benchmark)
+            == (division, organisation, system, benchmark.name)
+        }
+        name = BENCHMARK_DIRECTORIES.get(benchmark.name)
+        if name is not None and division != "open":
+            _check_set(benchmark, name, own, system_type, findings)
+
+
+def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
+    missing = [scenario for scenario in ALL_OF[benchmark] if scenario not in own]
+    if ONE_OF[benchmark] and not own & set(ONE_OF[benchmark]):
+        missing.append(" or ".join(ONE_OF[benchmark]))
+    if missing:
+        required = ", ".join(ALL_OF[benchmark]) + (
+            " and " + " or ".join(ONE_OF[benchmark]) if ONE_OF[benchmark] else ""
+        )
+        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", required)
+    if system_type in SYSTEM_TYPES and SUITE_OF[benchmark] not in system_type.split(","):
+        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", SUITE_OF[benchmark])
+
+
+def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
+    for field in SYSTEM_FIELDS:
+        if field.name not in value:
+            findings.add("system-field", path, f"no field {field.name}", f"{field.name}: {field.meaning}")
+        elif not value[field.name] and not field.may_be_empty:
+            said = f"{field.name} is {value[field.name]!r}, which the checker takes as empty"
+            findings.add("system-field", path, said, f"{field.name}: {field.meaning}")
+    for name in _COUNTS:
+        if name in value and not re.fullmatch(r"\s*\d{1,9}\s*", str(value[name])):
+            findings.add("system-number", path, f"{name} is {value[name]!r}", "a whole number")
+    _check_words(path, value, findings)
+
+
+def _check_identity(path: Path, value: dict[str, Any], division: str, organisation: str, findings: Findings) -> None:
+    status, kind = value.get("status"), value.get("system_type")
+    if str(status).lower() not in STATUSES:
+        findings.add("system-status", path, f"status is {status!r}", ", ".join(STATUSES))
+    if kind not in SYSTEM_TYPES:
+        findings.add("system-type", path, f"system_type is {kind!r}", " | ".join(SYSTEM_TYPES))
+    if str(value.get("submitter", "")).lower() != organisation.lower():
+        findings.add("system-submitter", path, f"submitter is {value.get('submitter')!r}", organisation)
+    if str(value.get("division", "")).lower() != division.lower():
+        findings.add("system-division", path, f"division is {value.get('division')!r}", division)
+    if "is_network" in value and division != "network":
+        findings.add("system-network", path, f"is_network is {value['is_network']!r}", f"no is_network in {division}")
+
+
+def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
+    for name, said in value.items():
+        if not isinstance(said, str):
+            continue
+        if found := _PLACEHOLDER.search(said):
+            findings.add("system-placeholder", path, f"{name} holds {found[0]!r}: {said!r}", "a description")
+        if found := _NO_MODEL.search(said):
+            findings.add("rehearsal", path, f"{name} speaks of a {found[0]} engine: {said!r}", "a system with a model")
+
+
+def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
+    """measurements.json, user.conf and README.md of a scenario."""
+    path = tree.measurements(place)
+    value = read_object(path, findings, "measurements-missing", "measurements-field")
+    for name in MEASUREMENT_FIELDS if value is not None else ():
+        said = value.get(name) if value else None
+        if not said:
+            findings.add("measurements-field", path, f"{name} is {'missing' if said is None else 'empty'}", "a value")
+    _check_words(path, value or {}, findings)
+    for path in (tree.user_conf(place), tree.readme(place)):
+        content = read_bytes(path, findings, "scenario-file")
+        if content is not None and not content.strip():
+            findings.add("scenario-file", path, "is empty", "a filled file")
+
+
+def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
+    """Each submitter's code, and the mapping of model names in the open division."""
+    for division, organisation in organisations(tree.root):
+        source = tree.source(division, organisation)
+        files = [status for path, status in contents.files.items() if path.is_relative_to(source)]
+        if not files:
+            findings.add("tree-source", source, "holds no file" if source.is_dir() else "there is no such directory")
+        elif not any(status.st_size for status in files):
+            findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
+        mapping = tree.organisation(division, organisation) / "model_mapping.json"
+        if is_regular(mapping) or mapping.is_symlink():
+            _check_mapping(mapping, division, findings)
+
+
+def _check_mapping(path: Path, division: str, findings: Findings) -> None:
+    value = read_object(path, findings, "model-mapping", "model-mapping")
+    if value is None:
+        return
+    if division != "open":
+        findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
+    for name, benchmark in value.items():
+        if benchmark not in set(BENCHMARK_DIRECTORIES.values()):
+            known = ", ".join(sorted(set(BENCHMARK_DIRECTORIES.values())))
+            findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known)
+
+
+def mapped_benchmark(tree: Tree, place: Place) -> str | None:
+    """The benchmark behind a directory's name: an official one, or one of model_mapping.json in open."""
+    if place.benchmark in BENCHMARK_DIRECTORIES:
+        return BENCHMARK_DIRECTORIES[place.benchmark]
+    if place.division != "open":
+        return None
+    unnoted = Findings(tree.root)
+    path = tree.organisation(place.division, place.organisation) / "model_mapping.json"
+    value = read_object(path, unnoted, "model-mapping", "model-mapping") or {}
+    found = value.get(place.benchmark)
+    return found if isinstance(found, str) and found in BENCHMARK_DIRECTORIES.values() else None
+
+
+def _json_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and is_regular(path))
+    except OSError:
+        return []

@@ -1,0 +1,32 @@
+"""The same log in two places: one run counts once."""
+
+from pathlib import Path
+
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.scenario import ScenarioOutcome
+
+
+def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> None:
+    """Logs of the same bytes, logs of the same run with other figures, and the same answers twice."""
+    first_by_hash: dict[str, Path] = {}
+    first_by_window: dict[tuple[str, str], Path] = {}
+    first_by_answers: dict[str, Path] = {}
+    for outcome in outcomes:
+        for leg in outcome.legs:
+            copied = False
+            for path, digest in leg.hashes.items():
+                first = first_by_hash.setdefault(digest, path)
+                if first != path:
+                    copied = True
+                    findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
+            if leg.answers and leg.answers_file:
+                first = first_by_answers.setdefault(leg.answers, leg.answers_file)
+                if first != leg.answers_file:
+                    said = f"the same accuracy log as that of {findings.name(first)}: SHA-256 {leg.answers}"
+                    findings.add("log-same-answers", leg.answers_file, said, "answers in an order of their own")
+            if leg.window is None:
+                continue
+            first = first_by_window.setdefault(leg.window, leg.detail)
+            if first != leg.detail and not copied:
+                said = f"began and ended in the same milliseconds as {findings.name(first)}: {' to '.join(leg.window)}"
+                findings.add("log-duplicate", leg.detail, said, "a run of its own")

@@ -1,0 +1,180 @@
+"""One leg's logs in a tree: reading them, what is asked of every leg, and what ties the legs of a scenario together."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from compliance.checks import Check
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.reading import is_regular
+from compliance.submission.check.structure import is_safe
+from compliance.submission.layout import Round
+from compliance.verify.legs import Leg
+from compliance.verify.part import Part
+from runs.benchmarks import LOADGEN_SCENARIO, ROUND_SEEDS, Benchmark, Scenario
+from runs.detail_log import DetailLog, read_detail
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.layout import RunDir
+
+# What one configuration has in common. [loadgen] detail log
+_IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
+_LATE_DAYS = 183  # a round takes half a year
+
+
+@dataclass
+class LegFacts:
+    """What other legs are compared with. `name` says which leg of its scenario it is."""
+
+    name: str
+    detail: Path
+    hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
+    window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
+    identity: dict[str, object] = field(default_factory=dict)
+    answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
+    answers_file: Path | None = None
+
+
+def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
+    """A leg's detail log; None with findings where it cannot be judged."""
+    missing = False
+    for path in (run.detail, run.summary):
+        if not is_regular(path):
+            missing = True
+            findings.add("log-missing", path, "there is no such file")
+    if missing:
+        return None
+    if not is_safe(run.root):
+        findings.add("log-damaged", run.root, "it holds links, pipes or very large files; its logs are not read")
+        return None
+    try:
+        detail = read_detail(run.detail)
+        _ = detail.scenario, detail.mode  # every log has both
+        return detail
+    except HarnessError as error:
+        findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
+        return None
+
+
+def make_leg(run: RunDir, detail: DetailLog, scenario: Scenario, benchmark: Benchmark) -> Leg:
+    """The leg as its directory claims it. What a manifest beside it says counts for nothing here."""
+    return Leg(run, detail, None, scenario, benchmark)
+
+
+def judged(judge: Callable[[], Part], run: RunDir, findings: Findings) -> Part | None:
+    """Call one of verify's judges; None with a finding where the files allow no verdict."""
+    try:
+        return judge()
+    except HarnessError as error:
+        findings.add("log-damaged", file_of(error.message, run), without_root(error.message, run.detail))
+    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+        findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
+    return None
+
+
+def file_of(sentence: str, run: RunDir) -> Path:
+    """The file that a sentence of verify is about: the one it names first; the detail log if none."""
+    return _files_of(sentence, run)[0]
+
+
+def _files_of(sentence: str, run: RunDir) -> list[Path]:
+    names = {path.name: path for path in (run.summary, run.detail, run.accuracy_log, run.trace, run.accuracy_text)}
+    spoken = {"the summary": run.summary, "the detail log": run.detail}
+    found = {sentence.find(name): path for name, path in {**spoken, **names}.items() if name in sentence}
+    return list(dict.fromkeys(found[at] for at in sorted(found))) or [run.detail]
+
+
+def without_root(sentence: str, path: Path) -> str:
+    """A message without the directories in front of a file's name."""
+    return sentence.replace(f"{path.parent}/", "")
+
+
+def note_contradictions(part: Part, run: RunDir, findings: Findings) -> None:
+    """Each contradiction that verify found, at every file that it is between: any of them may be the changed one."""
+    for sentence in part.contradictions:
+        for path in _files_of(sentence, run):
+            findings.add("log-contradiction", path, without_root(sentence, run.detail))
+
+
+def note_checks(checks: Iterable[Check], rules: dict[str, str], path: Path, findings: Findings) -> None:
+    """Each check that failed, under the rule of its name."""
+    for check in checks:
+        rule_id = rules.get(check.name, "log-implausible")
+        if check.passed or not rule_id:
+            continue
+        where = f" ({check.where})" if check.where else ""
+        findings.add(rule_id, path, f"{check.name}: {check.found}{where}", check.required)
+
+
+def check_seeds(detail: DetailLog, round_name: Round, rule_id: str, findings: Findings) -> None:
+    """The three seeds in force, each against the round's."""
+    official = ROUND_SEEDS[round_name]
+    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+        found, wanted = detail.effective(name), getattr(official, name)
+        if found != wanted:
+            other = next((one for one, seeds in ROUND_SEEDS.items() if getattr(seeds, name) == found), None)
+            of = f", that of {other}" if other else ""
+            findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({round_name})")
+
+
+def check_scenario_name(detail: DetailLog, scenario: Scenario, rule_id: str, findings: Findings) -> bool:
+    """Is the log of the scenario that its directory names?"""
+    wanted = LOADGEN_SCENARIO[scenario]
+    found = detail.get("effective_scenario", detail.get("requested_scenario"))
+    if found == wanted:
+        return True
+    as_loadgen = f" (LoadGen: {wanted})" if wanted != scenario else ""
+    findings.add(rule_id, detail.path, f"the log is of {found}", f"{scenario}{as_loadgen}")
+    return False
+
+
+def facts(name: str, run: RunDir, detail: DetailLog) -> LegFacts:
+    """What is compared with other legs."""
+    known = LegFacts(name, run.detail)
+    known.hashes[run.detail] = sha256_of(run.detail)
+    if detail.has_results:  # an accuracy run's summary is the same every time
+        known.hashes[run.summary] = sha256_of(run.summary)
+    begin, end = detail.get("power_begin"), detail.get("power_end")
+    if isinstance(begin, str) and isinstance(end, str):
+        known.window = (begin, end)
+    known.identity = {key: detail.get(key) for key in _IDENTITY}
+    if known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with every change beside LoadGen
+        known.identity["loadgen_version"] = str(known.identity["loadgen_version"]).partition(" @")[0]
+    return known
+
+
+def check_one_configuration(legs: list[LegFacts], findings: Findings) -> None:
+    """Do the legs of a scenario come from one configuration, at about one time?"""
+    if not legs:
+        return
+    for key in _IDENTITY:
+        texts = [str(leg.identity.get(key)) for leg in legs]
+        usual = legs[texts.index(Counter(texts).most_common(1)[0][0])]  # of two, the first
+        for leg, text in zip(legs, texts, strict=True):
+            if text != str(usual.identity.get(key)):
+                found = f"{key} of the {leg.name} leg is {_short(leg.identity.get(key))}"
+                wanted = f"{_short(usual.identity.get(key))}, as in the {usual.name} leg"
+                findings.add("log-config", leg.detail, found, wanted)
+    first = legs[0]
+    for leg in legs[1:]:
+        days = _days_apart(first, leg)
+        if days is not None and abs(days) > _LATE_DAYS:
+            when = "before" if days < 0 else "after"
+            found = f"the {leg.name} leg was run {abs(days)} days {when} the {first.name} leg"
+            findings.add("log-dates", leg.detail, found, f"at most {_LATE_DAYS} days apart")
+
+
+def _short(value: object) -> str:
+    return f"another set of {len(value)} files" if isinstance(value, dict) else str(value)[:80]
+
+
+def _days_apart(first: LegFacts, other: LegFacts) -> int | None:
+    try:
+        begin, later = (
+            datetime.strptime(leg.window[0] if leg.window else "", "%m-%d-%Y %H:%M:%S.%f") for leg in (first, other)
+        )
+    except ValueError:
+        return None
+    return (later - begin).days

@@ -1,0 +1,104 @@
+"""Rules on a scenario's performance leg."""
+
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.logs import (
+    LegFacts,
+    check_scenario_name,
+    check_seeds,
+    facts,
+    judged,
+    make_leg,
+    note_checks,
+    note_contradictions,
+    read_log,
+)
+from compliance.submission.check.settings import check_user_conf
+from compliance.submission.layout import Place, Tree
+from compliance.verify.legs import PERFORMANCE
+from compliance.verify.performance import verify_performance
+from runs.benchmarks import Benchmark, Scenario
+from runs.detail_log import DetailLog
+
+# Names of verify's checks → rules; "" where a rule of ours looks itself.
+_RULES = {
+    "validity": "",
+    "scenario": "",
+    "seeds": "",
+    "no audit": "perf-audit-settings",
+    "max_duration_ms": "perf-cut-short",
+    "max_query_count": "perf-cut-short",
+    "min_duration": "perf-min-duration",
+    "duration": "perf-duration",
+    "data set": "perf-data-set",
+    "performance_sample_count": "perf-sample-count",
+    "samples": "perf-samples",
+    "percentile": "perf-percentile",
+    "queries": "perf-queries",
+    "equal issue": "perf-equal-issue",
+    "token latencies": "perf-token-latencies",
+    "output tokens": "perf-output-tokens",
+    "p99 TTFT": "perf-ttft",
+    "p99 TPOT": "perf-tpot",
+    "TTFT limit in force": "perf-limits",
+    "TPOT limit in force": "perf-limits",
+}
+_CLOSED_ONLY = {"samples"}  # [checker] performance_check.min_query_count_check
+# The headline of a scenario. [checker] constants.RESULT_FIELD_NEW, RESULT_FIELD_BENCHMARK_OVERWRITE
+_METRIC = {
+    "Offline": "result_tokens_per_second",
+    "Server": "result_completed_tokens_per_second",
+    "SingleStream": "result_90.00_percentile_latency_ns",
+}
+_NETWORK_NAME = "Network SUT"  # [checker] constants.NETWORK_MODE_REQUIRED_SUBSTRING_IN_SUT_NAME
+
+
+def check_performance(
+    tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
+) -> LegFacts | None:
+    """Judge the performance leg; gives back what other legs are compared with, if its log can be read."""
+    run = tree.performance(place)
+    detail = read_log(run, findings)
+    if detail is None:
+        return None
+    known = facts("performance", run, detail)
+    mode = detail.get("effective_test_mode", detail.get("requested_test_mode"))
+    if mode != PERFORMANCE:
+        findings.add("perf-mode", run.detail, f"effective_test_mode is {mode}", PERFORMANCE)
+    check_seeds(detail, tree.round, "perf-seeds", findings)
+    check_user_conf(tree.user_conf(place), {place.benchmark}, benchmark, detail, findings)
+    same = check_scenario_name(detail, scenario, "perf-scenario", findings)
+    if mode != PERFORMANCE or not same:
+        return known  # its figures would be held to the wrong rules
+    _verdict(detail, findings)
+    _others(detail, place, findings)
+    leg = make_leg(run, detail, scenario, benchmark)
+    part = judged(lambda: verify_performance(leg), run, findings)
+    if part is not None:
+        rules = _RULES | (dict.fromkeys(_CLOSED_ONLY, "") if place.division == "open" else {})
+        note_checks(part.checks, rules, run.detail, findings)
+        note_contradictions(part, run, findings)
+    return known
+
+
+def _verdict(detail: DetailLog, findings: Findings) -> None:
+    if detail.error_count:
+        first = detail.errors[0]
+        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
+        findings.add("perf-errors", detail.path, said, "none")
+    if detail.validity != "VALID":
+        reason = " ".join(str(detail.get("result_invalid_reason") or "").split())
+        findings.add("perf-validity", detail.path, f"result_validity is {detail.validity} {reason}".strip(), "VALID")
+    if detail.get("early_stopping_met") is False:
+        said = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
+        findings.add("perf-early-stopping", detail.path, said, "early_stopping_met true")
+    metric = _METRIC[detail.scenario]
+    value = detail.get(metric)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        findings.add("perf-metric", detail.path, f"{metric} is {value}", "a number above 0")
+
+
+def _others(detail: DetailLog, place: Place, findings: Findings) -> None:
+    name = str(detail.get("sut_name", ""))
+    if (_NETWORK_NAME in name) != (place.division == "network"):
+        wanted = f"{'a name with' if place.division == 'network' else 'no'} {_NETWORK_NAME!r}"
+        findings.add("perf-network", detail.path, f"sut_name is {name!r}", wanted)

@@ -1,0 +1,97 @@
+"""The outcome of `check`: for people, and as a record."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from compliance.submission.check.engine import Checked
+from compliance.submission.check.finding import Finding, printable
+from compliance.submission.check.official import OfficialResult
+from runs.errors import ExitCode
+
+SHOWN_MESSAGES = 30
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+def exit_code(checked: Checked, official: OfficialResult | None, *, strict: bool) -> ExitCode:
+    """0 clean, 1 findings; warnings count with `strict`."""
+    bad = checked.count("error") or (strict and checked.findings) or (official is not None and not official.ok)
+    return ExitCode.NEGATIVE if bad else ExitCode.OK
+
+
+def as_json(checked: Checked, official: OfficialResult | None, *, strict: bool) -> dict[str, Any]:
+    """The full record."""
+    return {
+        "schema_version": 1,
+        "exit_code": int(exit_code(checked, official, strict=strict)),
+        "tree": str(checked.tree.root),
+        "round": checked.tree.round,
+        "strict": strict,
+        "scenarios": [str(place) for place in checked.places],
+        "errors": checked.count("error"),
+        "warnings": checked.count("warning"),
+        "findings": [finding.as_json() for finding in checked.findings],
+        "official": {"run": False} if official is None else {"run": True, **official.as_json()},
+    }
+
+
+def print_report(checked: Checked, official: OfficialResult | None, console: Console, *, strict: bool) -> None:
+    """A compact list: what is wrong, by where it lies."""
+    for where, findings in groupby(checked.findings, key=lambda finding: _heading(finding.file)):
+        _line(console, where or ".", "bold")
+        for finding in findings:
+            _print_finding(console, finding, where)
+    systems = {(place.division, place.organisation, place.system) for place in checked.places}
+    errors, warnings = checked.count("error"), checked.count("warning")
+    said = f"{_count(len(checked.places), 'scenario')} of {_count(len(systems), 'system')}, round {checked.tree.round}"
+    _line(console, f"{said}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    for text in _official_lines(official, checked.tree.root):
+        _line(console, text)
+    clean = exit_code(checked, official, strict=strict) is ExitCode.OK
+    _line(console, "clean" if clean else "not clean", "green" if clean else "red")
+
+
+def _heading(file: str) -> str:
+    """The scenario's directory of a file, or the directory of the submitter."""
+    parts = file.split("/")
+    return "/".join(parts[:6]) if len(parts) > 6 else "/".join(parts[:2])
+
+
+def _print_finding(console: Console, finding: Finding, where: str) -> None:
+    severity = finding.rule.severity
+    text = Text("  ")
+    text.append(f"{severity:<8}", _COLOURS[severity])
+    text.append(f"{finding.rule_id}  {finding.file.removeprefix(where).lstrip('/')}")
+    console.print(text, soft_wrap=True)
+    _line(console, f"          {finding.found}; expected: {finding.expected}")
+    _line(console, f"          fix: {finding.fix} ({finding.rule.source})", "dim")
+
+
+def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:
+    if official is None:
+        yield "official checker: not run (name a checkout of mlcommons/inference with --official)"
+        return
+    verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
+    yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {printable(official.summary)}"
+    # The checker says of every passed-over check that it was passed over, as a warning.
+    telling = [message for message in official.messages if message.rule or message.level != "WARNING"]
+    for message in telling[:SHOWN_MESSAGES]:
+        rule = f" (our rule: {message.rule})" if message.rule else ""
+        yield f"  {message.level}: {printable(message.text.replace(f'{root}/', ''))}{rule}"
+    if len(official.messages) > len(telling[:SHOWN_MESSAGES]):
+        yield f"  {_count(len(official.messages), 'message')} in all, with --json in the record"
+    for row in official.results:
+        names = ("Platform", "Model", "Scenario", "Result", "Units")
+        yield "  result: " + " ".join(printable(str(row.get(name, ""))) for name in names)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _line(console: Console, text: str, style: str = "") -> None:
+    console.print(text, style=style or None, highlight=False, soft_wrap=True, markup=False)

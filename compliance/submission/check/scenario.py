@@ -1,0 +1,70 @@
+"""All rules on one scenario of one system."""
+
+from dataclasses import dataclass, field
+
+from compliance.submission.check.accuracy import check_accuracy
+from compliance.submission.check.audits import TEST, check_audit
+from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
+from compliance.submission.check.finding import Finding, Findings
+from compliance.submission.check.logs import LegFacts, check_one_configuration
+from compliance.submission.check.performance import check_performance
+from compliance.submission.check.runs_index import RunsIndex
+from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree, benchmark_of
+from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is given."""
+
+    tree: Tree
+    place: Place
+    runs: RunsIndex
+
+
+@dataclass
+class ScenarioOutcome:
+    """What a worker gives back: findings, and what other scenarios are compared with."""
+
+    place: Place
+    findings: list[Finding]
+    legs: list[LegFacts] = field(default_factory=list)
+
+
+def check_scenario(job: Job) -> ScenarioOutcome:
+    """Check one scenario directory."""
+    tree, place = job.tree, job.place
+    findings = Findings(tree.root)
+    folder = tree.scenario(place)
+    check_measurements(tree, place, findings)
+    benchmark_name = mapped_benchmark(tree, place)
+    if benchmark_name is None:
+        known = ", ".join(BENCHMARK_DIRECTORIES)
+        findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
+        return ScenarioOutcome(place, findings.items)
+    scenario = _scenario_of(place.scenario)
+    allowed = {name for one in BENCHMARKS.values() if one.submission_name == benchmark_name for name in one.scenarios}
+    if scenario is None or scenario not in allowed:
+        said = f"{place.scenario} is no scenario of {benchmark_name}"
+        findings.add("tree-scenario", folder, said, ", ".join(sorted(allowed)))
+        return ScenarioOutcome(place, findings.items)
+    benchmark = benchmark_of(benchmark_name, scenario)
+    legs: list[LegFacts] = []
+    for check, place_of in ((check_performance, "performance"), (check_accuracy, "accuracy"), (check_audit, TEST)):
+        try:
+            leg = check(tree, place, scenario, benchmark, findings)
+        except Exception as error:  # whatever stands in a foreign file must not end the other checks
+            said = f"cannot be judged: {type(error).__name__}: {error}"
+            findings.add("log-damaged", folder / place_of, said)
+            continue
+        if leg is not None:
+            legs.append(leg)
+    check_one_configuration([leg for leg in legs if leg.identity], findings)
+    for run in (tree.performance(place), tree.accuracy(place)):
+        job.runs.check(run, run.accuracy_text, findings)
+    return ScenarioOutcome(place, findings.items, legs)
+
+
+def _scenario_of(name: str) -> Scenario | None:
+    """By its name; another case has a finding of its own, and is judged all the same."""
+    return next((one for one in SCENARIOS if one.lower() == name.lower()), None)

@@ -1,0 +1,103 @@
+"""Does the submitted user.conf give the settings that the log shows?
+
+LoadGen skips what it does not know, so this reader does as well: it looks for lines that it can hold against the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.reading import is_regular, read_text
+from runs.benchmarks import Benchmark
+from runs.detail_log import DetailLog
+
+_MS = 1_000_000.0  # ns
+# user.conf key → (record of the log, factor to its unit), by LoadGen scenario. [loadgen] TestSettings::FromConfig
+_ANY: dict[str, tuple[str, float]] = {
+    "min_duration": ("requested_min_duration_ms", 1),
+    "max_duration": ("requested_max_duration_ms", 1),
+    "min_query_count": ("requested_min_query_count", 1),
+    "max_query_count": ("requested_max_query_count", 1),
+    "performance_sample_count_override": ("requested_performance_sample_count_override", 1),
+    "sample_concatenate_permutation": ("requested_sample_concatenate_permutation", 1),
+    "use_token_latencies": ("requested_use_token_latencies", 1),
+}
+_OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
+    "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},
+    "Server": {
+        "target_qps": ("requested_server_target_qps", 1),
+        "ttft_latency": ("requested_server_ttft_latency", _MS),
+        "tpot_latency": ("requested_server_tpot_latency", _MS),
+    },
+    "SingleStream": {"target_latency": ("requested_single_stream_expected_latency_ns", _MS)},
+}
+# The one setting that every run has to choose, and LoadGen's default of it.
+_TARGETS: dict[str, tuple[str, float]] = {
+    "Offline": ("target_qps", 1.0),
+    "Server": ("target_qps", 1.0),
+    "SingleStream": ("target_latency", 0.0),
+}
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    model: str
+    scenario: str
+    key: str
+    value: float
+
+
+def check_user_conf(path: Path, names: set[str], benchmark: Benchmark, detail: DetailLog, findings: Findings) -> None:
+    """Hold user.conf against the performance log.
+
+    Args:
+        names: further names of the model that the submitter may have given LoadGen.
+    """
+    if not is_regular(path):
+        return  # has a finding already
+    text = read_text(path, findings, "scenario-file")
+    if text is None:
+        return
+    lines = list(_lines(text))
+    models = (benchmark.loadgen_key, benchmark.submission_name, *sorted(names))
+    scenario = detail.scenario
+    for key, (record, factor) in {**_ANY, **_OF_SCENARIO.get(scenario, {})}.items():
+        line = _in_force(lines, models, scenario, key)
+        logged = detail.get(record)
+        if line is None or not isinstance(logged, int | float):
+            continue
+        if abs(line.value * factor - float(logged)) > 1e-5 * max(1.0, abs(float(logged))):
+            said = f"line {line.number}: {line.model}.{line.scenario}.{key} = {line.value:g}"
+            findings.add("user-conf-differs", path, said, f"{float(logged) / factor:g}, as {record} of the log has it")
+    key, default = _TARGETS.get(scenario, ("", 0.0))
+    record, factor = _OF_SCENARIO.get(scenario, {}).get(key, ("", 1.0))
+    logged = detail.get(record)
+    unset = key and _in_force(lines, models, scenario, key) is None
+    if unset and isinstance(logged, int | float) and float(logged) != default:
+        wanted = f"{float(logged) / factor:g}, as {record} of the log has it"
+        findings.add("user-conf-absent", path, f"no line sets {scenario} {key}", wanted)
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        parts = words[0].split(".") if len(words) == 3 and words[1] == "=" else []
+        if len(parts) < 3:
+            continue
+        try:
+            value = float(words[2])
+        except ValueError:
+            continue
+        yield _Line(number, ".".join(parts[:-2]), parts[-2], parts[-1], value)
+
+
+def _in_force(lines: list[_Line], models: tuple[str, ...], scenario: str, key: str) -> _Line | None:
+    """LoadGen's order: model and scenario, scenario, model, any; of equal lines the last."""
+    for with_model, with_scenario in ((True, True), (False, True), (True, False), (False, False)):
+        for line in reversed(lines):
+            of_model = line.model in models if with_model else line.model == "*"
+            if of_model and line.scenario == (scenario if with_scenario else "*") and line.key == key:
+                return line
+    return None

@@ -1,0 +1,204 @@
+"""What lies in a tree: names, kinds and sizes of everything, and marks of a rehearsal."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compliance.audits.registry import AUDITS
+from compliance.submission.build import MOST_FILE_BYTES
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
+from compliance.submission.layout import (
+    BENCHMARK_DIRECTORIES,
+    DIVISIONS,
+    REHEARSAL_MARK,
+    SPLIT_ROUNDS,
+    Place,
+    Tree,
+)
+from runs.benchmarks import SCENARIOS
+from runs.layout import LOADGEN_LOGS
+
+# Files that speak for the tree: looked through for the mark of a rehearsal. Code may well contain the words.
+_SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
+_MARK = REHEARSAL_MARK.encode()
+_DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
+# Other audits of the field may lie beside the one that is asked for.
+_AUDITS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
+_IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"}
+
+
+@dataclass
+class Contents:
+    """What the walk met."""
+
+    files: dict[Path, os.stat_result] = field(default_factory=dict)  # regular files
+    folders: list[Path] = field(default_factory=list)
+    special: list[Path] = field(default_factory=list)  # links, pipes, devices
+
+
+def walk(root: Path, findings: Findings) -> Contents:
+    """Everything under `root`, without following a link."""
+    contents = Contents()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                path = folder / entry.name
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    contents.folders.append(path)
+                    waiting.append(path)
+                elif stat.S_ISREG(status.st_mode):
+                    contents.files[path] = status
+                else:
+                    contents.special.append(path)
+                    kind = "tree-symlink" if stat.S_ISLNK(status.st_mode) else "tree-special"
+                    findings.add(kind, path, "a symbolic link" if kind == "tree-symlink" else "a pipe or device")
+        except OSError as error:
+            findings.add("tree-unreadable", folder, f"cannot be read: {error.strerror}")
+    return contents
+
+
+def organisations(root: Path) -> Iterator[tuple[str, str]]:
+    """(division, organisation) by their directories."""
+    for division in DIVISIONS:
+        yield from ((division, path.name) for path in subfolders(root / division))
+
+
+def places(tree: Tree) -> Iterator[Place]:
+    """Every scenario directory, whatever its name; unlike `Tree.places` it takes any tree."""
+    for division, organisation in organisations(tree.root):
+        for system in subfolders(tree.results(division, organisation)):
+            for benchmark in subfolders(system):
+                for scenario in subfolders(benchmark):
+                    yield Place(division, organisation, system.name, benchmark.name, scenario.name)
+
+
+def subfolders(path: Path) -> list[Path]:
+    """Directories in a directory; links to directories are none, nor is one that cannot be read."""
+    try:
+        return sorted(one for one in path.iterdir() if is_folder(one)) if is_folder(path) else []
+    except OSError:
+        return []
+
+
+def check_names(contents: Contents, findings: Findings) -> None:
+    """Names and sizes that no submission may have."""
+    for path in (*contents.files, *contents.folders, *contents.special):
+        name = path.name
+        if name.startswith("."):
+            findings.add("tree-dot-file", path, f"the name starts with a dot: {name}", "no dot files")
+        if any(sign.isspace() or not sign.isprintable() for sign in name):
+            findings.add("tree-name", path, f"{name!r} has blanks or odd characters", "letters, digits and .-_+")
+    for path, status in contents.files.items():
+        if status.st_size > MOST_FILE_BYTES:
+            findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MOST_FILE_BYTES:,} bytes")
+
+
+def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
+    """A rehearsal is refused whatever else is right about it."""
+    for path, status in contents.files.items():
+        if path == tree.rehearsal_file():
+            findings.add("rehearsal", path, "the tree says of itself that it is a rehearsal", "no such file")
+            continue
+        inside = path.relative_to(tree.root).parts
+        is_code = len(inside) > 3 and path.is_relative_to(tree.source(inside[0], inside[1]))
+        if is_code or status.st_size > MAX_TEXT_BYTES or path.suffix.lower() not in _SPEAKING:
+            continue
+        if path.name in LOADGEN_LOGS[:1] + LOADGEN_LOGS[2:]:
+            continue
+        try:
+            marked = _MARK in path.read_bytes()
+        except OSError as error:
+            findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
+            continue
+        if marked:
+            findings.add("rehearsal", path, f"holds {REHEARSAL_MARK!r}", "no mark of a rehearsal")
+
+
+def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
+    """Is everything where the layout of the round has it?"""
+    for path in (*contents.files, *contents.folders):
+        parts = path.relative_to(tree.root).parts
+        allowed = _allowed(tree, parts[:-1], is_file=path in contents.files)
+        if allowed is None or parts[-1] in allowed or parts[-1].startswith("."):
+            continue
+        same = next((name for name in sorted(allowed) if name.lower() == parts[-1].lower()), None)
+        if same is not None:
+            findings.add("tree-case", path, parts[-1], same, f"rename it to {same}")
+        elif not (path in contents.files and len(parts) <= 3 and parts[-1].lower().startswith(_DOCUMENTS)):
+            findings.add("tree-unknown", path, f"{parts[-1]} is not expected here", _listed(allowed))
+
+
+def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | None:
+    """Names that may stand in a directory; None where any may, or where another rule looks."""
+    split = tree.round in SPLIT_ROUNDS
+    if len(above) == 0:
+        return {tree.rehearsal_file().name} if is_file else set(DIVISIONS)
+    if len(above) == 1 or above[0] not in DIVISIONS:
+        return None if not is_file or above[0] not in DIVISIONS else set()
+    if len(above) == 2:
+        if is_file:
+            return {"model_mapping.json"} if above[0] == "open" else set()
+        parts = {"measurements", "compliance", "code"} if split else {"src"}
+        return {"systems", "results", "documentation", *parts}
+    kind, inside = above[2], above[3:]
+    if kind in ("results", "measurements", "compliance") and (kind == "results" or split):
+        if above[0] == "open" and len(inside) == 1 and not is_file:
+            return None  # any model
+        return _allowed_under(tree, kind, inside, is_file)
+    if kind == "systems":
+        return None if is_file and not inside else set()
+    return None
+
+
+def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool) -> set[str] | None:
+    """In `results/<system>/<benchmark>/<scenario>/…` and its like of split rounds."""
+    if len(inside) == 0:
+        return set() if is_file else None
+    if len(inside) < 3:
+        return set() if is_file else (set(BENCHMARK_DIRECTORIES) if len(inside) == 1 else set(SCENARIOS))
+    split = tree.round in SPLIT_ROUNDS
+    below = inside[3:]
+    if kind == "measurements":
+        return {f"{inside[0]}.json", "user.conf", "README.md"} if not below else None
+    if not below:
+        if kind == "compliance":
+            return set(_AUDITS)
+        return {"performance", "accuracy"} if split else _IN_SCENARIO | _AUDITS
+    return _allowed_in_leg(below, is_file)
+
+
+def _allowed_in_leg(below: tuple[str, ...], is_file: bool) -> set[str] | None:
+    audit = below[0] in _AUDITS
+    rest = below[1:] if audit else below
+    if audit and not rest:
+        return {"verify_accuracy.txt", "verify_performance.txt"} if is_file else {"accuracy", "performance"}
+    if rest == ("performance",):
+        return set() if is_file else {"run_1"}
+    if rest == ("performance", "run_1"):
+        return set(LOADGEN_LOGS) if is_file else set()
+    if rest == ("accuracy",):
+        return {*LOADGEN_LOGS, "accuracy.txt"} if is_file else set()
+    return None  # below something that has a finding already
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing of this kind"
+
+
+def is_safe(folder: Path) -> bool:
+    """Can a leg's directory be read without meeting a pipe, a link or a monstrous file?"""
+    try:
+        for path in folder.iterdir():
+            if not is_folder(path) and (not is_regular(path) or path.lstat().st_size > MOST_FILE_BYTES):
+                return False
+    except OSError:
+        return False
+    return True

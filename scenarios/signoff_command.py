@@ -1,0 +1,181 @@
+"""`main.py signoff`: from the command line to a verdict, its file and the exit code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
+from compliance.signoff.claim import read_claim
+from compliance.signoff.limits import NOISE_BAND_PCT
+from compliance.signoff.scopes import sign_off
+from compliance.signoff.verdict import SCOPES, Policy, Scope
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_json
+
+SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
+
+Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
+evidence is a FAIL. The run directories are never written to. --ref and --cand take one or more run directories, or
+directories with performance/run_1 and accuracy in them.
+
+\b
+baseline  repeats of one system: close together, under the same conditions, with sound answers
+profile   where a request's time goes, and whether a claim names the part that changed
+harness   performance and accuracy legs show one system under LoadGen's own load
+patch     one change: same conditions, a real gain, in force, nothing hidden
+bundle    several changes, or with --ref alone the legs of a submission
+
+Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written, 4 no
+verdict: the sign-off itself failed."""
+
+
+def signoff(
+    *,
+    scope: Scope | None,
+    ref: tuple[Path, ...],
+    cand: tuple[Path, ...],
+    claim: Path | None,
+    tree: Path | None,
+    noise_band: float,
+    policy: Policy | None,
+    strict_flag: bool,
+    out: Path | None,
+    backtest: bool,
+    backtest_folder: Path,
+    console: Console,
+) -> ExitCode:
+    """Give a verdict, or back-test the tool itself.
+
+    Raises:
+        InputError: options that do not fit each other, or a directory or claim that cannot be read.
+        SetupError: the verdict cannot be written.
+    """
+
+    def say(text: str) -> None:
+        console.print(text.rstrip(), highlight=False, soft_wrap=True, markup=False)
+
+    if backtest:
+        if scope or ref or cand or claim or tree:
+            raise InputError("--backtest goes alone", "leave out --scope, --ref, --cand, --claim and --tree")
+        return run_backtest(backtest_folder, out, say)
+    if scope is None:
+        raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
+    if not 0 < noise_band < 100:
+        raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
+    verdict = sign_off(
+        scope,
+        ref,
+        cand,
+        read_claim(claim) if claim else None,
+        tree=tree,
+        noise_band_pct=noise_band,
+        policy=policy,
+    )
+    say(verdict.as_text())
+    if out is not None:
+        _write(out, verdict.as_json(), say)
+    return verdict.exit_code(strict_flag)
+
+
+def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> ExitCode:
+    """Every frozen case; 0 when all verdicts and reasons are those of the labels.
+
+    Raises:
+        InputError: the folder is damaged.
+    """
+    outcomes = []
+    for outcome in run_cases(folder):
+        outcomes.append(outcome)
+        if not outcome.right:
+            case = outcome.case
+            say(f"WRONG {case.name}: labelled {case.verdict} {case.reason or ''}; {outcome.verdict.headline}")
+    score = Score(outcomes)
+    labels = {word: sum(one.case.verdict == word for one in outcomes) for word in ("PASS", "FLAG", "FAIL")}
+    honest = sum(one.case.name.startswith("honest") for one in outcomes)
+    say(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; labels {labels}")
+    say(f"false PASS {score.false_pass}, false FAIL {score.false_fail}, other verdict or reason {len(score.wrong)}")
+    say(f"FAIL: precision {score.precision:.4f}, recall {score.recall:.4f}")
+    if out is not None:
+        record = {
+            "cases": len(outcomes),
+            "labels": labels,
+            "false_pass": score.false_pass,
+            "false_fail": score.false_fail,
+            "precision": score.precision,
+            "recall": score.recall,
+            "wrong": [one.case.name for one in score.wrong],
+            "outcomes": {one.case.name: one.verdict.headline for one in outcomes},
+        }
+        _write(out, record, say)
+    return ExitCode.NEGATIVE if score.wrong else ExitCode.OK
+
+
+def _write(path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    except OSError as error:
+        raise SetupError(f"--out {path} cannot be written: {error.strerror}", "name another file") from error
+    say(f"written to {path}")
+
+
+class _SeveralDirectories(click.Command):
+    """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeated: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in ("--ref", "--cand") else ""
+                given = False
+            elif option and given:
+                repeated.append(option)
+            else:
+                given = True
+            repeated.append(word)
+        return super().parse_args(ctx, repeated)
+
+
+def signoff_click_command() -> click.Command:
+    """The command for main.py."""
+    path = click.Path(path_type=Path)
+    return _SeveralDirectories(
+        "signoff",
+        callback=lambda **options: signoff(console=Console(), **options),
+        help=SIGNOFF_HELP,
+        params=[
+            click.Option(["--scope"], type=click.Choice(SCOPES), help="What is signed off."),
+            click.Option(["--ref"], type=path, multiple=True, metavar="DIR...", help="The reference legs."),
+            click.Option(["--cand"], type=path, multiple=True, metavar="DIR...", help="The candidate's legs."),
+            click.Option(["--claim"], type=path, metavar="FILE", help="JSON with what is claimed, to be contradicted."),
+            click.Option(["--tree"], type=path, metavar="DIR", help="Of a bundle: the submission tree made from it."),
+            click.Option(
+                ["--noise-band"],
+                type=float,
+                default=NOISE_BAND_PCT,
+                show_default=True,
+                metavar="PERCENT",
+                help="The one noise band of spread, drift and gain.",
+            ),
+            click.Option(
+                ["--policy"],
+                type=click.Choice(["open", "closed"]),
+                help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
+            ),
+            click.Option(["--strict-flag"], is_flag=True, help="A FLAG has exit code 1, too."),
+            click.Option(["--out"], type=path, metavar="FILE", help="Write the verdict there, as JSON."),
+            click.Option(
+                ["--backtest"], is_flag=True, help="Sign off the frozen cases and print precision and recall."
+            ),
+            click.Option(
+                ["--backtest-folder"],
+                type=path,
+                default=DEFAULT_FOLDER,
+                metavar="DIR",
+                help="Where runs.tar.xz and cases.jsonl are. Default: tests/signoff.",
+            ),
+        ],
+    )

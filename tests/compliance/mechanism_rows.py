@@ -1,0 +1,48 @@
+"""Declared rows and manifests with engine records, for the tests of the mechanism gate."""
+
+from pathlib import Path
+from typing import Any
+
+from compliance.mechanisms.row import JudgedRow
+from runs.manifest import LegPlan, Manifest
+
+
+def row(mechanism: str | None = "baseline", **fields: Any) -> dict[str, Any]:
+    """A row as another tool may write it: what is not given is not there."""
+    return {"run_id": "run", "mechanism": mechanism, **fields}
+
+
+def fp8(**fields: Any) -> dict[str, Any]:
+    return row("kv_quantization", mechanism_variant="fp8_e4m3", **fields)
+
+
+def eagle3(**fields: Any) -> dict[str, Any]:
+    return row("speculative_decoding", mechanism_variant="eagle3", **fields)
+
+
+def judged(given: dict[str, Any]) -> JudgedRow:
+    return JudgedRow(given, None, "test")
+
+
+def manifest(
+    *, configuration: dict[str, Any] | None = None, options: dict[str, Any] | None = None, engine: str = "vllm"
+) -> Manifest:
+    """The record of a leg whose engine said `configuration` and was asked for `options`."""
+    plan = LegPlan(
+        scenario="Offline", loadgen_scenario="Offline", mode="performance", loadgen_key="llama3_1-8b",
+        dataset_path="data.json", dataset_sha256="0", sample_count=64, longest_prompt_tokens=10, audit=False,
+        trace=False, engine=engine, model_path="model", engine_options=options or {}, environment={}, sampling={},
+        warmup_prompts=0, engine_start_timeout_s=1, stall_timeout_s=1,
+    )  # fmt: skip
+    said = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
+    return Manifest(
+        official=False, unofficial_reasons=[], asked={"engine_arg": options or {}}, resolved=plan, harness={},
+        software={}, loadgen={}, host={}, accelerator=[], model={}, dataset={}, parent_pid=1,
+        engine={"name": engine, "configuration": said, "asked": options or {}, "in_force": options or {}},
+    )  # fmt: skip
+
+
+def write_engine_log(folder: Path, settings: str = "kv_cache_dtype=auto") -> None:
+    """A line as vLLM prints it."""
+    config = f"model='m', speculative_config=None, {settings}, x=1"
+    (folder / "engine.log").write_text(f"INFO Initializing a V1 LLM engine (v0.32.0) with config: {config}\n")

@@ -1,0 +1,85 @@
+"""The frozen cases of the sign-off: every verdict and every true reason, and labels that nobody changed."""
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, Outcome, Score, read_cases, run_cases
+from compliance.signoff.faults import FAULTS
+from compliance.signoff.reasons import fail, flag
+from compliance.signoff.verdict import Verdict
+from runs.errors import InputError
+from tests.signoff.make_runs import LEGS
+
+# A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
+FROZEN = "063be1744140e9075f4803edce88a2c1192d0bb901e5b9159cedec2c9417ee8a"
+
+
+def test_the_labels_are_frozen() -> None:
+    labels = [[case.name, case.verdict, case.reason] for case in read_cases(DEFAULT_FOLDER)]
+    assert hashlib.sha256(json.dumps(labels).encode()).hexdigest() == FROZEN
+
+
+def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
+    cases = read_cases(DEFAULT_FOLDER)
+    honest = [case for case in cases if case.name.startswith("honest")]
+    assert len(honest) >= 20
+    assert len(cases) - len(honest) >= 40
+    assert all(case.verdict != "FAIL" for case in honest)
+    assert Counter(case.scope for case in cases).keys() == {"baseline", "profile", "harness", "patch", "bundle"}
+    assert {fault for case in cases for faults in case.faults.values() for fault, *_ in faults} == FAULTS.keys()
+    used = {entry.partition("=")[2] or entry for case in cases for entry in (*case.ref, *case.cand)}
+    assert used <= LEGS.keys() | {"vllm-off", "vllm-off-acc"}
+
+
+@pytest.mark.slow
+def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
+    score = Score(list(run_cases()))
+    assert [f"{one.case.name}: {one.verdict.headline}" for one in score.wrong] == []
+    assert (score.false_pass, score.false_fail, score.precision, score.recall) == (0, 0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("only", ["honest-patch", "regenerate", "swap-requests", "flag-"])
+def test_some_of_the_cases(only: str) -> None:
+    """A quick look at the same thing."""
+    outcomes = list(run_cases(only=only))
+    assert outcomes
+    assert [one.case.name for one in outcomes if not one.right] == []
+
+
+def test_the_score_counts_what_it_says() -> None:
+    case = read_cases(DEFAULT_FOLDER)[0]
+
+    def outcome(label: str, *said: str) -> Outcome:
+        reasons = [{"FAIL": fail, "FLAG": flag}[word]("P-1", "slug", "text") for word in said]
+        return Outcome(
+            case.model_copy(update={"verdict": label, "reason": None}), Verdict("harness", 0.5, "open", reasons=reasons)
+        )
+
+    score = Score([outcome("PASS"), outcome("PASS", "FAIL"), outcome("FAIL"), outcome("FAIL", "FAIL"), outcome("FLAG")])
+    assert (score.false_pass, score.false_fail, score.precision, score.recall) == (2, 1, 0.5, 0.5)
+    assert len(score.wrong) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 1"),
+        ('{"name": "a", "scope": "harness", "ref": [], "verdict": "MAYBE"}', "line 1"),
+        ('{"name": "a", "scope": "harness", "ref": [], "verdict": "PASS"}\n' * 2, "two cases are named a"),
+    ],
+)
+def test_damaged_cases_are_refused(tmp_path: Path, line: str, said: str) -> None:
+    (tmp_path / CASES_NAME).write_text(line)
+    with pytest.raises(InputError, match=said):
+        read_cases(tmp_path)
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / CASES_NAME).write_text('{"name": "a", "scope": "harness", "ref": ["x"], "verdict": "PASS"}')
+    (tmp_path / "runs.tar.xz").write_bytes(b"no archive")
+    with pytest.raises(InputError, match="cannot be unpacked"):
+        list(run_cases(tmp_path))

@@ -1,0 +1,201 @@
+"""The result store: migration, ingest, look-up, comparison."""
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.errors import InputError, SetupError
+from runs.store import ResultStore
+from runs.store_compare import compare_rows
+from runs.store_schema import COLUMN_NAMES, COLUMNS, TABLE
+
+# An older store's table: twelve columns, some of which this program does not have.
+LEGACY = (
+    "id INTEGER PRIMARY KEY, run_id TEXT, timestamp TEXT, gpu_type TEXT, model TEXT, engine TEXT, context_band TEXT, "
+    "ttft_p50_ms REAL, ttft_p99_ms REAL, throughput_tok_s REAL, raw_result_json TEXT, status TEXT"
+)
+LEGACY_ROWS = [
+    (1, "a", "2024-01-01T00:00:00+00:00", "h100", "m", "vllm", "8k", 1.5, 2.5, 1000.0, "{}", "success"),
+    (2, "b", None, "h200", "m", "sglang", "32k", None, None, None, None, "failed"),
+    (7, "a", "2024-01-02T00:00:00+00:00", "h100", "ü 'quoted'", "vllm", "8k", 0.0, -1.0, 1e300, "[1]", "timeout"),
+]
+
+
+def legacy(path: Path, table: str = TABLE) -> Path:
+    connection = sqlite3.connect(path)
+    connection.execute(f'CREATE TABLE "{table}" ({LEGACY})')
+    connection.executemany(f'INSERT INTO "{table}" VALUES ({", ".join("?" * 12)})', LEGACY_ROWS)
+    connection.commit()
+    connection.close()
+    return path
+
+
+def run(run_id: str, **values: Any) -> dict[str, Any]:
+    known = {"scenario": "Offline", "status": "success", "valid": 1, "mechanism": "baseline"}
+    return {"run_id": run_id, **known, **values}
+
+
+@pytest.mark.parametrize("table", [TABLE, "results"])
+def test_a_legacy_database_is_brought_up_to_date_and_keeps_every_row(tmp_path: Path, table: str) -> None:
+    path = legacy(tmp_path / "old.sqlite", table)
+    with ResultStore.opened(path) as store:
+        rows = store.rows()
+        assert set(store.migrated) == set(COLUMN_NAMES) - {name.split()[0] for name in LEGACY.split(", ")}
+        names = [name.split()[0] for name in LEGACY.split(", ")]
+        assert store.columns()[:12] == names
+        assert sorted(tuple(row[name] for name in names) for row in rows) == sorted(LEGACY_ROWS)
+        assert all(row[name] is None for row in rows for name in store.migrated)
+    before = path.read_bytes()
+    with ResultStore.opened(path) as store:
+        assert store.migrated == []
+        assert store.rows() == rows
+    assert path.read_bytes() == before
+
+
+def test_rows_can_be_added_to_a_legacy_database(tmp_path: Path) -> None:
+    with ResultStore.opened(legacy(tmp_path / "old.sqlite")) as store:
+        assert store.ingest([run("new", throughput_tok_s=5.0)]) == ["added"]
+        assert len(store.rows()) == 4
+        assert store.find("new")["throughput_tok_s"] == 5.0
+        groups = {row["mechanism"]: row["runs"] for row in store.grouped(["mechanism"])}
+        assert groups == {None: 3, "baseline": 1}
+
+
+def test_an_older_table_that_asks_for_more_than_runs_have_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute(f"CREATE TABLE {TABLE} (run_id TEXT, rack TEXT NOT NULL)")
+    connection.close()
+    with pytest.raises(InputError, match="rack"), ResultStore.opened(path) as store:
+        store.ingest([run("a")])
+
+
+def test_a_new_store_has_every_column_and_its_types(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "new.sqlite"
+    with ResultStore.opened(path, create=True) as store:
+        assert store.columns() == ["id", *COLUMN_NAMES]
+    types = {row[1]: row[2] for row in sqlite3.connect(path).execute(f"PRAGMA table_info({TABLE})")}
+    assert types == {"id": "INTEGER", **{column.name: column.type for column in COLUMNS}}
+    assert len(set(COLUMN_NAMES)) == len(COLUMN_NAMES)
+
+
+def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"), ResultStore.opened(tmp_path / "none"):
+        pass
+    assert not (tmp_path / "none").exists()
+    text = tmp_path / "text"
+    text.write_text("not a database, and longer than a header of SQLite's would have to be " * 3)
+    with pytest.raises(InputError, match="no SQLite database"), ResultStore.opened(text):
+        pass
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.executescript("CREATE TABLE runs (run_id TEXT); CREATE TABLE metrics (run_id TEXT);")
+    connection.close()
+    before = other.read_bytes()
+    with pytest.raises(InputError, match="metrics, runs"), ResultStore.opened(other, create=True):
+        pass
+    assert other.read_bytes() == before
+    with pytest.raises(SetupError), ResultStore.opened(tmp_path, create=True):
+        pass
+
+
+def test_ingest_is_idempotent(tmp_path: Path) -> None:
+    with ResultStore.opened(tmp_path / "db", create=True) as store:
+        assert store.ingest([run("a"), run("b")]) == ["added", "added"]
+        first = store.rows()
+        assert store.ingest([run("a", run_directory="elsewhere"), run("b")]) == ["unchanged", "unchanged"]
+        assert store.rows() == first
+
+
+def test_a_run_with_other_values_needs_replace_and_nothing_is_stored_without(tmp_path: Path) -> None:
+    with ResultStore.opened(tmp_path / "db", create=True) as store:
+        store.ingest([run("a", rouge1=38.0)])
+        before = store.rows()
+        with pytest.raises(InputError, match=r"rouge1 38.0 → 39.0"):
+            store.ingest([run("new"), run("a", rouge1=39.0)])
+        assert store.rows() == before
+        assert store.ingest([run("new"), run("a", rouge1=39.0)], replace=True) == ["added", "replaced"]
+        assert [row["rouge1"] for row in store.rows()] == [39.0, None]
+
+
+def test_a_row_without_a_run_id_is_refused(tmp_path: Path) -> None:
+    with ResultStore.opened(tmp_path / "db", create=True) as store:
+        with pytest.raises(InputError, match="run_id"):
+            store.ingest([{"scenario": "Offline"}])
+        assert store.rows() == []
+
+
+def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    def write(name: str) -> None:
+        for number in range(20):
+            with ResultStore.opened(path, create=True) as store:
+                store.ingest([run(f"{name}{number}")])
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "xy"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ResultStore.opened(path) as store:
+        assert {row["run_id"] for row in store.rows()} == {f"{name}{number}" for name in "xy" for number in range(20)}
+
+
+def test_groups_count_all_runs_and_average_valid_ones(tmp_path: Path) -> None:
+    with ResultStore.opened(tmp_path / "db", create=True) as store:
+        store.ingest(
+            [
+                run("a", throughput_tok_s=100.0),
+                run("b", throughput_tok_s=300.0),
+                run("c", throughput_tok_s=900.0, valid=0),
+                run("d", scenario="Server", status="failed", valid=None),
+            ]
+        )
+        groups = store.grouped(["scenario", "mechanism"])
+        told = [[one[name] for name in ("scenario", "runs", "succeeded", "valid_runs")] for one in groups]
+        assert told == [["Offline", 3, 3, 2], ["Server", 1, 0, 0]]
+        assert [one["throughput_tok_s_mean"] for one in groups] == [200.0, None]
+        assert [one["throughput_tok_s_best"] for one in groups] == [300.0, None]
+        assert store.grouped(["scenario"], {"valid": "null"})[0]["runs"] == 1
+
+
+@pytest.mark.parametrize("column", ["throughput_tok_s", "nothing", "1; DROP TABLE benchmark_runs"])
+def test_what_cannot_be_grouped_by_is_an_input_error(tmp_path: Path, column: str) -> None:
+    with (
+        ResultStore.opened(tmp_path / "db", create=True) as store,
+        pytest.raises(InputError, match="--group-by"),
+    ):
+        store.grouped([column])
+
+
+def test_where_and_find(tmp_path: Path) -> None:
+    with ResultStore.opened(tmp_path / "db", create=True) as store:
+        store.ingest([run("abc1", tp=2), run("abc2", scenario="Server"), run("abc")])
+        assert [row["run_id"] for row in store.rows({"scenario": "Server"})] == ["abc2"]
+        assert [row["run_id"] for row in store.rows({"tp": "2", "valid": "1"})] == ["abc1"]
+        assert [row["run_id"] for row in store.rows({"tp": "null"})] == ["abc2", "abc"]
+        with pytest.raises(InputError, match="--where"):
+            store.rows({'tp" OR 1 --': "1"})
+        assert store.find("abc")["run_id"] == "abc"
+        assert store.find("abc2")["run_id"] == "abc2"
+        for unclear in ("ab", "x", "", "%"):
+            with pytest.raises(InputError, match="run_id"):
+                store.find(unclear)
+
+
+def test_comparison_tells_conditions_from_techniques() -> None:
+    options = '{"dtype": "float32", "kv_cache_dtype": "%s", "max_num_seqs": %d}'
+    base = run("a", engine_options=options % ("auto", 64), throughput_tok_s=100.0, hostname="one")
+    same = run("b", engine_options=options % ("fp8", 64), throughput_tok_s=150.0, hostname="one", kv_cache_dtype="fp8")
+    found = compare_rows(base, same)
+    assert found.same_conditions
+    assert [one.name for one in found.techniques] == ["kv_cache_dtype"]
+    assert [(one.name, one.ratio) for one in found.numbers] == [("throughput_tok_s", 1.5)]
+    other = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
+    assert [one.name for one in other.conditions] == ["hostname", "engine_options.max_num_seqs"]
+    untold = compare_rows(base, {**same, "hostname": None})
+    assert (untold.same_conditions, untold.not_recorded) == (False, ["hostname"])
