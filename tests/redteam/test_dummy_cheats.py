@@ -325,10 +325,11 @@ def test_overcounting_sut() -> None:
     loadgen, recorder = FakeLoadgen(), FakeRecorder()
     loop = asyncio.new_event_loop()
     failures: list[BaseException] = []
+    engine = DummyEngine(SamplingPolicy())
     sut = OvercountingSut(
         loadgen,
         loop,
-        DummyEngine(SamplingPolicy()),
+        engine,
         lambda index: PROMPT,
         recorder,  # type: ignore[arg-type]
         report_first_token=True,
@@ -336,7 +337,7 @@ def test_overcounting_sut() -> None:
     )
 
     async def work() -> None:
-        await sut._engine.start()
+        await engine.start()
         sut.issue_queries([Sample(1, 0)])
         while not sut.completed:
             await asyncio.sleep(0.001)
