@@ -4,17 +4,24 @@ Which samples are loaded, in which order they are issued and, in the Server scen
 from the three seeds and the settings. LoadGen draws from `std::mt19937`; what `std::shuffle`,
 `std::uniform_int_distribution` and `std::exponential_distribution` make of the draws is fixed by libstdc++
 (GCC 11 and later), which the LoadGen wheels are built with.
+
+All results of a round have the same seeds: what follows from seeds and counts alone is kept for the next caller.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 _DRAW_VALUES = 1 << 32  # mt19937 gives 32 bits a draw
 _BATCH = 4096
+# Orders that are kept: some for each scenario and length of run. One of 40 times 13,368 samples takes 4 MB.
+_KEPT_ORDERS = 32
+# Schedules up to this length are kept, 8 MB each; a Server leg at 1,000 queries/s has 600,000.
+_KEPT_GAPS = 1 << 20
 
 
 class _Draws:
@@ -46,21 +53,17 @@ class _Draws:
             return
         if (_DRAW_VALUES - 1) // count < count:
             for place in range(1, count):
-                self._swap(items, place, self.below(place + 1))
+                other = self.below(place + 1)
+                items[place], items[other] = items[other], items[place]
             return
-        place = 1
         if count % 2 == 0:
-            self._swap(items, 1, self.below(2))
-            place = 2
-        while place < count:
-            both = self.below((place + 1) * (place + 2))
-            self._swap(items, place, both // (place + 2))
-            self._swap(items, place + 1, both % (place + 2))
-            place += 2
-
-    @staticmethod
-    def _swap(items: list[int], one: int, other: int) -> None:
-        items[one], items[other] = items[other], items[one]
+            other = self.below(2)
+            items[1], items[other] = items[other], items[1]
+        for place in range(1 + (count % 2 == 0), count, 2):
+            after = place + 1
+            other, next_other = divmod(self.below(after * (place + 2)), place + 2)
+            items[place], items[other] = items[other], items[place]
+            items[after], items[next_other] = items[next_other], items[after]
 
 
 @dataclass(frozen=True)
@@ -88,9 +91,16 @@ def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[lis
 
     A performance run uses the first set only.
     """
-    indices = list(range(sample_count))
-    _Draws(qsl_rng_seed).shuffle(indices)
-    return [indices[start : start + set_size] for start in range(0, sample_count, set_size)]
+    indices = _shuffled(qsl_rng_seed, sample_count)
+    return [list(indices[start : start + set_size]) for start in range(0, sample_count, set_size)]
+
+
+@lru_cache(maxsize=_KEPT_ORDERS)
+def _shuffled(seed: int, count: int) -> tuple[int, ...]:
+    """0 to `count` - 1, shuffled by fresh draws."""
+    indices = list(range(count))
+    _Draws(seed).shuffle(indices)
+    return tuple(indices)
 
 
 def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArray[np.int64]:
@@ -103,7 +113,19 @@ def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArr
     Returns:
         `count` sample indices.
     """
-    size = len(loaded)
+    order: NDArray[np.int64] = np.asarray(loaded, dtype=np.int64)[_places(len(loaded), count, settings)]
+    return order
+
+
+@lru_cache(maxsize=_KEPT_ORDERS)
+def _places(size: int, count: int, settings: OrderSettings) -> NDArray[np.int64]:
+    """The order of issue as places in a loaded set of `size` samples; read-only."""
+    places = np.array(_drawn_places(size, count, settings), dtype=np.int64)
+    places.flags.writeable = False
+    return places
+
+
+def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int]:
     draws = _Draws(settings.sample_index_rng_seed)
     if settings.accuracy:
         # Drawn first but never used: each order below replaces it.
@@ -121,29 +143,27 @@ def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArr
         equal_order += permutation
 
     if settings.performance_issue_same:
-        return np.full(count, loaded[settings.performance_issue_same_index], dtype=np.int64)
+        return [settings.performance_issue_same_index] * count
     if settings.scenario == "Offline":
-        return _offline_order(loaded, count, settings.sample_concatenate_permutation, draws)
+        return _offline_places(size, count, settings.sample_concatenate_permutation, draws)
     if settings.performance_issue_unique:
-        places = unique_order[:count]
-    elif settings.sample_concatenate_permutation:
-        places = [equal_order[place % len(equal_order)] for place in range(count)]
-    elif settings.accuracy:
-        places = accuracy_order[:count]
-    else:
-        places = [draws.below(size) for _ in range(count)]
-    return np.asarray(loaded, dtype=np.int64)[places]
+        return unique_order[:count]
+    if settings.sample_concatenate_permutation:
+        return [equal_order[place % len(equal_order)] for place in range(count)]
+    if settings.accuracy:
+        return accuracy_order[:count]
+    return [draws.below(size) for _ in range(count)]
 
 
-def _offline_order(loaded: list[int], count: int, permute: bool, draws: _Draws) -> NDArray[np.int64]:
+def _offline_places(size: int, count: int, permute: bool, draws: _Draws) -> list[int]:
     """The loaded set over and over, each time freshly shuffled when permutations are on."""
     order: list[int] = []
-    while len(order) + len(loaded) <= count:
-        repeat = loaded.copy()
+    while len(order) + size <= count:
+        repeat = list(range(size))
         if permute:
             draws.shuffle(repeat)
         order += repeat
-    return np.array(order + loaded[: count - len(order)], dtype=np.int64)
+    return order + list(range(count - len(order)))
 
 
 def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) -> NDArray[np.int64]:
@@ -159,16 +179,26 @@ def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) ->
     """
     if count <= 0:
         return np.empty(0, np.int64)
+    # A longer one begins with the same gaps; by powers of two, few lengths are ever computed.
+    length = 1 << (count - 1).bit_length()
+    unit_gaps = (_unit_gaps if length <= _KEPT_GAPS else _unit_gaps.__wrapped__)(schedule_rng_seed, length)
+    gaps_ns = (unit_gaps[: count - 1] / target_qps * 1e9).astype(np.int64)
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps_ns)))
+
+
+@lru_cache(maxsize=8)
+def _unit_gaps(schedule_rng_seed: int, count: int) -> NDArray[np.float64]:
+    """The first gaps of a schedule of one query a second, in s; read-only."""
     generator = np.random.MT19937()
     generator._legacy_seeding(schedule_rng_seed & 0xFFFFFFFF)
-    draws = generator.random_raw(2 * (count - 1)).astype(np.float64)
+    draws = generator.random_raw(2 * count).astype(np.float64)
     # A double in [0, 1) takes two draws, the first one the low half.
     uniform = (draws[0::2] + draws[1::2] * float(_DRAW_VALUES)) / float(_DRAW_VALUES) ** 2
     uniform = np.minimum(uniform, math.nextafter(1.0, 0.0))
     # The C library's logarithm: NumPy's own differs in the last bit, and a bit may be a nanosecond.
-    logarithms = np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, count - 1)
-    gaps_ns = (-logarithms / target_qps * 1e9).astype(np.int64)
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps_ns)))
+    gaps = -np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, count)
+    gaps.flags.writeable = False
+    return gaps
 
 
 def server_query_count(

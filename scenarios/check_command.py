@@ -7,8 +7,9 @@ from rich.console import Console
 
 from compliance.submission.check.engine import check_tree
 from compliance.submission.check.official import run_official
-from compliance.submission.check.report import as_json, exit_code, print_report
+from compliance.submission.check.report import Outcome, as_json, exit_code, print_report
 from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.signed import sign_off_systems
 from compliance.submission.layout import ROUNDS, Round
 from runs.benchmarks import CURRENT_ROUND
 from runs.errors import ExitCode, SetupError
@@ -18,10 +19,11 @@ CHECK_HELP = """Check a submission tree before it is uploaded.
 
 TREE is the directory that holds closed/ or open/. Our own checks come first: every rule of the official submission
 checker that touches this benchmark, and what it leaves open. --official then runs the official checker from a checkout
-of mlcommons/inference, unmodified. Nothing in TREE is changed. A rehearsal is always refused.
+of mlcommons/inference, unmodified. With --runs the runs of closed results have to sign off as well (`main.py
+signoff`, scope bundle). Nothing in TREE is changed. A rehearsal is always refused.
 
-Exit codes: 0 clean, 1 findings, 2 no such tree or nothing in it, 3 the record cannot be written, 4 the official
-checker could not be run."""
+Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4 the
+official checker could not be run."""
 
 
 def check(
@@ -43,15 +45,19 @@ def check(
     index = index_runs(runs)
     with console.status("checking"):
         checked = check_tree(tree, round_name, index)
-        said = None if official is None else run_official(official, tree, round_name)
-    print_report(checked, said, console, strict=strict)
+        outcome = Outcome(
+            checked,
+            official=None if official is None else run_official(official, tree, round_name),
+            signed=sign_off_systems(checked, index) if runs else None,
+        )
+    print_report(outcome, console, strict=strict)
     if json_file is not None:
         try:
             json_file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(json_file, as_json(checked, said, strict=strict))
+            write_json(json_file, as_json(outcome, strict=strict))
         except OSError as error:
             raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
-    return exit_code(checked, said, strict=strict)
+    return exit_code(outcome, strict=strict)
 
 
 def check_click_command() -> click.Command:
@@ -98,8 +104,8 @@ def check_click_command() -> click.Command:
                 type=path,
                 metavar="DIR",
                 multiple=True,
-                help="Runs that the tree was made of, with their whole logs: hashes and cut logs are compared. "
-                "Repeatable.",
+                help="Runs that the tree was made of, with their whole logs: hashes and cut logs are compared, and the "
+                "sign-off is asked. Repeatable.",
             ),
         ],
     )

@@ -1,6 +1,7 @@
 """`main.py signoff`: from the command line to a verdict, its file and the exit code."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -8,16 +9,17 @@ from rich.console import Console
 
 from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
 from compliance.signoff.claim import read_claim
-from compliance.signoff.limits import NOISE_BAND_PCT
+from compliance.signoff.feedback import append_ledger, feedback, ledger_line
+from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.scopes import sign_off
-from compliance.signoff.verdict import SCOPES, Policy, Scope
+from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
 
 SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
 Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
-evidence is a FAIL. The run directories are never written to. --ref and --cand take one or more run directories, or
+evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories, or
 directories with performance/run_1 and accuracy in them.
 
 \b
@@ -27,8 +29,8 @@ harness   performance and accuracy legs show one system under LoadGen's own load
 patch     one change: same conditions, a real gain, in force, nothing hidden
 bundle    several changes, or with --ref alone the legs of a submission
 
-Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written, 4 no
-verdict: the sign-off itself failed."""
+Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
+a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted."""
 
 
 def signoff(
@@ -42,6 +44,9 @@ def signoff(
     policy: Policy | None,
     strict_flag: bool,
     out: Path | None,
+    feedback_file: Path | None,
+    ledger: Path | None,
+    remeasure: int,
     backtest: bool,
     backtest_folder: Path,
     console: Console,
@@ -51,31 +56,43 @@ def signoff(
     Raises:
         InputError: options that do not fit each other, or a directory or claim that cannot be read.
         SetupError: the verdict cannot be written.
+        ExecutionError: a leg that was to be measured again failed.
     """
 
     def say(text: str) -> None:
         console.print(text.rstrip(), highlight=False, soft_wrap=True, markup=False)
 
     if backtest:
-        if scope or ref or cand or claim or tree:
-            raise InputError("--backtest goes alone", "leave out --scope, --ref, --cand, --claim and --tree")
+        if scope or ref or cand or claim or tree or remeasure or feedback_file or ledger:
+            raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
         return run_backtest(backtest_folder, out, say)
     if scope is None:
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
-    verdict = sign_off(
-        scope,
-        ref,
-        cand,
-        read_claim(claim) if claim else None,
-        tree=tree,
-        noise_band_pct=noise_band,
-        policy=policy,
-    )
+    claimed = read_claim(claim) if claim else None
+
+    def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> Verdict:
+        return sign_off(scope, reference, candidate, claimed, tree=tree, noise_band_pct=noise_band, policy=policy)
+
+    rounds = 0
+    if remeasure:
+        from scenarios.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
+
+        last = remeasured(sign, ref, cand, remeasure, console, say)
+        verdict, rounds = last.verdict, last.rounds
+    else:
+        verdict = sign(ref, cand)
     say(verdict.as_text())
+    if remeasure:
+        say(f"measured again {rounds} times, of at most {remeasure}")
     if out is not None:
-        _write(out, verdict.as_json(), say)
+        _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), say)
+    if feedback_file is not None:
+        _write("--feedback", feedback_file, feedback(verdict), say)
+    if ledger is not None:
+        with _writable("--ledger", ledger):
+            append_ledger(ledger, ledger_line(verdict, rounds))
     return verdict.exit_code(strict_flag)
 
 
@@ -108,17 +125,23 @@ def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> 
             "wrong": [one.case.name for one in score.wrong],
             "outcomes": {one.case.name: one.verdict.headline for one in outcomes},
         }
-        _write(out, record, say)
+        _write("--out", out, record, say)
     return ExitCode.NEGATIVE if score.wrong else ExitCode.OK
 
 
-def _write(path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
-    try:
+def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
+    with _writable(option, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, record)
-    except OSError as error:
-        raise SetupError(f"--out {path} cannot be written: {error.strerror}", "name another file") from error
     say(f"written to {path}")
+
+
+@contextlib.contextmanager
+def _writable(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(f"{option} {path} cannot be written: {error.strerror}", "name another file") from error
 
 
 class _SeveralDirectories(click.Command):
@@ -167,6 +190,22 @@ def signoff_click_command() -> click.Command:
             ),
             click.Option(["--strict-flag"], is_flag=True, help="A FLAG has exit code 1, too."),
             click.Option(["--out"], type=path, metavar="FILE", help="Write the verdict there, as JSON."),
+            click.Option(
+                ["--feedback", "feedback_file"],
+                type=path,
+                metavar="FILE",
+                help="Write what has to be mended there, as JSON (audit_feedback.json).",
+            ),
+            click.Option(["--ledger"], type=path, metavar="FILE", help="Add a line on the verdict to this file."),
+            click.Option(
+                ["--remeasure"],
+                type=int,
+                default=0,
+                metavar="N",
+                help="Where the verdict asks to measure again: run the performance legs anew, at most N times "
+                f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign the new ones off. Default: 0, "
+                "no leg is run.",
+            ),
             click.Option(
                 ["--backtest"], is_flag=True, help="Sign off the frozen cases and print precision and recall."
             ),

@@ -20,11 +20,12 @@ HELP = """Build a submission tree from runs.
 
 RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
 several may be named. Every result is verified anew from its files under the official rules, and so are the audits
-that the benchmark needs; the legs of a result must come from one configuration. If anything is refused, all reasons
-are told and no tree is written. The runs are only read, and nothing is overwritten.
+that the benchmark needs; the legs of a result must come from one configuration. Then, in the closed division, all legs
+have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no tree is
+written. The runs are only read, and nothing is overwritten.
 
-Exit codes: 0 built, 1 a result or an audit is refused, 2 bad input or facts of the system are missing, 3 the tree or
-its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
+Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are missing,
+3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
 
 
 def run_submit(request: Request, json_file: Path | None, console: Console) -> ExitCode:
@@ -70,6 +71,8 @@ def _built(request: Request, outcome: Outcome) -> list[str]:
         audits = ", ".join(judged.candidate.audits) or "none"
         verdict = judged.verdict.outcome if judged.verdict else ""
         lines.append(f"  {judged.candidate.name}: {verdict}, audits: {audits}")
+    if outcome.signed is not None:
+        lines.append(f"sign-off: {outcome.signed.headline}")
     lines.append("system description:")
     for words, names in description.from_where():
         shown = [f"{name}: {description.values[name]}" for name in names if description.values[name]]

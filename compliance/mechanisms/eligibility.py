@@ -21,20 +21,27 @@ _REASONS = {
 }
 
 
-def eligibility(mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str]) -> dict[str, dict[str, Any]]:
+def eligibility(
+    mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str], *, recorded: bool = True
+) -> dict[str, dict[str, Any]]:
     """Where a result may be submitted, as far as its technique decides.
 
     Args:
         mechanism: as declared.
         accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
         lossy_in_force: techniques that the engine's record shows; they count as much as the declared one.
+        recorded: whether there is a whole record of what the engine ran with.
 
     Returns:
-        For "closed" and "open": `eligible`, and `reason`.
+        For "closed" and "open": `eligible` (None: not known, for want of a record), and `reason`.
     """
     closed = [reason for name in sorted({mechanism, *lossy_in_force}) if (reason := _refused(name, accuracy_passed))]
+    allowed: bool | None
+    allowed, reason = True, "the technique is allowed"
+    if not recorded:
+        allowed, reason = None, "nothing tells what the engine ran with"
     return {
-        "closed": {"eligible": not closed, "reason": "; ".join(closed) or "the technique is allowed"},
+        "closed": {"eligible": False if closed else allowed, "reason": "; ".join(closed) or reason},
         "open": {"eligible": True, "reason": "any technique, if it is described"},
     }
 
@@ -46,3 +53,8 @@ def _refused(mechanism: str, accuracy_passed: bool | None) -> str | None:
         known = "misses its targets" if accuracy_passed is False else "was not derived again"
         return None if accuracy_passed else f"{mechanism} is allowed while the accuracy holds, and that {known}"
     return _REASONS.get(mechanism, f"{mechanism} is no technique that the closed division is known to allow")
+
+
+def in_words(eligible: bool | None) -> str:
+    """The one word of a report."""
+    return {True: "eligible", False: "no", None: "not known"}[eligible]

@@ -124,7 +124,7 @@ def judge_row(
     engine = evidence.engine if evidence else facts_of_row(judged.row)
     passed = _accuracy_passed(judged)
     lossy = {mechanism for mechanism, _ in engine.in_force}
-    divisions = eligibility(str(row["mechanism"]), passed, lossy)
+    divisions = eligibility(str(row["mechanism"]), passed, lossy, recorded=not engine.gaps)
     wrong = list(evidence.misdeclared) if evidence else misdeclared(row, engine)
     failures = [
         *_pair_registered(row, record),
@@ -236,8 +236,13 @@ def _evaluated_already(row: dict[str, Any], quality: QualityEvidence) -> Iterato
 
 
 def _eligible(division: Division | None, divisions: dict[str, dict[str, Any]]) -> Iterator[Failure]:
-    if division is not None and not divisions[division]["eligible"]:
-        yield Failure("eligible_in_division", f"not in the {division} division: {divisions[division]['reason']}", True)
+    """What the rules do not allow is refuted; what is not known for want of a record is only missing."""
+    if division is None or divisions[division]["eligible"]:
+        return
+    known = divisions[division]["eligible"] is not None
+    how = "not" if known else "not known to be"
+    sentence = f"{how} in the {division} division: {divisions[division]['reason']}"
+    yield Failure("eligible_in_division", sentence, refuted=known)
 
 
 def _why(record: dict[str, Any]) -> str:

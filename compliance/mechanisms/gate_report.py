@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from compliance.mechanisms.eligibility import in_words
 from compliance.mechanisms.gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome
 from compliance.mechanisms.row import CERTIFICATION
 
@@ -52,7 +53,7 @@ def as_text(outcome: GateOutcome) -> str:
         lines += [f"  {failure}" for failure in row.failures]
         lines += [f"  review: {text}" for text in row.review]
         for division, found in row.divisions.items():
-            lines.append(f"  {division} division: {'eligible' if found['eligible'] else 'no'}, {found['reason']}")
+            lines.append(f"  {division} division: {in_words(found['eligible'])}, {found['reason']}")
     lines += _coverage(outcome)
     lines.append(_last_line(outcome))
     return "\n".join(lines) + "\n"
@@ -69,7 +70,7 @@ def as_markdown(outcome: GateOutcome) -> str:
         "|---|---|---|---|---|",
     ]
     for row in outcome.matched:
-        divisions = ["yes" if row.divisions[name]["eligible"] else "no" for name in ("closed", "open")]
+        divisions = [in_words(row.divisions[name]["eligible"]) for name in ("closed", "open")]
         cells = [_title(row), str(row.row.get("support_status") or "–"), "FAIL" if row.failures else "pass", *divisions]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for row in outcome.matched:

@@ -120,7 +120,7 @@ def _row(
         "mechanism_eval_registered": validation["mechanism_eval_registered"],
         "quality_eval_registered": validation["quality_eval_registered"],
         RECORD: validation,
-        "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy),
+        "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
     broken = None if row["certification"] else row["error_message"]
     evidence = Evidence(engine, wrong, quality, broken)

@@ -13,7 +13,7 @@ Phase = Literal["wait", "prefill", "decode"]
 
 
 class PatchVerdict(BaseModel):
-    """One lever of a bundle, with the file of its own verdict."""
+    """One lever of a bundle, with the file of its own verdict; in a claim's file, relative to that."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,8 +77,10 @@ def read_claim(path: Path) -> Claim:
         )
     content = {key: value for key, value in content.items() if value is not None}
     try:
-        return Claim.model_validate(content)
+        claim = Claim.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(f"--claim {path}: {place}: {first['msg']}", "docs/signoff.md has the fields") from error
+    beside = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
+    return claim.model_copy(update={"patch_verdicts": beside})

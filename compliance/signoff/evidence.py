@@ -114,11 +114,12 @@ def require_directory(path: Path, option: str) -> None:
         raise InputError(f"{option} {path} {said}", "name a directory")
 
 
-def load(paths: Sequence[Path]) -> tuple[list[Evidence], list[Reason]]:
+def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Reason]]:
     """The legs in some directories, and why others cannot be judged.
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
+        sources: what answers are scored with; else what the manifests name.
     """
     legs: list[Evidence] = []
     reasons: list[Reason] = []
@@ -136,7 +137,7 @@ def load(paths: Sequence[Path]) -> tuple[list[Evidence], list[Reason]]:
                 reasons.append(_unreadable(result.error, path))
             legs += [Evidence(leg) for leg in result.legs]
     for evidence in legs:
-        _judge(evidence)
+        _judge(evidence, sources)
     return legs, reasons
 
 
@@ -153,13 +154,13 @@ def _crashed(run: RunDir) -> Reason | None:
     return fail("G-10", "crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
-def _judge(evidence: Evidence) -> None:
+def _judge(evidence: Evidence, sources: ScoreSources | None) -> None:
     """Have the leg's numbers derived again by `compliance.verify`."""
     try:
         if evidence.is_performance:
             evidence.part = verify_performance(evidence.leg)
         elif evidence.leg.mode == ACCURACY:
-            evidence.part = verify_accuracy(evidence.leg, _sources(evidence.leg))
+            evidence.part = verify_accuracy(evidence.leg, sources or _sources(evidence.leg))
         _ = evidence.requests, evidence.trace, evidence.shape
     except (HarnessError, OSError) as error:
         evidence.part = None

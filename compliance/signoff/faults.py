@@ -12,6 +12,16 @@ from typing import Any
 
 import orjson
 
+from compliance.signoff.leg_faults import (
+    borrow_answers,
+    borrow_latencies,
+    disguise,
+    drop_slowest,
+    plant_caching_audit,
+    plant_verdict,
+    repeat_fastest,
+    round_stamps,
+)
 from compliance.signoff.record_faults import (
     add_to_requests,
     append_requests,
@@ -189,9 +199,13 @@ FAULTS: dict[str, Callable[..., None]] = {
         invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
         set_manifest, shift_manifest, take, append, append_requests, remove, empty,
         cut, edit_text, edit_trace, scrub, adopt, cover,
+        borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
+        round_stamps,
     )
 }  # fmt: skip
-WITH_ANOTHER_LEG = frozenset({"swap_requests", "take", "append", "append_requests", "adopt"})
+WITH_ANOTHER_LEG = frozenset(
+    {"swap_requests", "take", "append", "append_requests", "adopt", "borrow_answers", "borrow_latencies"}
+)
 
 
 def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:

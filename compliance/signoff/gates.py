@@ -1,16 +1,15 @@
 """G: is the candidate's gain real, and is the headline the whole truth?"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-
-import orjson
+from pathlib import Path
 
 from compliance.signoff.baseline import LEAST_REPEATS
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
 from compliance.signoff.metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.reasons import Reason, fail, flag, note
+from compliance.signoff.reasons import Decision, Reason, fail, flag, note
 
 
 @dataclass
@@ -27,6 +26,14 @@ class Delta:
     headline_integrity: str = "ok"
     decomposition: list[dict[str, float | str]] = field(default_factory=list)
     real: bool = False
+
+
+@dataclass(frozen=True)
+class SignedPatch:
+    """The verdict on one lever, given anew."""
+
+    decision: Decision
+    gain_pct: float
 
 
 def measure(ref: list[Evidence], cand: list[Evidence]) -> Delta:
@@ -157,27 +164,26 @@ def isolated(delta: Delta, claim: Claim) -> Iterator[Reason]:
         )
 
 
-def decomposition(delta: Delta, levers: list[str], claim: Claim, band_pct: float) -> Iterator[Reason]:
-    """G-9: each lever of a bundle has a verdict of its own, and together they explain the whole."""
+def decomposition(
+    delta: Delta, levers: list[str], claim: Claim, band_pct: float, resign: Callable[[str, Path], SignedPatch | str]
+) -> Iterator[Reason]:
+    """G-9: each lever of a bundle has a verdict of its own, and together they explain the whole.
+
+    Args:
+        resign: gives the verdict on a lever anew, from the legs that a verdict's file names; else why it cannot.
+    """
     product = 1.0
     given = {one.lever: one.verdict_file for one in claim.patch_verdicts}
     for lever in levers:
         if lever not in given:
             yield fail("G-9", "missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
             continue
-        try:
-            record = orjson.loads(given[lever].read_bytes())
-            decided, gain_pct = record["verdict"], float(record["e2e_delta_pct"])
-            signed = record["audit_scope"] == "patch" and lever in record["levers"]
-        except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            yield fail("G-9", "missing_patch_verdict", f"{given[lever]} is no patch verdict", given[lever], lever=lever)
+        signed = resign(lever, given[lever])
+        if isinstance(signed, str):
+            yield fail("G-9", "missing_patch_verdict", signed, given[lever], lever=lever)
             continue
-        if decided not in ("PASS", "FLAG") or not signed:
-            text = f"the verdict on {lever} is {decided} on {record['audit_scope']} of {record['levers']}"
-            yield fail("G-9", "missing_patch_verdict", text, given[lever], lever=lever)
-            continue
-        delta.decomposition.append({"lever": lever, "delta_pct": gain_pct, "verdict": decided})
-        product *= 1 + gain_pct / 100
+        delta.decomposition.append({"lever": lever, "delta_pct": signed.gain_pct, "verdict": signed.decision})
+        product *= 1 + signed.gain_pct / 100
     if delta.pct is None or len(delta.decomposition) < len(levers):
         return
     explained_pct = (product - 1) * 100

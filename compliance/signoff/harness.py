@@ -3,24 +3,18 @@
 from collections.abc import Iterator
 
 import numpy as np
-import orjson
 
 from compliance.audits.base import AuditRequest, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_consistency import OutputConsistency
 from compliance.audits.output_length import OutputLength
+from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
 from compliance.signoff.conditions import conditions_of, differences, in_words, without_mode
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import NEEDS_QUALITY_GATE
 from compliance.signoff.limits import LEAST_ALIKE, LEAST_REPETITIONS
-from compliance.signoff.reasons import Reason, fail, flag, note
+from compliance.signoff.reasons import Reason, fail, note
 from runs.errors import HarnessError
-from runs.layout import ResultDir
-
-_REPETITION_RULE = "repeated samples cost as much as new ones"
-_CACHING_AUDIT = "output_caching"
-# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
-_NO_CACHING_AUDIT = frozenset({"Server", "Interactive"})
 
 
 def harness(legs: list[Evidence]) -> Iterator[Reason]:
@@ -34,9 +28,10 @@ def harness(legs: list[Evidence]) -> Iterator[Reason]:
     yield from coherent(legs)
     for evidence in performance:
         yield from _load(evidence)
-        yield from _caching(evidence)
+        yield from caching(evidence)
         for other in accuracy:
             yield from _parity(evidence, other)
+            yield from pace(evidence, other)
 
 
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
@@ -127,26 +122,3 @@ def one_model(legs: list[Evidence]) -> Iterator[Reason]:
         if len(common) >= LEAST_REPETITIONS and alike < LEAST_ALIKE * len(common):
             text = f"{alike} of {len(common)} samples have the answers they have in {other.run.root}: another model"
             yield fail("H-5", "other_answers", text, evidence.run.requests, alike=alike, common=len(common))
-
-
-def _caching(evidence: Evidence) -> Iterator[Reason]:
-    """H-5: something must show that an answer costs as much the second time."""
-    home = ResultDir(evidence.run.root.parent.parent if evidence.run.root.name == "run_1" else evidence.run.root.parent)
-    record = home.audit(_CACHING_AUDIT) / f"audit_{_CACHING_AUDIT}.json"
-    try:
-        passed = orjson.loads(record.read_bytes()).get("passed")
-    except (OSError, orjson.JSONDecodeError, AttributeError):
-        passed = None
-    if passed is False:
-        yield fail("H-5", "caching_audit_failed", "the audit of output caching failed", record)
-    elif passed is None:
-        checks = evidence.part.checks if evidence.part is not None else []
-        if any(check.name == _REPETITION_RULE and check.passed for check in checks):
-            text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
-            yield note("H-5", "repetitions_cost", text, evidence.run.requests)
-        elif evidence.leg.scenario in _NO_CACHING_AUDIT:
-            text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
-            yield note("H-5", "caching_not_seen", text, evidence.run.requests)
-        else:
-            text = "no audit of output caching, and too few repetitions in the leg to see a cache"
-            yield flag("H-5", "caching_audit_absent", text, record)

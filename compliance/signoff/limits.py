@@ -1,6 +1,7 @@
 """Every limit of the sign-off. One noise band serves all gates; nothing loosens it for a candidate."""
 
 NOISE_BAND_PCT = 0.5  # spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it
+MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
 NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
 
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
@@ -20,6 +21,16 @@ FAR_STAMP_NS = 100_000_000
 EQUAL_STATISTICS = 3
 EQUAL_STAMP_SHARE = 0.5
 FEW_SAMPLES = 16  # below this many a share says nothing
+# H-4: half of one leg's latencies are the other's times one factor within this, where one was computed from the other.
+# Of honest repeats it is 20 µs at the least, of an engine that only waits.
+COMPUTED_NS = 1000
+# P-4: so many requests of one leg with the time to first token and the latency of another one, to the nanosecond.
+EQUAL_REQUESTS = 3
+COARSE_NS = 1000  # stamps that are multiples of this went through something with fewer digits
+# H-8: the median time per output token, and in SingleStream the time to first token, against the accuracy leg's at the
+# same load. Honest pairs lie within 2 % with an engine that only waits; a busy machine slows one of them down.
+FASTER_FLAG = 1.5
+FASTER_FAIL = 5.0
 
 # P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.
 WINDOW_EARLY_S = 0.002

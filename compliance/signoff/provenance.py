@@ -10,6 +10,7 @@ from pathlib import Path
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.reasons import Reason, fail, flag, note
+from compliance.signoff.twins import twins
 from runs.manifest import Manifest
 from runs.requests_log import RequestTable
 
@@ -290,6 +291,7 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Reason]:
     if alike:
         yield fail("H-4", "same_run_twice", f"two legs have the same {' and '.join(alike)}", roots)
         return
+    yield from twins(one, other)
     first, second = one.manifest, other.manifest
     if first is None or second is None:
         return

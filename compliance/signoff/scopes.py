@@ -4,12 +4,15 @@ import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import orjson
+
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import coherent, correctness
 from compliance.signoff.evidence import Evidence, load, require_directory
 from compliance.signoff.gates import (
+    SignedPatch,
     claimed_numbers,
     decomposition,
     drift,
@@ -29,6 +32,7 @@ from compliance.signoff.schedule_replay import late_issues, replay
 from compliance.signoff.stamps import across_legs, stamps
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
+from compliance.verify.accuracy import ScoreSources
 from runs.errors import HarnessError, InputError
 
 
@@ -41,6 +45,7 @@ def sign_off(
     tree: Path | None = None,
     noise_band_pct: float = NOISE_BAND_PCT,
     policy: Policy | None = None,
+    sources: ScoreSources | None = None,
 ) -> Verdict:
     """Give the verdict on a scope from raw files alone; writes nothing.
 
@@ -52,6 +57,7 @@ def sign_off(
         tree: of a bundle, the submission tree that was built from the legs.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
+        sources: what answers are scored with; by default the data set and the tokenizer that the manifests name.
 
     Raises:
         InputError: a directory does not exist, or the scope needs other ones.
@@ -78,7 +84,7 @@ def sign_off(
     if tree is not None:
         require_directory(tree, "--tree")
     try:
-        _judge(verdict, list(ref), list(cand), claim, tree)
+        _judge(verdict, list(ref), list(cand), claim, tree, sources)
     except HarnessError as error:
         verdict.reasons.append(fail("P-1", "damaged_raw", error.message))
     except Exception as error:  # the tool's own failure is told apart from what it judges
@@ -95,18 +101,28 @@ def bundle_verdict(
     tree: Path | None = None,
     noise_band_pct: float = NOISE_BAND_PCT,
     policy: Policy = "closed",
+    sources: ScoreSources | None = None,
 ) -> Verdict:
     """What `submit` and `check` ask before a closed tree: `verdict.blocks` says whether it may be built.
 
     Args and errors: as in `sign_off`. Without `cand`, the legs themselves are signed off: provenance, the official
     load, one system in both modes. With it, also the gain of the final stack over the original baseline.
     """
-    return sign_off("bundle", ref, cand, claim, tree=tree, noise_band_pct=noise_band_pct, policy=policy)
+    return sign_off(
+        "bundle", ref, cand, claim, tree=tree, noise_band_pct=noise_band_pct, policy=policy, sources=sources
+    )
 
 
-def _judge(verdict: Verdict, ref: list[Path], cand: list[Path], claim: Claim, tree: Path | None) -> None:
-    reference, reasons = load(ref)
-    candidate, more = load(cand)
+def _judge(
+    verdict: Verdict,
+    ref: list[Path],
+    cand: list[Path],
+    claim: Claim,
+    tree: Path | None,
+    sources: ScoreSources | None,
+) -> None:
+    reference, reasons = load(ref, sources)
+    candidate, more = load(cand, sources)
     verdict.reasons += [*reasons, *more]
     legs = reference + candidate
     for evidence in legs:
@@ -185,10 +201,30 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
     verdict.reasons += headline_integrity(delta, verdict.metrics, claim, band_pct)
     verdict.reasons += isolated(delta, claim)
     if verdict.scope == "bundle":
-        verdict.reasons += decomposition(delta, verdict.levers, claim, band_pct)
+        verdict.reasons += decomposition(
+            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, band_pct)
+        )
     verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
     verdict.baseline_drift_pct, verdict.headline_integrity = delta.drift_pct, delta.headline_integrity
     verdict.lever_decomposition = list(delta.decomposition)
+
+
+def _patch_again(lever: str, path: Path, band_pct: float) -> SignedPatch | str:
+    """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
+    try:
+        record = orjson.loads(path.read_bytes())
+        ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
+        if record["audit_scope"] != "patch" or lever not in record["levers"]:
+            return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        return f"{path} is no patch verdict ({type(error).__name__}: {error})"
+    try:
+        again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct)
+    except InputError as error:
+        return f"the legs of {path} are not there to be judged again: {error.message}"
+    if again.decision not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
+        return f"{path}, judged again: {again.headline}"
+    return SignedPatch(again.decision, again.e2e_delta_pct)
 
 
 def _take_levers(verdict: Verdict, levers: Levers) -> None:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     CLOCK_READ_NS,
+    COARSE_NS,
+    EQUAL_REQUESTS,
     EQUAL_STAMP_SHARE,
     EQUAL_STATISTICS,
     FAR_STAMP_NS,
@@ -39,6 +41,7 @@ def stamps(evidence: Evidence) -> Iterator[Reason]:
     if table is None or not len(table):
         return
     yield from _one_by_one(evidence, table)
+    yield from _copied_times(evidence, table)
     yield from _answers(evidence, table)
     if evidence.trace is not None and len(evidence.trace) == len(table):
         yield from _against_trace(evidence, table, evidence.trace)
@@ -73,6 +76,21 @@ def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
             f"{len(long)} gaps of up to {gap_ns.max() / 1e6:.0f} ms between two queries, first after seq {int(long[0])}"
         )
         yield flag("P-4", "idle_gaps", text, where, count=len(long), longest_ms=gap_ns.max() / 1e6)
+
+
+def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """Requests with the times of other ones, and stamps with fewer digits than the clock has."""
+    where = evidence.run.requests
+    if evidence.detail.scenario != "Offline":  # there a batch may end at one stamp
+        times = np.stack((table.first_token_ns - table.issue_ns, table.complete_ns - table.issue_ns))
+        copied = len(table) - np.unique(times, axis=1).shape[1]
+        if copied >= EQUAL_REQUESTS:
+            text = f"{copied} requests have the times of another one to the nanosecond: copied, not read from a clock"
+            yield fail("P-4", "record_made_to_fit", text, where, copied=copied)
+    coarse = float(np.mean(table.complete_ns % COARSE_NS == 0))
+    if len(table) >= FEW_SAMPLES and coarse > EQUAL_STAMP_SHARE:
+        text = f"{coarse:.0%} of the completions are whole microseconds: the record went through something else"
+        yield flag("P-4", "coarse_stamps", text, where, share=coarse)
 
 
 def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:

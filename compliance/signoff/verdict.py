@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import orjson
+
 from compliance.signoff.reasons import Action, Decision, Reason, decide
 from runs.errors import ExitCode
 
@@ -66,9 +68,9 @@ class Verdict:
         return ExitCode.NEGATIVE if negative else ExitCode.OK
 
     def as_json(self) -> dict[str, Any]:
-        """The record, in the fields of a sign-off, whatever the scope."""
+        """The record, in the fields of a sign-off, whatever the scope; plain types only."""
         decision = self.decision
-        return {
+        record = {
             "schema_version": SCHEMA_VERSION,
             "short_name": self.short_name,
             "audit_scope": self.scope,
@@ -100,6 +102,9 @@ class Verdict:
             "cand": self.cand,
             "log_sha256": self.log_sha256,
         }
+        # The numbers of a reason may be NumPy's, which are no JSON by themselves.
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
+        return plain
 
     @property
     def headline(self) -> str:

@@ -16,6 +16,7 @@ from compliance.submission.build_texts import rehearsal_text, scenario_readme
 from compliance.submission.gates import Judged
 from compliance.submission.layout import Place, Tree
 from compliance.submission.measurements import measurements
+from compliance.submission.rules import MOST_FILE_BYTES
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
 from compliance.submission.truncate import submitted_accuracy
@@ -24,8 +25,6 @@ from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.layout import RunDir
 from runs.manifest import Manifest
-
-MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference_policies, submission_rules.adoc: files are below 50 MB]
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,18 @@
 """An audit that is to be submitted, judged again from its leg's files: what its record says must still be true."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
 from compliance.audits.base import AuditRequest, LegArtifacts
-from compliance.audits.registry import find_audit
-from compliance.submission.build_inputs import Audit
+from compliance.audits.registry import AUDITS, find_audit
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from compliance.verify.record import LOG_HASHES, log_hashes
 from runs.errors import HarnessError, InputError
+from runs.layout import ResultDir
 
 _COMPLETE = "verification complete"  # the last line of the official text [mlcommons/inference compliance/TEST06]
 
@@ -23,8 +25,26 @@ def audit_failures(audit: Audit) -> Iterator[str]:
         yield error.message
 
 
+def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
+    """Audits that are not submitted, but lie beside a result and did not pass: (test, a sentence).
+
+    Nobody has to run them; what they showed is not left out, though.
+    """
+    for test in AUDITS:
+        record = home.audit(test) / f"audit_{test}.json"
+        if test in SUBMITTED_TESTS or not record.exists():
+            continue
+        try:
+            found = _read_record(record)
+        except InputError as error:
+            yield test, error.message
+            continue
+        if found.get("passed") is not True:
+            yield test, f"{test} beside it did not pass: {found.get('reason', 'no reason given')}"
+
+
 def _failures(audit: Audit) -> Iterator[str]:
-    record = _record(audit)
+    record = _read_record(audit.folder / f"audit_{audit.test}.json")
     if record.get("passed") is not True:
         yield f"{audit.test} did not pass: {record.get('reason', 'no reason given')}"
         return
@@ -57,8 +77,7 @@ def _failures(audit: Audit) -> Iterator[str]:
             yield f"{copy} is not the leg's {source.name}"
 
 
-def _record(audit: Audit) -> dict[str, Any]:
-    path = audit.folder / f"audit_{audit.test}.json"
+def _read_record(path: Path) -> dict[str, Any]:
     try:
         record = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:

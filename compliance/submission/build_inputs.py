@@ -60,6 +60,13 @@ class Candidate:
     def legs(self) -> list[Leg]:
         return [leg for leg in (self.performance, self.accuracy) if leg is not None]
 
+    @property
+    def homes(self) -> list[ResultDir]:
+        """The result's directory: as it was named, and by the places of its legs."""
+        roots = [leg.run.root.absolute() for leg in self.legs]
+        above = [root.parent.parent if root.parent.name == "performance" else root.parent for root in roots]
+        return [ResultDir(path) for path in dict.fromkeys([self.result.home.absolute(), *above])]
+
     def manifests(self) -> dict[str, Manifest]:
         """The record of every leg, audits included, by a name for people."""
         found = {leg.mode.removesuffix("Only").lower(): leg.manifest for leg in self.legs if leg.manifest is not None}

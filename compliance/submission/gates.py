@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from compliance.accuracy import ROUGE_NAMES
-from compliance.submission.build_audit import audit_failures
+from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate
 from compliance.submission.configuration import configuration, differences, system_facts
 from compliance.submission.layout import Division, Round
+from compliance.submission.rules import ALL_OF, AUDITED, ONE_OF
 from compliance.verify.accuracy import ScoreSources
 from compliance.verify.verdict import Verdict, verify_result
 from qsl.rehearsal import MARK as SYNTHETIC_MARK
@@ -21,13 +22,6 @@ from runs.benchmarks import ROUND_SEEDS, RoundSeeds
 from runs.detail_log import DetailLog, read_detail
 from runs.files import sha256_of
 
-DATACENTER, EDGE = "datacenter", "edge"
-SUITE_OF = {"llama3.1-8b": DATACENTER, "llama3.1-8b-edge": EDGE}
-# [checker: required-scenarios-*, optional-scenarios-*, and one of the two latter; the same in v5.1, v6.0 and v6.1]
-ALL_OF = {"llama3.1-8b": ("Offline",), "llama3.1-8b-edge": ("SingleStream", "Offline")}
-ONE_OF = {"llama3.1-8b": ("Server", "Interactive"), "llama3.1-8b-edge": ()}
-# [checker: models_TEST06 has llama3.1-8b and not llama3.1-8b-edge]
-AUDITED = frozenset({"llama3.1-8b"})
 # Checks of `verify` that have no counterpart in the checker's open division.
 _CLOSED_ONLY = frozenset({*ROUGE_NAMES, "gen_len", "target", "samples"})
 
@@ -92,6 +86,10 @@ def judge_candidate(
     for audit in candidate.audits.values():
         for reason in audit_failures(audit):
             refuse(reason, _run_audit(audit.test, candidate))
+    if division == "closed":
+        for home in candidate.homes:
+            for test, reason in failed_audits(home):
+                refuse(reason, f"find out why; `main.py audit --test {test}` runs it again")
     for reason in _mixed(candidate):
         refuse(reason, "run the legs again in one configuration")
     return judged

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compliance.signoff import bundle_verdict
+from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
-from compliance.submission.gates import SUITE_OF, Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
+from compliance.submission.gates import Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
 from compliance.submission.layout import Division, Round, Tree
+from compliance.submission.rules import SUITE_OF
 from compliance.submission.source import read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.verify.accuracy import ScoreSources
@@ -34,13 +37,14 @@ class Request:
 
 @dataclass
 class Outcome:
-    """`built` is None where something was refused."""
+    """`built` is None where something was refused; `signed` where nothing was asked to sign off."""
 
     judged: list[Judged]
     refusals: list[Refusal]
     notes: list[str]
     rehearsal: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
+    signed: SignOff | None = None
     built: Built | None = None
 
 
@@ -81,6 +85,9 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
     refusals += judge_set(candidates, request.division)
     unofficial = unofficial_reasons(judged)
     outcome = Outcome(judged, refusals, _notes(request, unofficial))
+    if not refusals and request.division == "closed":  # last, since it derives every number once more
+        say("signing off")
+        outcome.signed = _sign_off(request, candidates, refusals)
     if refusals:
         return outcome
     outcome.rehearsal = unofficial if request.rehearsal else []
@@ -100,6 +107,16 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
         )
     )
     return outcome
+
+
+def _sign_off(request: Request, candidates: list[Candidate], refusals: list[Refusal]) -> SignOff:
+    """The sign-off of all legs together. A failure of the sign-off itself refuses as well: nothing is then known."""
+    directories = [leg.run.root for candidate in candidates for leg in candidate.legs]
+    signed = bundle_verdict(directories, sources=request.sources if request.sources != ScoreSources() else None)
+    if signed.blocks:
+        command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in directories)}"
+        refusals.append(Refusal("sign-off", signed.headline, f"see `{command}`; run what it names again"))
+    return signed
 
 
 def _describe(
@@ -148,6 +165,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "rehearsal": outcome.rehearsal,
         "notes": outcome.notes,
         "refusals": [{"where": one.where, "reason": one.reason, "fix": one.fix} for one in outcome.refusals],
+        "signoff": None if outcome.signed is None else outcome.signed.as_json(),
         "results": [
             {
                 "place": one.candidate.name,

@@ -115,7 +115,7 @@ def _settings(detail: DetailLog) -> Iterator[str]:
 def _loaded_set(detail: DetailLog) -> Iterator[str]:
     loaded = detail.loaded_qsl_set
     total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
-    if len(set(loaded)) != len(loaded) or any(index >= total for index in loaded):
+    if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
         yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}"
     if detail.mode == PERFORMANCE and len(loaded) != min(total, size):
         yield f"loaded_qsl_set holds {len(loaded)} samples, {min(total, size)} were to be loaded"

@@ -135,6 +135,8 @@ def _facts(leg: Leg) -> dict[str, Any]:
             "prefix caching setting": plan.engine_options.get("enable_prefix_caching"),
             "data type": plan.engine_options.get("dtype"),
             "quantization": plan.engine_options.get("quantization"),
+            "KV cache type": plan.engine_options.get("kv_cache_dtype") or "auto",  # vLLM's default
+            "speculative decoding": bool(plan.engine_options.get("speculative_config")),
         }
     return facts
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy_report import parse_accuracy_text
+from compliance.signoff.verdict import Verdict
 from runs.benchmarks import BENCHMARKS, AccuracyTarget
 from runs.layout import CampaignDir, ResultDir
 from tests.compliance.verify_legs import USER_CONF
@@ -76,9 +77,21 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def claim_official(campaign: CampaignDir) -> None:
-    """Let the records say what those of an official campaign would say."""
+    """Let the records say what those of an official campaign would say. The sign-off sees through it."""
     for path in campaign.root.rglob("manifest.json"):
         edit(path, official=True, unofficial_reasons=[], resolved={"engine": "vllm"})
+
+
+def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Let everything sign off, where legs only claim to be official; gives back the directories that were handed in."""
+    asked: list[Path] = []
+
+    def passes(directories: list[Path], **options: object) -> Verdict:
+        asked.extend(directories)
+        return Verdict("bundle", 0.5, "closed")
+
+    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", passes)
+    return asked
 
 
 def results_of(campaign: CampaignDir) -> list[ResultDir]:

@@ -325,6 +325,17 @@ def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], 
     assert found["open"]["eligible"] is True
 
 
+def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
+    assert eligibility("baseline", None, set(), recorded=False)["closed"]["eligible"] is None
+    assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
+    bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
+    outcome = judge_rows([bare], REGISTRIES, division="closed")
+    assert "  closed division: not known, nothing tells what the engine ran with" in as_text(outcome)
+    assert "| not known | eligible |" in as_markdown(outcome)
+    assert (outcome.status, outcome.closed) == ("fail", False)  # lacking evidence is advice
+    assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
+
+
 def test_speculative_decoding_is_refused_in_the_closed_division_whatever_else_is_declared() -> None:
     good = eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7)
     assert gate(good, division="open").status == "pass"

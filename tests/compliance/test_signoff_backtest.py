@@ -15,7 +15,7 @@ from runs.errors import InputError
 from tests.signoff.make_runs import LEGS
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "063be1744140e9075f4803edce88a2c1192d0bb901e5b9159cedec2c9417ee8a"
+FROZEN = "d8fa051fc57d30c37c0ebfa4e867d92099a9ee510b639f05a4ac10b4e084b9c5"
 
 
 def test_the_labels_are_frozen() -> None:

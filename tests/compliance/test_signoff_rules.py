@@ -1,9 +1,11 @@
 """Single rules of the sign-off, on numbers and small files."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import orjson
 import pytest
 
 from compliance.signoff.baseline import judge_spread
@@ -16,6 +18,7 @@ from compliance.signoff.limits import NOISE_BAND_PCT
 from compliance.signoff.mllog_shape import read_shape
 from compliance.signoff.reasons import Reason, decide, fail, flag, note
 from compliance.signoff.same_conditions import Levers, _inert
+from compliance.signoff.verdict import Verdict
 from runs.requests_log import RequestTable
 
 REPEATS = [966.36, 1004.05, 1004.71]
@@ -206,3 +209,9 @@ def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
     assert (read_shape(path).repeated, read_shape(path).pids) == ({}, {1})
     path.write_text(record("a", 1) + record("b", 1) + record("a", 2))
     assert (read_shape(path).repeated, read_shape(path).pids) == ({"a": 3}, {1, 2})
+
+
+def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
+    reason = note("B-4", "issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
+    record = Verdict("bundle", NOISE_BAND_PCT, "closed", reasons=[reason]).as_json()
+    assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}

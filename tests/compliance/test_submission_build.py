@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from compliance.signoff.verdict import Verdict
 from compliance.submission.layout import REHEARSAL_FILE, REHEARSAL_MARK
 from compliance.submission.submit import Outcome, as_json
 from runs.benchmarks import ROUND_SEEDS
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.layout import CampaignDir
 from scenarios.submit_command import submit_click_command
-from tests.compliance.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of
+from tests.compliance.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
+
+pytestmark = pytest.mark.slow
 
 Submit = Callable[..., Outcome]
 SCENARIO_FILES = {
@@ -90,10 +93,15 @@ def test_a_rehearsal_is_marked_in_every_place(build: Submit, tmp_path: Path) -> 
     assert "the dummy engine runs no model" in (tree / REHEARSAL_FILE).read_text()
 
 
-def test_an_official_tree_carries_no_mark(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_an_official_tree_carries_no_mark(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claim_official(campaign)
+    signed = sign_off_all(monkeypatch)
     outcome = build(rehearsal=False)
     assert outcome.refusals == []
+    legs = [leg.root for result in results_of(campaign) for leg in (result.performance, result.accuracy)]
+    assert sorted(signed) == sorted(legs)
     assert outcome.rehearsal == []
     files = [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
     assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
@@ -168,16 +176,16 @@ def test_a_build_that_fails_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} == there
 
 
-def test_a_log_that_changes_after_it_was_verified_stops_the_build(
+def test_a_log_that_changes_after_it_was_judged_stops_the_build(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     detail = campaign.result(BENCHMARK, "Server").performance.detail
 
-    def meanwhile(request: object) -> list[object]:
+    def meanwhile(directories: object, **options: object) -> Verdict:
         detail.write_text(detail.read_text() + "\n")
-        return []
+        return Verdict("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.submit.unofficial_reasons", meanwhile)
+    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", meanwhile)
     with pytest.raises(ExecutionError, match="is not the file that the leg left"):
         build()
     assert not (tmp_path / "tree").exists()
@@ -193,6 +201,8 @@ def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
 def test_the_record_tells_everything(build: Submit, campaign: CampaignDir) -> None:
     record = as_json(build())
     assert record["verdict"] == "BUILT"
+    assert record["signoff"]["audit_scope"] == "bundle"
+    assert record["signoff"]["verdict"] in ("PASS", "FLAG")
     assert f"closed/Org/results/Box/{BENCHMARK}/Server/README.md" in record["files"]
     assert record["system"]["cooling"] == {"value": "air", "from": "file"}
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
@@ -231,6 +241,7 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
     assert f"built {tmp_path / 'tree'}: {len(files)} files" in said
     assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in said
     assert "    cooling: air" in said
+    assert "\nsign-off: " in said
     assert "a REHEARSAL" in said
     assert said.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'}"
     assert set(json.loads(record.read_bytes())["files"]) == set(files)

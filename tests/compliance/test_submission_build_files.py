@@ -15,6 +15,8 @@ from runs.layout import RunDir
 from runs.manifest import Manifest
 from tests.compliance.submission_manifests import manifest
 
+pytestmark = pytest.mark.slow
+
 OFFICIAL = os.environ.get("MLPERF_INFERENCE")
 SIZES = (2, 4095, 4096, 4097, 8191, 8192, 10_240, 100_000)
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.build_inputs import gather
-from compliance.submission.submit import Outcome
+from compliance.submission.submit import Outcome, as_json
 from qsl.rehearsal import MARK
 from runs.benchmarks import DATACENTER_TARGET
 from runs.errors import InputError
 from runs.layout import CampaignDir
-from tests.compliance.submission_legs import BENCHMARK, SAMPLES, claim_official, edit
+from tests.compliance.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
+
+pytestmark = pytest.mark.slow
 
 Submit = Callable[..., Outcome]
 
@@ -38,7 +40,52 @@ def test_a_dummy_that_claims_to_be_official_is_seen_through(build: Submit, campa
     assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
 
 
-def test_a_synthetic_data_set_is_seen_through(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    claim_official(campaign)
+    outcome = build(rehearsal=False)
+    assert outcome.signed is not None
+    assert outcome.signed.decision == "FAIL"
+    (refusal,) = outcome.refusals
+    assert (refusal.where, refusal.reason) == ("sign-off", outcome.signed.headline)
+    assert as_json(outcome)["signoff"] == outcome.signed.as_json()
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(*given: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compliance.signoff.scopes.across_legs", stumbles)
+    assert "sign-off: DEGRADED: no verdict, the sign-off itself failed: ZeroDivisionError" in reasons(build())
+    outcome = build(division="open")
+    assert (outcome.refusals, outcome.signed) == ([], None)
+
+
+def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = campaign.result(BENCHMARK, "Offline")
+    record = result.audit("output_caching") / "audit_output_caching.json"
+    record.parent.mkdir()
+    record.write_text('{"test": "output_caching", "passed": false, "reason": "ten times as fast"}')
+    sentence = f"{BENCHMARK}/Offline: output_caching beside it did not pass: ten times as fast"
+    assert reasons(build()) == sentence
+    server = campaign.result(BENCHMARK, "Server").root
+    legs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
+    assert reasons(build(*legs)) == sentence  # named one by one
+    assert build(division="open").refusals == []
+    record.write_text('{"test": "output_caching", "passed": tr')
+    assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
+    record.write_text('{"test": "output_caching", "passed": true}')
+    assert [refusal.where for refusal in build(tree="other").refusals] == ["sign-off"]  # nothing shows that it did
+    sign_off_all(monkeypatch)
+    assert build(tree="other").refusals == []
+
+
+def test_a_synthetic_data_set_is_seen_through(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_off_all(monkeypatch)
     dataset = tmp_path / "rows.json"
     dataset.write_text(f'[{{"output": "{MARK} 1"}}]')
     claim_official(campaign)

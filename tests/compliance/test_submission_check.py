@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.engine import check_tree
-from compliance.submission.check.finding import Finding
+from compliance.submission.check.finding import Finding, Findings
+from compliance.submission.check.logs import LegFacts
+from compliance.submission.check.scenario import ScenarioOutcome
 from compliance.submission.layout import ROUNDS, Place, Tree
+from runs.benchmarks import Scenario
 from tests.compliance import tree_mutations, trees
 from tests.compliance.tree_mutations import MUTATIONS, Mutation
 
@@ -60,11 +64,21 @@ def test_every_change_is_found(clean: tuple[Tree, set[Finding]], mutation: Mutat
     shutil.copytree(original.root, tree.root, symlinks=True)
     spoilt = mutation.change(tree)
     if spoilt is None:
-        return  # the tree has nothing of the kind
+        pytest.skip("this tree has nothing of the kind")
+    if "rehearsal" in mutation.rules and any(finding.rule_id == "rehearsal" for finding in known):
+        pytest.skip("this tree is a rehearsal already")
     findings = [finding for finding in check_tree(tree.root, tree.round).findings if finding not in known]
     file = spoilt.relative_to(tree.root).as_posix()
     named = {finding.rule_id for finding in findings if finding.file == file}
     assert named & set(mutation.rules), "\n".join(f"{f.rule_id} {f.file}: {f.found}" for f in findings)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_change_has_a_tree_that_it_spoils(short_tree: Tree, mutation: Mutation, tmp_path: Path) -> None:
+    """What the test above skips on one tree is found on this one: no change goes untested."""
+    tree = Tree(tmp_path / "tree", short_tree.round)
+    shutil.copytree(short_tree.root, tree.root)
+    assert mutation.change(tree) is not None
 
 
 def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path) -> None:
@@ -92,6 +106,30 @@ def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path
 def server_of(tree: Tree) -> Place:
     (place,) = tree.places()
     return place
+
+
+def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one") -> ScenarioOutcome:
+    """A scenario whose accuracy log is the same as that of every other one."""
+    place = Place("closed", "Example", system, "llama3.1-8b", scenario)
+    run = tree.accuracy(place)
+    leg = LegFacts("accuracy", run.detail, {run.detail: detail}, answers="a" * 64, answers_file=run.accuracy_text)
+    return ScenarioOutcome(place, [], [leg], scenario)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "detail", "system", "rules"),
+    [
+        ("Interactive", "other", "one", set()),  # one order of issue: a deterministic engine answers both alike
+        ("Interactive", "first", "one", {"log-duplicate"}),  # one run, handed in twice
+        ("Offline", "other", "one", {"log-same-answers"}),  # another order of issue
+        ("Server", "other", "two", {"log-same-answers"}),
+    ],
+)
+def test_the_same_answers_twice(tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]) -> None:
+    tree = Tree(tmp_path)
+    findings = Findings(tree.root)
+    check_duplicates([outcome_of(tree, "Server", "first"), outcome_of(tree, scenario, detail, system)], findings)
+    assert {finding.rule_id for finding in findings.items} == rules
 
 
 def test_there_are_enough_changes() -> None:

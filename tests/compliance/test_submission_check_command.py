@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from compliance.submission.check.catalogue import RULES
 from compliance.submission.check.engine import check_tree
 from compliance.submission.check.official import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.signed import sign_off_systems
 from compliance.submission.layout import Tree
+from compliance.submission.submit import Outcome
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
+from runs.layout import CampaignDir
 from scenarios.check_command import check_click_command
 from tests.compliance import trees
 
@@ -50,6 +54,8 @@ def test_clean(tree: Tree, tmp_path: Path) -> None:
     assert "official checker: not run" in text
     record = json.loads((tmp_path / "out" / "check.json").read_text())
     assert (record["exit_code"], record["findings"], record["official"]) == (0, [], {"run": False})
+    assert record["signoff"] is None
+    assert "sign-off: not asked" in text
     assert len(record["scenarios"]) == 2
 
 
@@ -114,6 +120,47 @@ def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
 def test_runs_of_another_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     index = index_runs([built[1] / "Offline" / "TEST06"])
     assert {item.rule_id for item in check_tree(tree.root, "v6.1", index).findings} == {"log-not-in-runs"}
+
+
+def test_runs_without_a_record_do_not_sign_off(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
+    """Clean logs, and nothing that tells how they were made."""
+    code, text = run(tree.root, "--runs", built[1], "--json", tmp_path / "check.json")
+    assert code == ExitCode.NEGATIVE
+    assert "sign-off of closed/Example/one-node: FAIL (unverifiable), action eject: P-1 missing_raw" in text
+    (signed,) = json.loads((tmp_path / "check.json").read_text())["signoff"]
+    assert (signed["legs"], signed["legs_found"], signed["verdict"]["blocks"]) == (4, 4, True)
+
+
+def test_half_of_the_runs_is_not_enough_for_a_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
+    code, text = run(tree.root, "--runs", built[1] / "Offline")
+    assert code == ExitCode.OK
+    assert "sign-off of closed/Example/one-node: not possible: 2 of 4 legs are among the runs" in text
+
+
+def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
+    (tree.root / "closed").rename(tree.root / "open")
+    assert sign_off_systems(check_tree(tree.root, "v6.1"), index_runs([built[1]])) == []
+
+
+def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., Outcome], campaign: CampaignDir) -> None:
+    built = build().built
+    assert built is not None
+    (signed,) = sign_off_systems(check_tree(built.root, "v6.1"), index_runs([campaign.root]))
+    assert signed.verdict is not None
+    assert not signed.blocks, signed.headline
+    assert "tree_of_these_legs" in {reason.slug for reason in signed.verdict.reasons}
+
+
+def test_a_sign_off_that_fails_itself_counts_as_none(
+    tree: Tree, built: tuple[Tree, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumbles(*given: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compliance.signoff.scopes.load", stumbles)
+    code, text = run(tree.root, "--runs", built[1])
+    assert code == ExitCode.NEGATIVE
+    assert "one-node: DEGRADED: no verdict" in text
 
 
 FAKE = """

@@ -155,6 +155,33 @@ def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Accu
     assert "one model" in " ".join(verdict.failures)
 
 
+@pytest.mark.parametrize(
+    ("options", "passes", "found"),
+    [
+        ({"kv_cache_dtype": "fp8"}, False, "one KV cache type: fp8 in the performance leg, auto in the accuracy leg"),
+        ({"kv_cache_dtype": "auto", "speculative_config": None}, True, ""),  # what is in force anyway
+        ({"speculative_config": {"method": "ngram"}}, False, "one speculative decoding: True in the performance leg"),
+    ],
+)
+def test_a_faster_engine_in_the_performance_leg_alone_is_found(
+    legs: DummyLegs,
+    own_target: AccuracyScores,
+    tmp_path: Path,
+    options: dict[str, object],
+    passes: bool,
+    found: str,
+) -> None:
+    home = tmp_path / "result"
+    run = legs.copy(home / "performance", "Server")
+    legs.copy(home / "accuracy", "Server", "accuracy")
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["resolved"]["engine_options"] |= options
+    run.manifest.write_text(json.dumps(manifest))
+    verdict = verify_result(find_results([home])[0])
+    assert (verdict.outcome == "PASS") is passes, verdict.reasons
+    assert found in " ".join(verdict.failures)
+
+
 def test_scores_follow_the_answers_not_the_text(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     text = run.accuracy_text.read_text()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runs import schedule
 from runs.benchmarks import CURRENT_ROUND, ROUND_SEEDS
 from runs.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
 
@@ -59,6 +60,29 @@ def test_offsets_rise_from_zero(qps: float, count: int) -> None:
     assert len(offsets_ns) == count
     assert count == 0 or offsets_ns[0] == 0
     assert np.all(np.diff(offsets_ns) >= 0)
+
+
+def test_a_longer_schedule_begins_with_the_shorter_one() -> None:
+    """Whatever was computed before, and beyond what is kept."""
+    seed, longest = SEEDS.schedule_rng_seed, schedule._KEPT_GAPS + 2
+    whole = poisson_offsets_ns(seed, 22.5, longest)
+    for count in (2, 3, 1000, 1024, 1025, 1026):
+        assert np.array_equal(poisson_offsets_ns(seed, 22.5, count), whole[:count])
+
+
+def test_what_is_kept_cannot_be_changed_by_a_caller() -> None:
+    loaded = loaded_sets(SEEDS.qsl_rng_seed, 50, 20)
+    loaded[0].clear()
+    assert [len(one) for one in loaded_sets(SEEDS.qsl_rng_seed, 50, 20)] == [20, 20, 10]
+    settings_ = OrderSettings("Server", False, SEEDS.sample_index_rng_seed, 100, True)
+    order = issue_order(list(range(50)), 100, settings_)
+    expected = order.tolist()
+    order[:] = 0
+    assert issue_order(list(range(50)), 100, settings_).tolist() == expected
+    offsets_ns = poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)
+    last_ns = int(offsets_ns[-1])
+    offsets_ns[:] = 0
+    assert poisson_offsets_ns(SEEDS.schedule_rng_seed, 10, 50)[-1] == last_ns
 
 
 def test_the_rate_of_a_long_schedule_is_the_target() -> None:

@@ -8,8 +8,8 @@ from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, read_log
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
-from compliance.submission.gates import AUDITED
 from compliance.submission.layout import Place, Tree
+from compliance.submission.rules import AUDITED
 from compliance.verify.log_arithmetic import detail_contradictions
 from compliance.verify.summary_text import summary_contradictions
 from runs.accuracy_log import AccuracyEntry, read_accuracy_log

@@ -91,7 +91,7 @@ RULES: dict[str, Rule] = _rules(
     ("log-contradiction", "error", "[loadgen]", "the logs of a leg tell one story", _RERUN),
     ("log-implausible", "error", "[ours]", "figures are within reach of an honest run", _RERUN),
     ("log-duplicate", "error", "[ours]", "each log lies in one place", "submit the leg's own logs"),
-    ("log-same-answers", "warning", "[ours]", "no two runs have the same answers in the same order",
+    ("log-same-answers", "warning", "[ours]", "the same answers come in the same order of issue only",
      "submit the leg's own answers"),
     ("log-config", "error", "[ours]", "the legs of a scenario come from one configuration",
      "run the legs with one LoadGen, SUT and data set"),

@@ -1,8 +1,5 @@
 """Our checks of a whole tree, in one pass."""
 
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +7,10 @@ from compliance.submission.check.descriptions import check_sources, check_system
 from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.runs_index import RunsIndex
-from compliance.submission.check.scenario import Job, ScenarioOutcome, check_scenario
+from compliance.submission.check.scenario import check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, places, walk
 from compliance.submission.layout import DIVISIONS, Place, Round, Tree
 from runs.errors import InputError
-
-# Starting a worker takes about as long as checking some scenarios.
-PARALLEL_FROM = 24
-MAX_WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -56,16 +49,7 @@ def check_tree(root: Path, round_name: Round, runs: RunsIndex | None = None) -> 
     check_rehearsal(tree, contents, findings)
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
-    outcomes = _check_scenarios([Job(tree, place, runs or RunsIndex()) for place in found])
+    outcomes = [check_scenario(tree, place, runs or RunsIndex()) for place in found]
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
     return Checked(tree, found, sorted(set(every)))
-
-
-def _check_scenarios(jobs: list[Job]) -> list[ScenarioOutcome]:
-    workers = min(MAX_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-    if len(jobs) < PARALLEL_FROM or workers == 1:
-        return [check_scenario(job) for job in jobs]
-    context = multiprocessing.get_context("spawn")  # a fork would copy the locks of the caller's threads
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        return list(pool.map(check_scenario, jobs, chunksize=max(1, len(jobs) // (4 * workers))))

@@ -1,6 +1,7 @@
 """The outcome of `check`: for people, and as a record."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,36 @@ from rich.text import Text
 from compliance.submission.check.engine import Checked
 from compliance.submission.check.finding import Finding, printable
 from compliance.submission.check.official import OfficialResult
+from compliance.submission.check.signed import SignedOff
 from runs.errors import ExitCode
 
 SHOWN_MESSAGES = 30
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def exit_code(checked: Checked, official: OfficialResult | None, *, strict: bool) -> ExitCode:
-    """0 clean, 1 findings; warnings count with `strict`."""
+@dataclass(frozen=True)
+class Outcome:
+    """All that was found. `signed` is None where no runs were named."""
+
+    checked: Checked
+    official: OfficialResult | None = None
+    signed: list[SignedOff] | None = None
+
+
+def exit_code(outcome: Outcome, *, strict: bool) -> ExitCode:
+    """0 clean, 1 findings, a refusal of the official checker, or no sign-off; warnings count with `strict`."""
+    checked, official = outcome.checked, outcome.official
     bad = checked.count("error") or (strict and checked.findings) or (official is not None and not official.ok)
+    bad = bad or any(signed.blocks for signed in outcome.signed or ())
     return ExitCode.NEGATIVE if bad else ExitCode.OK
 
 
-def as_json(checked: Checked, official: OfficialResult | None, *, strict: bool) -> dict[str, Any]:
+def as_json(outcome: Outcome, *, strict: bool) -> dict[str, Any]:
     """The full record."""
+    checked, official, signed = outcome.checked, outcome.official, outcome.signed
     return {
         "schema_version": 1,
-        "exit_code": int(exit_code(checked, official, strict=strict)),
+        "exit_code": int(exit_code(outcome, strict=strict)),
         "tree": str(checked.tree.root),
         "round": checked.tree.round,
         "strict": strict,
@@ -35,12 +49,14 @@ def as_json(checked: Checked, official: OfficialResult | None, *, strict: bool) 
         "errors": checked.count("error"),
         "warnings": checked.count("warning"),
         "findings": [finding.as_json() for finding in checked.findings],
+        "signoff": None if signed is None else [one.as_json() for one in signed],
         "official": {"run": False} if official is None else {"run": True, **official.as_json()},
     }
 
 
-def print_report(checked: Checked, official: OfficialResult | None, console: Console, *, strict: bool) -> None:
+def print_report(outcome: Outcome, console: Console, *, strict: bool) -> None:
     """A compact list: what is wrong, by where it lies."""
+    checked = outcome.checked
     for where, findings in groupby(checked.findings, key=lambda finding: _heading(finding.file)):
         _line(console, where or ".", "bold")
         for finding in findings:
@@ -49,9 +65,9 @@ def print_report(checked: Checked, official: OfficialResult | None, console: Con
     errors, warnings = checked.count("error"), checked.count("warning")
     said = f"{_count(len(checked.places), 'scenario')} of {_count(len(systems), 'system')}, round {checked.tree.round}"
     _line(console, f"{said}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
-    for text in _official_lines(official, checked.tree.root):
+    for text in (*_sign_off_lines(outcome), *_official_lines(outcome.official, checked.tree.root)):
         _line(console, text)
-    clean = exit_code(checked, official, strict=strict) is ExitCode.OK
+    clean = exit_code(outcome, strict=strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
 
 
@@ -69,6 +85,13 @@ def _print_finding(console: Console, finding: Finding, where: str) -> None:
     console.print(text, soft_wrap=True)
     _line(console, f"          {finding.found}; expected: {finding.expected}")
     _line(console, f"          fix: {finding.fix} ({finding.rule.source})", "dim")
+
+
+def _sign_off_lines(outcome: Outcome) -> Iterator[str]:
+    if outcome.signed is None:
+        yield "sign-off: not asked (name the runs that the tree was made of with --runs)"
+    for signed in outcome.signed or ():
+        yield f"sign-off of {printable(signed.system)}: {printable(signed.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:

@@ -17,11 +17,15 @@ class RunsIndex:
 
     by_detail: dict[str, RunDir] = field(default_factory=dict)
 
+    def find(self, run: RunDir) -> RunDir | None:
+        """The run that a leg of a tree is a copy of."""
+        return self.by_detail.get(sha256_of(run.detail)) if is_regular(run.detail) else None
+
     def check(self, run: RunDir, text: Path, findings: Findings) -> None:
         """Hold one leg of a tree against the run that it is a copy of."""
         if not self.by_detail or not is_regular(run.detail):
             return
-        own = self.by_detail.get(sha256_of(run.detail))
+        own = self.find(run)
         if own is None:
             findings.add("log-not-in-runs", run.detail, "no run has this detail log", "one of the runs of --runs")
             return

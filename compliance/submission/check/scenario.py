@@ -13,27 +13,18 @@ from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree, ben
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a worker is given."""
-
-    tree: Tree
-    place: Place
-    runs: RunsIndex
-
-
 @dataclass
 class ScenarioOutcome:
-    """What a worker gives back: findings, and what other scenarios are compared with."""
+    """Findings, and what other scenarios are compared with."""
 
     place: Place
     findings: list[Finding]
     legs: list[LegFacts] = field(default_factory=list)
+    scenario: Scenario | None = None  # None where the directory names none of the benchmark's
 
 
-def check_scenario(job: Job) -> ScenarioOutcome:
-    """Check one scenario directory."""
-    tree, place = job.tree, job.place
+def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome:
+    """Check one scenario directory; `runs` may be empty."""
     findings = Findings(tree.root)
     folder = tree.scenario(place)
     check_measurements(tree, place, findings)
@@ -61,8 +52,8 @@ def check_scenario(job: Job) -> ScenarioOutcome:
             legs.append(leg)
     check_one_configuration([leg for leg in legs if leg.identity], findings)
     for run in (tree.performance(place), tree.accuracy(place)):
-        job.runs.check(run, run.accuracy_text, findings)
-    return ScenarioOutcome(place, findings.items, legs)
+        runs.check(run, run.accuracy_text, findings)
+    return ScenarioOutcome(place, findings.items, legs, scenario)
 
 
 def _scenario_of(name: str) -> Scenario | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compliance.audits.registry import AUDITS
-from compliance.submission.build import MOST_FILE_BYTES
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
 from compliance.submission.layout import (
@@ -18,6 +17,7 @@ from compliance.submission.layout import (
     Place,
     Tree,
 )
+from compliance.submission.rules import MOST_FILE_BYTES
 from runs.benchmarks import SCENARIOS
 from runs.layout import LOADGEN_LOGS
 

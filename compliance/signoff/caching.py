@@ -1,0 +1,141 @@
+"""H-5 and H-8: does an answer cost as much the second time, and as much in performance as in accuracy mode?"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
+from compliance.audits.output_caching import OutputCaching
+from compliance.signoff.conditions import conditions_of, differences, in_words
+from compliance.signoff.evidence import Evidence, load
+from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
+from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.detail_log import read_detail
+from runs.errors import HarnessError
+from runs.layout import ResultDir, RunDir
+from runs.requests_log import NO_TIME, RequestTable
+
+_REPETITION_RULE = "repeated samples cost as much as new ones"
+_AUDIT = OutputCaching()
+# Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
+_NO_AUDIT = frozenset({"Server", "Interactive"})
+# What makes an audit's leg the one it is; read back from its detail log.
+_ISSUE_SETTINGS = (
+    "performance_sample_count",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "performance_issue_same_index",
+)
+# Keys of conditions in which an audit's leg and the performance leg have to be the same system.
+_SYSTEM = ("model", "data set", "engine", "sampling.", "resolved.", "host.", "loadgen.version", "loadgen.extension")
+
+
+def caching(evidence: Evidence) -> Iterator[Reason]:
+    """H-5: something must show that an answer costs as much the second time. An audit is judged anew from its legs."""
+    root = evidence.run.root
+    home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
+    folder = home.audit(_AUDIT.name)
+    record = folder / f"audit_{_AUDIT.name}.json"
+    if record.is_file():
+        yield from _audited(evidence, folder, record)
+        return
+    checks = evidence.part.checks if evidence.part is not None else []
+    if any(check.name == _REPETITION_RULE and check.passed for check in checks):
+        text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
+        yield note("H-5", "repetitions_cost", text, evidence.run.requests)
+    elif evidence.leg.scenario in _NO_AUDIT:
+        text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
+        yield note("H-5", "caching_not_seen", text, evidence.run.requests)
+    else:
+        text = "no audit of output caching, and too few repetitions in the leg to see a cache"
+        yield flag("H-5", "caching_audit_absent", text, record)
+
+
+def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Reason]:
+    """The audit's legs, judged again: its record is nothing but somebody's word."""
+    try:
+        labels = [str(leg["label"]) for leg in orjson.loads(record.read_bytes())["legs"]]
+        there = {path.name for path in folder.iterdir() if RunDir(path).detail.is_file()}
+        if there != set(labels):
+            text = f"the audit of output caching names the legs {sorted(labels)}, and {sorted(there)} are there"
+            yield fail("H-5", "caching_audit_forged", text, record)
+            return
+        legs = [_leg(folder / label, label) for label in labels]
+        request = AuditRequest(
+            scenario=evidence.leg.scenario,
+            loadgen_key=evidence.leg.benchmark.loadgen_key,
+            loaded_count=evidence.detail.integer("qsl_reported_total_count"),
+        )
+        outcome = _AUDIT.verify(request, legs)
+    except (OSError, HarnessError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+        text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
+        yield fail("H-5", "caching_audit_forged", text, record)
+        return
+    if not outcome.passed:
+        yield fail("H-5", "caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
+        return
+    found, reasons = load([leg.run.root for leg in legs])
+    yield from (reason for reason in reasons if reason.severity == "FAIL")
+    here = conditions_of(evidence)
+    for other in found:
+        different = {
+            key: values
+            for key, values in differences(here, conditions_of(other)).items()
+            if key.startswith((*_SYSTEM, "engine."))
+        }
+        if different:
+            text = f"the audit of output caching is of another system: {in_words(different)}"
+            yield fail("H-5", "caching_audit_forged", text, other.run.root, keys=sorted(different))
+            return
+    yield note("H-5", "caching_audited", f"judged again: {outcome.reason}", record)
+
+
+def _leg(folder: Path, label: str) -> LegArtifacts:
+    run = RunDir(folder)
+    detail = read_detail(run.detail)
+    return LegArtifacts(LegSpec(label, in_force={key: detail.get(f"effective_{key}") for key in _ISSUE_SETTINGS}), run)
+
+
+def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
+    """H-8: a leg whose answers were looked up, or that another engine gave, is faster than the one that shows answers.
+
+    Compared at no lower load: in SingleStream one request at a time, in Offline all at once, in Server the same rate or
+    a higher one. The time to first token holds the queue, so it is compared in SingleStream alone.
+    """
+    ours, theirs = performance.requests, accuracy.requests
+    if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
+        return
+    if performance.leg.scenario != accuracy.leg.scenario:
+        return
+    rates = [evidence.detail.number("effective_target_qps") for evidence in (performance, accuracy)]
+    if performance.detail.scenario == "Server" and rates[0] < rates[1]:
+        return
+    measures: list[tuple[str, Callable[[RequestTable], float | None]]] = [("time per output token", _tpot_ms)]
+    if performance.detail.scenario == "SingleStream":
+        measures.append(("time to first token", _ttft_ms))
+    for name, median_ms in measures:
+        here_ms, there_ms = median_ms(ours), median_ms(theirs)
+        if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
+            continue
+        text = f"the median {name} is {here_ms:.4g} ms, and {there_ms:.4g} ms in the accuracy leg at no higher load"
+        make = fail if there_ms >= FASTER_FAIL * here_ms else flag
+        where = performance.run.requests
+        yield make("H-8", "faster_than_accuracy", text, where, performance_ms=here_ms, accuracy_ms=there_ms)
+
+
+def _ttft_ms(table: RequestTable) -> float | None:
+    known = table.first_token_ns != NO_TIME
+    if not known.any():
+        return None
+    return float(np.median((table.first_token_ns - table.issue_ns)[known])) / 1e6
+
+
+def _tpot_ms(table: RequestTable) -> float | None:
+    known = (table.first_token_ns != NO_TIME) & (table.output_tokens > 1)
+    if not known.any():
+        return None
+    spans_ns = (table.complete_ns - table.first_token_ns)[known]
+    return float(np.median(spans_ns / (table.output_tokens[known] - 1))) / 1e6

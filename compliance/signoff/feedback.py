@@ -1,0 +1,75 @@
+"""What a verdict leaves for others: `audit_feedback.json` for whoever mends the result, and one line of the ledger."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.signoff.verdict import SCHEMA_VERSION, Verdict
+from runs.errors import InputError
+
+FEEDBACK_NAME = "audit_feedback.json"
+
+
+def feedback(verdict: Verdict) -> dict[str, Any]:
+    """What has to be mended: every reason that lowers the verdict, the gravest first, by check and file.
+
+    The reasons of a degraded sign-off are left out: it found nothing that could be relied on.
+    """
+    order = {"FAIL": 0, "FLAG": 1}
+    lowering = [] if verdict.degraded else [one for one in verdict.reasons if one.severity in order]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "short_name": verdict.short_name,
+        "audit_scope": verdict.scope,
+        "verdict": verdict.decision,
+        "action": verdict.action,
+        "error": verdict.degraded,
+        "to_mend": [
+            {"check": one.check, "slug": one.slug, "severity": one.severity, "text": one.text, "where": one.where}
+            for one in sorted(lowering, key=lambda one: order[one.severity])
+        ],
+    }
+
+
+def ledger_line(verdict: Verdict, remeasured: int = 0) -> dict[str, Any]:
+    """One line a verdict: what was judged, when, and what became of it.
+
+    Args:
+        verdict: the last one.
+        remeasured: how often the legs were run anew before it.
+    """
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "time_ns": time.time_ns(),
+        "short_name": verdict.short_name,
+        "audit_scope": verdict.scope,
+        "verdict": verdict.decision,
+        "action": verdict.action,
+        "auditor_status": "degraded" if verdict.degraded else "ok",
+        "remeasured": remeasured,
+        "noise_band_pct": verdict.noise_band_pct,
+        "e2e_delta_pct": verdict.e2e_delta_pct,
+        "levers": verdict.levers,
+        "reasons": [f"{one.check} {one.slug}" for one in verdict.reasons if one.severity == verdict.decision],
+        "note": verdict.headline,
+        "ref": verdict.ref,
+        "cand": verdict.cand,
+    }
+
+
+def append_ledger(path: Path, line: dict[str, Any]) -> None:
+    """Add a line with one write; what is there stays as it is.
+
+    Raises:
+        InputError: the file does not end with a whole line: it is no ledger, or was cut.
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, 2)
+            if stream.read(1) != b"\n":
+                raise InputError(f"--ledger {path} does not end with a whole line", "mend its last line")
+        stream.write(orjson.dumps(line) + b"\n")
