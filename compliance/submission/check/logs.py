@@ -114,9 +114,52 @@ def check_seeds(detail: DetailLog, round_name: Round, rule_id: str, findings: Fi
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
         found, wanted = detail.effective(name), getattr(official, name)
         if found != wanted:
-            different = (one for one, value in zip(legs, texts, strict=True) if value != text)
-            other = next(different, None) if tied else usual
-            if other is not None and text != str(other.identity.get(key)):
+            other = next((one for one, seeds in ROUND_SEEDS.items() if getattr(seeds, name) == found), None)
+            of = f", that of {other}" if other else ""
+            findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({round_name})")
+
+
+def check_scenario_name(detail: DetailLog, scenario: Scenario, rule_id: str, findings: Findings) -> bool:
+    """Is the log of the scenario that its directory names?"""
+    wanted = LOADGEN_SCENARIO[scenario]
+    found = detail.get("effective_scenario", detail.get("requested_scenario"))
+    if found == wanted:
+        return True
+    as_loadgen = f" (LoadGen: {wanted})" if wanted != scenario else ""
+    findings.add(rule_id, detail.path, f"the log is of {found}", f"{scenario}{as_loadgen}")
+    return False
+
+
+def facts(name: str, run: RunDir, detail: DetailLog) -> LegFacts:
+    """What is compared with other legs."""
+    known = LegFacts(name, run.detail)
+    known.hashes[run.detail] = sha256_of(run.detail)
+    if detail.has_results:  # an accuracy run's summary is the same every time
+        known.hashes[run.summary] = sha256_of(run.summary)
+    begin, end = detail.get("power_begin"), detail.get("power_end")
+    if isinstance(begin, str) and isinstance(end, str):
+        known.window = (begin, end)
+    known.identity = {key: detail.get(key) for key in _IDENTITY}
+    if known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with every change beside LoadGen
+        known.identity["loadgen_version"] = str(known.identity["loadgen_version"]).partition(" @")[0]
+    return known
+
+
+def check_one_configuration(legs: list[LegFacts], findings: Findings) -> None:
+    """Do the legs of a scenario come from one configuration, at about one time?"""
+    if not legs:
+        return
+    for key in _IDENTITY:
+        texts = [str(leg.identity.get(key)) for leg in legs]
+        counts = Counter(texts)
+        most = max(counts.values())
+        # The odd one is named; where nothing tells which that is, as of two, each is.
+        tied = sum(count == most for count in counts.values()) > 1
+        usual = legs[texts.index(counts.most_common(1)[0][0])]
+        for leg, text in zip(legs, texts, strict=True):
+            others = [one for one, value in zip(legs, texts, strict=True) if value != text]
+            if others and (tied or leg.identity.get(key) != usual.identity.get(key)):
+                other = others[0] if tied else usual
                 found = f"{key} of the {leg.name} leg is {_short(leg.identity.get(key))}"
                 wanted = f"{_short(other.identity.get(key))}, as in the {other.name} leg"
                 findings.add("log-config", leg.detail, found, wanted)
