@@ -18,6 +18,7 @@ from scenarios.gate_command import gate_click_command
 from scenarios.signoff_command import signoff_click_command
 from scenarios.store_command import store_click_command
 from scenarios.submit_command import submit_click_command
+from scenarios.tune_command import tune_click_command
 from scenarios.verify_command import verify_click_command
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
@@ -80,6 +81,7 @@ cli.add_command(
 )
 cli.add_command(audit_click_command())
 cli.add_command(campaign_click_command())
+cli.add_command(tune_click_command())
 cli.add_command(submit_click_command())
 cli.add_command(check_click_command())
 cli.add_command(signoff_click_command())

@@ -1,21 +1,17 @@
 """Running a campaign: what is done stays, what is not is set aside and run again, and nothing is ever mixed or lost."""
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
 from rich.console import Console
 
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
-from runs.layout import CampaignDir, RunDir
-from runs.progress import read_progress
 from scenarios.audit import run_audit
 from scenarios.campaign_config import Campaign, CampaignLeg, missing_scenarios
 from scenarios.campaign_display import WITHOUT_SETUP, duration, expected_s, print_header, print_table, say
@@ -23,10 +19,9 @@ from scenarios.campaign_plan import PlannedLeg, check_disk, is_pair, plan_campai
 from scenarios.campaign_state import TO_DO, LegState, examine
 from scenarios.config import make_config
 from scenarios.leg import run_leg
+from scenarios.places import held, wait_for_the_dying
 from scenarios.plan import prepare
 from scenarios.supervisor import signals_raise
-
-LAST_BREATH_S = 30.0  # a leg whose campaign was killed is killed by its guardian, at once
 
 
 def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
@@ -46,7 +41,7 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
     """
     with signals_raise(), contextlib.ExitStack() as at_the_end:
         if not dry_run:
-            at_the_end.enter_context(_locked(campaign.place.root))
+            at_the_end.enter_context(held(campaign.place.lock, "campaign"))
         run = _Run(campaign, console, dry_run)
         run.plan()
         run.refuse_changed(restart_changed)
@@ -196,7 +191,7 @@ class _Run:
         folder = leg.folder
         if not folder.exists():
             return
-        _wait_for_the_dying(folder)
+        wait_for_the_dying(folder)
         if not any(folder.iterdir()):
             folder.rmdir()
             return
@@ -257,52 +252,6 @@ def _run(leg: CampaignLeg, console: Console) -> None:
         return
     config = make_config(leg.values)
     run_leg(config, lambda: prepare(config, lambda text: say(console, text)), console)
-
-
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Hold the campaign's directory; the kernel lets go of it however this process ends.
-
-    Raises:
-        SetupError: another campaign holds it, or it cannot be written.
-    """
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = CampaignDir(root).lock.open("a")
-    except OSError as error:
-        raise SetupError(
-            f"campaign directory {root} cannot be written: {error.strerror}",
-            "give --output-log-dir a directory you may write to",
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise SetupError(
-                f"another campaign runs in {root}", "wait for its end, or give --output-log-dir another directory"
-            ) from error
-        yield
-
-
-def _wait_for_the_dying(folder: Path) -> None:
-    """A leg whose campaign was killed may still be ending: its processes must be gone before its files are moved."""
-    end = time.monotonic() + LAST_BREATH_S
-    for path in [folder, *folder.glob("*/")]:
-        progress = read_progress(RunDir(path).progress)
-        while progress is not None and _is_leg(progress.pid, path):
-            if time.monotonic() > end:
-                raise SetupError(
-                    f"{path}: its leg still runs (process {progress.pid})", "end that process, then start again"
-                )
-            time.sleep(0.2)
-
-
-def _is_leg(pid: int, folder: Path) -> bool:
-    try:
-        process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in process.cmdline()
-    except psutil.Error:
-        return False
 
 
 def _plain(value: object) -> object:

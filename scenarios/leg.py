@@ -22,6 +22,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.layout import RunDir
 from runs.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.progress import Progress
 from runs.result import Result, build_result, write_result
 from scenarios.config import RunConfig
 from scenarios.display import Display
@@ -53,13 +54,19 @@ class _FilesDisagree(ExecutionError):
         self.result = result
 
 
-def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Console) -> LegOutcome:
+def run_leg(
+    config: RunConfig,
+    prepare: Callable[[], PreparedLeg],
+    console: Console,
+    watch: Callable[[Progress], None] = lambda _: None,
+) -> LegOutcome:
     """Prepare, run and judge one leg, and print its closing summary.
 
     Args:
         config: what was asked, for the record.
         prepare: makes the checked leg; called with signals already under control.
         console: for progress and summary.
+        watch: also told of each heartbeat; ends the leg by raising a HarnessError.
 
     Raises:
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
@@ -71,7 +78,12 @@ def run_leg(config: RunConfig, prepare: Callable[[], PreparedLeg], console: Cons
         hashing = _start_hashing(leg)
         try:
             with Display(console) as display:
-                run_leg_process(leg.run_dir, leg.plan.environment, display)
+
+                def on_progress(progress: Progress) -> None:
+                    display(progress)
+                    watch(progress)
+
+                run_leg_process(leg.run_dir, leg.plan.environment, on_progress)
             manifest = read_manifest(leg.run_dir.manifest)
             manifest.model["sha256"] = hashing.result()
             _refuse_unasked_caching(leg, manifest)

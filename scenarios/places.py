@@ -1,0 +1,87 @@
+"""A directory that one command fills over several runs: held by one process at a time, and nothing in it deleted."""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from runs.errors import SetupError
+from runs.layout import RunDir
+from runs.progress import read_progress
+
+LAST_BREATH_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
+
+
+@contextlib.contextmanager
+def held(lock: Path, what: str) -> Iterator[None]:
+    """Hold a directory by a lock file in it; the kernel lets go of it however this process ends.
+
+    Args:
+        lock: the file; its directory is made.
+        what: who holds it, for messages: campaign, tune.
+
+    Raises:
+        SetupError: another process holds it, or it cannot be written.
+    """
+    root = lock.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        stream = lock.open("a")
+    except OSError as error:
+        raise SetupError(
+            f"{what} directory {root} cannot be written: {error.strerror}",
+            "give --output-log-dir a directory you may write to",
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SetupError(
+                f"another {what} runs in {root}", "wait for its end, or give --output-log-dir another directory"
+            ) from error
+        yield
+
+
+def set_aside(paths: list[Path], discarded: Path) -> Path:
+    """Move files and run directories to a new numbered folder in `discarded`, and return that folder.
+
+    Raises:
+        SetupError: a leg in one of them still runs.
+    """
+    for path in paths:
+        wait_for_the_dying(path)
+    discarded.mkdir(exist_ok=True)
+    taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
+    folder = discarded / str(max(taken, default=0) + 1)
+    folder.mkdir()
+    for path in paths:
+        path.rename(folder / path.name)
+    return folder
+
+
+def wait_for_the_dying(folder: Path) -> None:
+    """A leg whose command was killed may still be ending: its processes must be gone before its files are moved.
+
+    Raises:
+        SetupError: it does not end.
+    """
+    end = time.monotonic() + LAST_BREATH_S
+    for path in [folder, *folder.glob("*/")]:
+        progress = read_progress(RunDir(path).progress)
+        while progress is not None and _is_leg(progress.pid, path):
+            if time.monotonic() > end:
+                raise SetupError(
+                    f"{path}: its leg still runs (process {progress.pid})", "end that process, then start again"
+                )
+            time.sleep(0.2)
+
+
+def _is_leg(pid: int, folder: Path) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in process.cmdline()
+    except psutil.Error:
+        return False

@@ -1,0 +1,298 @@
+"""Finding target_qps: an estimate, probes at rates, a full leg that confirms, and a user.conf with the rate.
+
+Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. Which rate
+comes next follows from the journal alone (scenarios/tune_search.py), so a tune that was interrupted goes on where it
+was, and one that is repeated in an empty directory asks the same questions of the system.
+"""
+
+import contextlib
+from pathlib import Path
+
+from rich.console import Console
+
+from runs.benchmarks import LOADGEN_SCENARIO
+from runs.early_stopping import min_queries
+from runs.errors import ExitCode, InputError, Interrupted, SetupError
+from runs.files import remove_temporary, write_atomic, write_json
+from runs.layout import RunDir
+from runs.probe_verdict import SERVER_PERCENTILE
+from runs.result import read_result
+from scenarios.campaign_display import duration, say
+from scenarios.campaign_identity import Machine, identity_of_plan, model_hashes
+from scenarios.config import make_config
+from scenarios.places import held, set_aside
+from scenarios.plan import prepare
+from scenarios.supervisor import signals_raise
+from scenarios.tune_config import Tune
+from scenarios.tune_journal import Configuration, Estimate, Journal, LegRecord, Step, summary
+from scenarios.tune_legs import LegPlanner, estimate_offline, run_at
+from scenarios.tune_plot import draw
+from scenarios.tune_search import Bracket, cheaper, next_rate, rounded
+
+CONFIRMATIONS = 3  # legs at most that try to confirm a rate, each a little lower than the one before
+BACK_OFF = 0.99  # the next rate after a confirmation that failed
+# Offline: LoadGen adds a tenth to what the rate needs; after a leg that was too short, so much on top of its rate.
+OFFLINE_MORE = 1.05
+
+
+def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode:
+    """Find the rate, confirm it, and write it down.
+
+    Args:
+        restart_changed: set the steps of another configuration aside and begin anew.
+
+    Returns:
+        OK when a rate was confirmed, NEGATIVE when none was.
+
+    Raises:
+        InputError: the journal's steps were made with another configuration.
+        SetupError: nothing can be VALID with these settings, or another tune runs in the directory.
+        HarnessError: a leg failed.
+        Interrupted: by a signal; the same command goes on where it ended.
+    """
+    with signals_raise(), contextlib.ExitStack() as at_the_end:
+        with console.status("checking"):
+            # Checked before the directory is made, so that a refused tune leaves nothing behind.
+            leg = prepare(
+                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
+                lambda text: say(console, text),
+            )
+            identity = identity_of_plan(leg, Machine.read(), model_hashes(leg))
+        planner = LegPlanner(leg)
+        if planner.setting("performance_issue_unique") not in (None, "0"):
+            raise InputError(
+                "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
+                "remove the line",
+            )
+        at_the_end.enter_context(held(tune.place.lock, "tune"))
+        remove_temporary(tune.place.root)
+        identity.pop("user.conf target_qps", None)  # what is to be found
+        if LOADGEN_SCENARIO[tune.config.scenario] == "Server":
+            identity["tune resolution"] = f"{tune.options.resolution:g}"
+        if tune.options.offline_qps is not None:
+            identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
+        configuration = Configuration(scenario=tune.config.scenario, identity=identity)
+        run = _Run(tune, planner, console)
+        run.open(configuration, restart_changed)
+        try:
+            return run.go()
+        except Interrupted:
+            say(console, "\ninterrupted; the same command goes on from here")
+            raise
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, tune: Tune, planner: LegPlanner, console: Console) -> None:
+        self._tune = tune
+        self._place = tune.place
+        self._planner = planner
+        self._console = console
+        self._journal = Journal(tune.place.journal)
+
+    def open(self, configuration: Configuration, restart_changed: bool) -> None:
+        """Go on from the journal, if it is of this configuration.
+
+        Raises:
+            InputError: it is not; every key is named with its old and its new value.
+            SetupError: the directory holds files of the same names that are not a tune's.
+        """
+        changed = self._journal.changed(configuration)
+        if changed:
+            lines = "\n".join(f"  {difference}" for difference in changed)
+            what = f"the steps in {self._place.journal} were made with another configuration or machine:\n{lines}"
+            if not restart_changed:
+                raise InputError(
+                    what,
+                    "take the change back, give --output-log-dir another directory, or begin anew with "
+                    "--restart-changed (what is there goes to discarded/)",
+                )
+            aside = set_aside(self._place.contents(), self._place.discarded)
+            self._say(f"{what}\nwhat was there is now in {aside}")
+            self._journal = Journal(self._place.journal)
+        if self._journal.configuration is None:
+            if found := self._place.contents():
+                raise SetupError(
+                    f"{found[0]} is there already, and not of a tune that could go on",
+                    "give --output-log-dir a new directory",
+                )
+            self._journal.add(configuration)
+
+    def go(self) -> ExitCode:
+        """All steps that are not done."""
+        estimate = self._estimate()
+        self._say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        if self._tune.config.scenario == "Offline":
+            confirmed = self._confirm_offline(estimate)
+        else:
+            self._search(estimate)
+            confirmed = self._confirm()
+        self._write(confirmed)
+        return self._close(confirmed)
+
+    # Steps -------------------------------------------------------------------------------------------------------
+
+    def _estimate(self) -> Estimate:
+        if self._journal.estimate is not None:
+            return self._journal.estimate
+        given = self._tune.options.offline_qps
+        if given is not None:
+            estimate = Estimate(samples_per_second=given, source="given")
+        else:
+            self._say("\nestimate: an Offline leg")
+            self._make_room(self._place.estimate)
+            estimate = estimate_offline(self._tune, self._planner, self._console)
+        self._journal.add(estimate)
+        return estimate
+
+    def _search(self, estimate: Estimate) -> None:
+        """Probe until the bracket is narrow enough or the probes are used up."""
+        options, scenario = self._tune.options, self._tune.config.scenario
+        while True:
+            tried = self._journal.tried()
+            rate = next_rate(
+                scenario,
+                estimate.samples_per_second,
+                tried,
+                resolution=options.resolution,
+                most_probes=options.max_probes,
+            )
+            if rate is None:
+                return
+            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._planner.count(qps).expected_s)
+            self._leg("probe", rate, f"of at most {options.max_probes}")
+
+    def _confirm(self) -> LegRecord | None:
+        """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
+        best = Bracket.of(self._journal.tried()).valid
+        if best is None:
+            return None
+        while True:
+            tried = self._journal.legs("confirm")
+            if tried and tried[-1].valid:
+                return tried[-1]
+            if len(tried) == CONFIRMATIONS:
+                return None
+            self._leg("confirm", rounded(tried[-1].target_qps * BACK_OFF) if tried else best, "")
+
+    def _confirm_offline(self, estimate: Estimate) -> LegRecord | None:
+        """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
+        rate = rounded(estimate.samples_per_second)
+        while True:
+            tried = self._journal.legs("confirm")
+            if tried and tried[-1].valid:
+                return tried[-1]
+            if len(tried) == CONFIRMATIONS:
+                return None
+            if tried:
+                measured = tried[-1].samples_per_second or 0.0
+                rate = rounded(OFFLINE_MORE * max(measured, tried[-1].target_qps))
+            self._leg("confirm", rate, "")
+
+    def _leg(self, step: Step, rate: float, of: str) -> LegRecord:
+        """Run one leg at a rate, and record it."""
+        number = len(self._journal.legs(step)) + 1
+        planned = self._planner.count(rate)
+        self._refuse_hopeless(rate, planned.samples)
+        self._say(
+            f"\n{step} {number} {of}".rstrip()
+            + f": {rate:g} samples/s, {planned.samples:,} samples, {duration(planned.expected_s)} ({planned.why})"
+        )
+        self._make_room(self._place.leg(step, number))
+        record = run_at(self._tune, self._planner, step, number, rate, self._console)
+        self._journal.add(record)
+        self._say(f"{step} {number}: {rate:g} samples/s {_outcome(record)}")
+        return record
+
+    def _refuse_hopeless(self, rate: float, queries: int) -> None:
+        needed = min_queries(0, SERVER_PERCENTILE)
+        if LOADGEN_SCENARIO[self._tune.config.scenario] == "Server" and queries < needed:
+            raise SetupError(
+                f"at {rate:g} queries/s LoadGen issues {queries} queries; with fewer than {needed} none can be VALID",
+                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
+            )
+
+    def _make_room(self, folder: Path) -> None:
+        """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
+        if folder.exists():
+            aside = set_aside([folder], self._place.discarded)
+            self._say(f"an unfinished {folder.name} is now in {aside}")
+
+    # The outcome -------------------------------------------------------------------------------------------------
+
+    def _write(self, confirmed: LegRecord | None) -> None:
+        """tune.json, the plot, and the user.conf with the rate."""
+        plan, place = self._planner.leg.plan, self._place
+        legs = [*self._journal.legs("probe"), *self._journal.legs("confirm")]
+        bracket = Bracket.of(self._journal.tried())
+        rate = None if confirmed is None else confirmed.target_qps
+        if plan.loadgen_scenario == "Server":
+            write_atomic(place.plot, draw(legs, f"{plan.scenario}, {plan.loadgen_key}: p99 by target_qps", rate))
+        if confirmed is None:
+            place.user_conf.unlink(missing_ok=True)
+        else:
+            # What LoadGen was given in the leg that confirmed the rate.
+            write_atomic(place.user_conf, RunDir(place.root / confirmed.directory).user_conf.read_bytes())
+        write_json(
+            place.record,
+            {
+                "schema_version": 1,
+                "scenario": plan.scenario,
+                "loadgen_key": plan.loadgen_key,
+                "official": not self._planner.leg.unofficial_reasons,
+                "unofficial_reasons": self._planner.leg.unofficial_reasons,
+                "target_qps": rate,
+                "confirmed_by": None if confirmed is None else confirmed.directory,
+                "highest_valid_probe": bracket.valid,
+                "lowest_invalid_probe_above": bracket.invalid,
+                **summary(self._journal),
+            },
+        )
+
+    def _close(self, confirmed: LegRecord | None) -> ExitCode:
+        self._say("")
+        for leg in [*self._journal.legs("probe"), *self._journal.legs("confirm")]:
+            self._say(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {_outcome(leg)}")
+        place = self._place
+        if confirmed is None:
+            self._say(f"no rate could be confirmed; see {place.record} and the run directories beside it")
+            return ExitCode.NEGATIVE
+        result = read_result(RunDir(place.root / confirmed.directory).result)
+        self._say(
+            f"{self._tune.config.scenario} target_qps {confirmed.target_qps:g}: {result.verdict} in "
+            f"{place.root / confirmed.directory}"
+        )
+        bracket = Bracket.of(self._journal.tried())
+        if bracket.valid is not None:
+            above = (
+                f"the lowest rate above it that failed is {bracket.invalid:g}"
+                if bracket.invalid is not None
+                else "no rate above it was tried: the probes were used up"
+            )
+            self._say(f"  highest valid probe {bracket.valid:g}; {above}")
+        plot = f", {place.plot.name}" if place.plot.exists() else ""
+        self._say(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
+        return ExitCode.OK
+
+    def _say(self, text: str) -> None:
+        say(self._console, text)
+
+
+def _outcome(leg: LegRecord) -> str:
+    """The verdict and its numbers, in one line."""
+    parts: list[str] = [leg.verdict]
+    for name in ("ttft", "tpot"):
+        value, limit = getattr(leg, f"{name}_p99_ms"), getattr(leg, f"{name}_limit_ms")
+        if value is not None and limit is not None:
+            parts.append(f"p99 {name.upper()} {value:,.1f} of {limit:g} ms")
+    if leg.samples_per_second is not None:
+        parts.append(f"{leg.samples_per_second:,.4g} samples/s done")
+    if leg.late_allowed is not None:
+        late = f"late {leg.late_ttft or 0:,} (TTFT) and {leg.late_tpot or 0:,} (TPOT), allowed {leg.late_allowed:,}"
+        parts.append(f"{late} of {leg.queries_planned:,}")
+    elif not leg.valid:
+        parts += leg.reasons[:1]
+    if leg.stopped:
+        parts.append(f"stopped after {leg.queries_answered:,} answers")
+    return ", ".join(parts)

@@ -1,0 +1,59 @@
+"""The `tune` command: its options are those of a tune and those of the legs it runs."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from runs.errors import ExitCode
+from scenarios.command_line import given_values, options_of
+from scenarios.config import RunConfig
+from scenarios.tune_config import NOT_FOR_TUNES, TuneOptions
+
+HELP = """Find the highest target_qps that is VALID in Server or Interactive; for Offline, the one of a full run.
+
+An Offline leg gives a first estimate (or --offline-qps). Probes at a few rates follow, each a leg of its own with the
+settings of the real run; one that can no longer be VALID is stopped at once. The best rate is confirmed by another full
+leg. The rate goes to DIR/user.conf, the figures to DIR/tune.json and DIR/rates.svg.
+
+The same command goes on after an interruption, from DIR/journal.jsonl. Steps that were made with another configuration,
+model, data set or machine stop it, naming each key.
+
+Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
+failed while running, 130 interrupted."""
+
+
+def tune_click_command() -> click.Command:
+    """The click command; its callback returns the exit code."""
+    path = click.Path(path_type=Path)
+    legs = [option for option in options_of(RunConfig) if option.name not in NOT_FOR_TUNES]
+    for option in legs:
+        option.help = {
+            "scenario": "What the rate is looked for.",
+            "output_log_dir": "The tune's directory, new or of an earlier one. Default: output/tune-<scenario>.",
+            "user_conf": "LoadGen user.conf of the real run; its target_qps for the scenario is what is looked for.",
+        }.get(str(option.name), option.help)
+        if option.name == "scenario":
+            option.metavar = "Server|Interactive|Offline"
+    own: list[click.Parameter] = [
+        click.Option(
+            ["--config"], type=path, metavar="FILE", help="YAML with the keys of run, and these under `tune`."
+        ),
+        *options_of(TuneOptions),
+        click.Option(
+            ["--restart-changed"],
+            is_flag=True,
+            help="Set the steps of another configuration aside, and begin anew.",
+        ),
+    ]
+    return click.Command("tune", params=[*own, *legs], callback=_tune, help=HELP)
+
+
+def _tune(config: Path | None, restart_changed: bool, **parsed: Any) -> ExitCode:
+    from scenarios.tune import run_tune
+    from scenarios.tune_config import load_tune
+
+    own = {name: value for name in TuneOptions.model_fields if (value := parsed.pop(name)) is not None}
+    tune = load_tune(config, own, given_values(RunConfig, parsed))
+    return run_tune(tune, Console(), restart_changed=restart_changed)

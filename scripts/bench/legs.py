@@ -1,0 +1,112 @@
+"""Legs through the front door, as a user runs them, and what the bench reads from their files."""
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExecutionError, ExitCode
+from runs.layout import RunDir
+from runs.requests_log import RequestTable, read_requests
+from runs.result import Result, read_result
+from scenarios.config import make_config
+from scenarios.plan import prepare
+
+POLL_S = 0.2
+LEG_TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A leg that ran to its end."""
+
+    run: RunDir
+    result: Result
+    requests: RequestTable
+
+
+def run_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Finished:
+    """Run `main.py` with these options.
+
+    Args:
+        run: a new run directory.
+        options: as in `RunConfig`, without user_conf and output_log_dir; True for a switch.
+        conf: LoadGen keys for every model and scenario, such as min_duration.
+
+    Raises:
+        ExecutionError: the leg did not come to a verdict.
+    """
+    with started_leg(run, options, conf) as leg:
+        end = time.monotonic() + LEG_TIMEOUT_S
+        while leg.process.poll() is None:
+            if time.monotonic() > end:
+                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {run.engine_log}")
+            time.sleep(POLL_S)
+    if leg.process.returncode not in (ExitCode.OK, ExitCode.NEGATIVE):
+        raise ExecutionError(f"a leg ended with code {leg.process.returncode}", f"see {leg.log}")
+    return Finished(run, read_result(run.result), read_requests(run.requests))
+
+
+@dataclass
+class StartedLeg:
+    """A leg under way."""
+
+    process: "subprocess.Popen[bytes]"
+    started_ns: int  # when the command was given
+    log: Path
+
+
+@contextlib.contextmanager
+def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Iterator[StartedLeg]:
+    """Start a leg; one that still runs on leaving is asked to stop and waited for, as by a user's Ctrl-C."""
+    arguments = leg_arguments(run, options, conf)
+    log = run.root.with_name(run.root.name + ".log")
+    with log.open("wb") as stream:
+        started_ns = time.time_ns()
+        process = subprocess.Popen(
+            [sys.executable, "main.py", *arguments],
+            cwd=HARNESS_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield StartedLeg(process, started_ns, log)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def leg_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> list[str]:
+    """The command line of a leg; writes its user.conf beside the run directory."""
+    run.root.parent.mkdir(parents=True, exist_ok=True)
+    conf_path = run.root.with_name(run.root.name + ".conf")
+    scenario = {"Interactive": "Server"}.get(options["scenario"], options["scenario"])
+    conf_path.write_text("".join(f"*.{scenario}.{key} = {value}\n" for key, value in conf.items()))
+    arguments = ["--output-log-dir", str(run.root.resolve()), "--user-conf", str(conf_path.resolve())]
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        for one in value if isinstance(value, list) else [value]:
+            arguments += [flag] if one is True else [flag, str(one)]
+    return arguments
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What a leg would start its engine with."""
+
+    options: dict[str, Any]
+    environment: dict[str, str]
+
+
+def engine_plan(work: Path, options: dict[str, Any]) -> EnginePlan:
+    """The engine options and the environment that the harness resolves for these options."""
+    values = {**options, "output_log_dir": str(work / "never-run")}
+    plan = prepare(make_config(values), say=lambda _: None).plan
+    return EnginePlan(plan.engine_options, plan.environment)

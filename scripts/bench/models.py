@@ -1,0 +1,105 @@
+"""The models and texts that the bench makes for itself: small random Llamas with a tokenizer of their own."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qsl.bundled import bundled_articles
+
+VOCAB_SIZE = 1024
+MAX_POSITIONS = 4096
+BEGIN, END = "<|begin|>", "<|end|>"
+INVENTED_SHARE = 0.03  # of the words of a text: names that no other text has, as in news
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size of a Llama."""
+
+    name: str
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_dim: int
+
+
+# T: so small that everything around the model shows. C: large enough that the CPU's arithmetic dominates.
+TINY = Shape("T", hidden=96, intermediate=256, layers=2, heads=3, key_value_heads=1, head_dim=32)  # 0.4 M parameters
+COMPUTE = Shape("C", hidden=320, intermediate=896, layers=8, heads=5, key_value_heads=1, head_dim=64)  # 9.5 M
+SHAPES = {shape.name: shape for shape in (TINY, COMPUTE)}
+
+
+def make_llama(folder: Path, shape: Shape) -> Path:
+    """Write a random Llama, always the same for one shape, and a tokenizer trained on the bundled articles."""
+    if (folder / "model.safetensors").exists():
+        return folder
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[BEGIN, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([article.article for article in bundled_articles()], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END).save_pretrained(folder)
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=MAX_POSITIONS,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=False,
+    )
+    LlamaForCausalLM(config).float().save_pretrained(folder, safe_serialization=True)
+    return folder
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Summaries to score, row by row."""
+
+    predictions: list[str]
+    references: list[str]
+
+
+def make_texts(count: int, prediction_words: int = 95) -> Texts:
+    """Predictions about as long as 128 tokens and reference summaries, from the bundled articles' sentences.
+
+    Both come from one article, so that they have words in common; some words are replaced by invented names, so that
+    the words of all texts are about as many as in the real data set.
+    """
+    articles = bundled_articles()
+    draw = random.Random(13_368)
+    predictions, references = [], []
+    for number in range(count):
+        article = articles[number % len(articles)]
+        words = article.article.split()
+        start = draw.randrange(max(1, len(words) - prediction_words))
+        predictions.append(" ".join(_with_names(words[start : start + prediction_words], draw)))
+        lines = article.highlights.split("\n")
+        references.append("\n".join(" ".join(_with_names(line.split(), draw)) for line in lines))
+    return Texts(predictions, references)
+
+
+def _with_names(words: Sequence[str], draw: random.Random) -> list[str]:
+    return [_name(draw) if draw.random() < INVENTED_SHARE else word for word in words]
+
+
+def _name(draw: random.Random) -> str:
+    syllables = [draw.choice("bcdfghklmnprstvz") + draw.choice("aeiou") for _ in range(draw.randint(2, 5))]
+    return "".join(syllables).capitalize()

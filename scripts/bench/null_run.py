@@ -1,0 +1,167 @@
+"""One LoadGen run around an engine that answers at once: `python -m scripts.bench.null_run SPEC.json`.
+
+Two sides. "bare": the least a system under test in Python can do, answering inside LoadGen's call with the same
+bytes for every sample. "ours": the harness's own path, with its event loop, its records and its statistics.
+"""
+
+import asyncio
+import gc
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from runs.benchmarks import MAX_NEW_TOKENS
+from runs.detail_log import read_detail
+from runs.errors import ExecutionError
+from runs.layout import RunDir
+from runs.numbers import Numbers, reported_numbers
+from sut.engine import EngineReport, Request
+from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
+from sut.recorder import Recorder
+
+from .programs import measure, peak_memory_bytes, tell
+
+Side = Literal["bare", "ours"]
+
+LOADGEN_KEY = "llama3_1-8b"
+PROMPT_IDS = [11] * 850  # as long as the benchmark's prompts in the mean; nobody reads them
+OUTPUT_IDS = list(range(100, 100 + MAX_NEW_TOKENS))
+
+
+@dataclass(frozen=True)
+class NullSpec:
+    """What to run."""
+
+    outdir: str
+    side: Side
+    scenario: Literal["Server", "Offline"]
+    target_qps: float
+    min_duration_ms: int
+    min_query_count: int
+    library_samples: int
+
+
+class NullEngine:
+    """Answers every request as soon as it is handed over."""
+
+    def __init__(self, *, first_token: bool) -> None:
+        self._first_token = first_token
+
+    async def start(self) -> EngineReport:
+        return EngineReport("null")
+
+    def submit(self, request: Request) -> None:
+        if self._first_token:
+            request.sink.first_token(request, OUTPUT_IDS[0])
+        request.sink.complete(request, OUTPUT_IDS, "length", 0)
+
+    def check_alive(self) -> None:
+        """It never dies."""
+
+    def activity(self) -> int:
+        return 0
+
+    async def stop(self) -> None:
+        return None
+
+
+def null_run(spec: NullSpec) -> tuple[Numbers, dict[str, Any]]:
+    """Run `spec` in a process of its own.
+
+    Returns:
+        LoadGen's numbers, and what the process says of itself: `peak_memory_bytes`, and `cpu_s` of all its threads.
+    """
+    run = RunDir(Path(spec.outdir))
+    run.create()
+    spec_path = run.root / "spec.json"
+    spec_path.write_bytes(orjson.dumps(asdict(spec)))
+    facts: dict[str, Any] = measure("null_run", spec_path, log=run.engine_log)
+    detail = read_detail(run.detail)
+    if detail.error_count:
+        raise ExecutionError(f"LoadGen logged {detail.error_count} errors around a null engine", f"see {run.detail}")
+    return reported_numbers(detail), facts
+
+
+def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
+    """LoadGen's callback that answers within the call."""
+    output = array("i", OUTPUT_IDS)
+    address, count = output.buffer_info()
+    response, complete, first = lg.QuerySampleResponse, lg.QuerySamplesComplete, lg.FirstTokenComplete
+
+    def issue(samples: list[Any], _output: "array[int]" = output) -> None:
+        for sample in samples:
+            if first_token:
+                first([response(sample.id, address, TOKEN_BYTES, 1)])
+            complete([response(sample.id, address, count * TOKEN_BYTES, count)])
+
+    return issue
+
+
+def main() -> None:
+    """Run the spec; the settings are LoadGen's own for the model, but for rate, duration and counts."""
+    import mlperf_loadgen as lg
+
+    spec = NullSpec(**orjson.loads(Path(sys.argv[1]).read_bytes()))
+    run = RunDir(Path(spec.outdir))
+    values = {
+        "target_qps": spec.target_qps,
+        "min_duration": spec.min_duration_ms,
+        "min_query_count": spec.min_query_count,
+    }
+    run.user_conf.write_text("".join(f"*.{spec.scenario}.{name} = {value}\n" for name, value in values.items()))
+    settings = lg.TestSettings()
+    settings.scenario = getattr(lg.TestScenario, spec.scenario)
+    settings.mode = lg.TestMode.PerformanceOnly
+    if settings.FromConfig(str(run.user_conf), LOADGEN_KEY, spec.scenario, 1) != 0:
+        raise SystemExit(f"LoadGen rejects {run.user_conf}")
+    settings.mode = lg.TestMode.PerformanceOnly
+    output = lg.LogOutputSettings()
+    output.outdir = spec.outdir
+    output.copy_summary_to_stdout = False
+    log_settings = lg.LogSettings()
+    log_settings.log_output = output
+    log_settings.enable_trace = False
+
+    wants_first_token = spec.scenario != "Offline"
+    failures: list[BaseException] = []
+    recorder: Recorder | None = None
+    if spec.side == "ours":
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
+        recorder = Recorder(run.requests, failures.append)
+        sut = LoadgenSut(
+            lg,
+            loop,
+            NullEngine(first_token=wants_first_token),
+            lambda _: PROMPT_IDS,
+            recorder,
+            report_first_token=wants_first_token,
+            on_failure=failures.append,
+        )
+        issue: Callable[[list[Any]], None] = sut.issue_queries
+    else:
+        issue = _bare(lg, first_token=wants_first_token)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    count = spec.library_samples
+    sut_handle = lg.ConstructSUT(issue, lambda: None)
+    qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)
+    before_s = time.process_time()
+    lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(run.no_audit_config))
+    if recorder is not None:
+        recorder.close()
+    if failures:
+        raise failures[0]
+    tell({"peak_memory_bytes": peak_memory_bytes(), "cpu_s": time.process_time() - before_s})
+
+
+if __name__ == "__main__":
+    main()

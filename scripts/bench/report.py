@@ -1,0 +1,104 @@
+"""What a measurement comes to: figures with all their runs, as JSON and as a table."""
+
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a figure should reach."""
+
+    limit: float
+    at_least: bool  # otherwise: at most
+
+    def met(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {self.limit:,g}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number: the median of its runs. `unit` is empty for a ratio."""
+
+    name: str
+    unit: str
+    runs: tuple[float, ...]
+    target: Target | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.runs)
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.target.met(self.median)
+
+    def as_json(self) -> dict[str, Any]:
+        target = None if self.target is None else str(self.target)
+        return {**asdict(self), "median": self.median, "target": target, "met": self.met}
+
+
+@dataclass
+class Part:
+    """One measurement and its figures."""
+
+    name: str
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # how it was measured, and what the figures do not say
+    seconds: float = 0.0
+    load_average: tuple[float, float] = (0.0, 0.0)  # of one minute, before and after
+
+    def add(self, name: str, unit: str, runs: Sequence[float], target: Target | None = None) -> Figure:
+        figure = Figure(name, unit, tuple(float(run) for run in runs), target)
+        self.figures.append(figure)
+        return figure
+
+    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Target | None = None) -> Figure:
+        """Ours over theirs, run by run: both sides of a pair saw the same machine."""
+        return self.add(name, "", [a / b for a, b in zip(ours.runs, theirs.runs, strict=True)], target)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}
+
+
+def at_least(limit: float) -> Target:
+    return Target(limit, at_least=True)
+
+
+def at_most(limit: float) -> Target:
+    return Target(limit, at_least=False)
+
+
+def load_average() -> float:
+    """Processes that wanted a core in the last minute; 0 where the system does not tell."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
+
+
+def print_part(console: Console, part: Part) -> None:
+    """The part's figures: median, lowest and highest run, target."""
+    table = Table(title=f"({part.name}) {part.title}", title_justify="left", caption_justify="left")
+    for heading in ("figure", "unit", "median", "lowest", "highest", "runs", "target", ""):
+        table.add_column(heading, justify="right" if heading in ("median", "lowest", "highest", "runs") else "left")
+    for figure in part.figures:
+        verdict = {True: "met", False: "MISSED", None: ""}[figure.met]
+        numbers = (number(value) for value in (figure.median, min(figure.runs), max(figure.runs)))
+        table.add_row(figure.name, figure.unit, *numbers, str(len(figure.runs)), str(figure.target or ""), verdict)
+    console.print(table)
+    for note in part.notes:
+        console.print(f"  {note}", highlight=False, soft_wrap=True, markup=False)
+    first, last = part.load_average
+    console.print(f"  {part.seconds:.0f} s; load average {first:g} before, {last:g} after\n", highlight=False)
+
+
+def number(value: float) -> str:
+    """Four digits, whole numbers with separators."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

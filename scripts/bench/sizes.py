@@ -1,0 +1,51 @@
+"""How much each measurement does."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The defaults are those of `make bench`, sized for about 25 minutes on two idle cores."""
+
+    repeats: int = 3  # of everything that is short enough to be repeated
+    # (a) and (d)
+    offline_samples: int = 832
+    compute_share: int = 8  # C, so much slower, gets this fraction of T's Offline samples
+    single_stream_queries: int = 64
+    # (b)
+    null_latency_pairs: int = 5
+    null_searches: int = 2  # for the rate that is held
+    null_seconds: float = 2.0  # of one Server run around a null engine
+    null_rates: tuple[float, float] = (5_000.0, 160_000.0)  # lowest and highest queries/s tried
+    null_offline_samples: int = 200_000
+    # (c)
+    server_seconds: float = 12.0
+    rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
+    admissions: tuple[str, ...] = ("off", "deadline")
+    rate_models: tuple[str, ...] = ("T",)
+    # (e)
+    scored_samples: int = 13_368  # the benchmark's
+    scorings: int = 1  # of each side: the reference procedure takes minutes
+    # (f)
+    result_queries: int = 270_336  # what a long Server run comes to
+    growth_samples: tuple[int, ...] = (250_000, 1_000_000)  # in one Offline query
+    # (g)
+    rows: int = 13_368
+
+
+SMALLEST = Sizes(
+    repeats=1,
+    null_latency_pairs=1,
+    null_searches=1,
+    offline_samples=64,
+    single_stream_queries=64,
+    null_seconds=0.2,
+    null_rates=(500.0, 1_000.0),
+    null_offline_samples=1_000,
+    server_seconds=1.0,
+    rate_shares=(0.3, 0.6, 0.3),
+    scored_samples=64,
+    result_queries=1_024,
+    growth_samples=(500, 1_000),
+    rows=64,
+)

@@ -1,0 +1,143 @@
+"""When the verdict of a running leg is certain, against the verdict of the whole leg."""
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, ROUND_SEEDS
+from runs.early_stopping import judge_latencies
+from runs.probe_verdict import SERVER_PERCENTILE, ProbeLimits, ProbeTally
+from runs.schedule import poisson_offsets_ns
+
+SERVER = BENCHMARKS["llama3_1-8b"]
+SEED = ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed
+START_NS = 1_700_000_000_000_000_000
+TTFT_NS, TPOT_NS = 2_000_000_000, 100_000_000
+LONGEST_TOKENS = 128
+
+
+def limits(queries: int, qps: float = 20) -> ProbeLimits:
+    return ProbeLimits(poisson_offsets_ns(SEED, qps, queries), TTFT_NS, TPOT_NS, LONGEST_TOKENS)
+
+
+def answer(tally: ProbeTally, seq: int, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
+    """One answer, issued on time."""
+    issue_ns = START_NS + int(tally.limits.offsets_ns[seq])
+    tally.add(seq, issue_ns, issue_ns + ttft_ns, issue_ns + ttft_ns + tpot_ns * (tokens - 1), tokens)
+
+
+@pytest.mark.parametrize(("queries", "allowed"), [(13_368, 107), (26_736, 229), (459, 0)])
+def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
+    tally = ProbeTally(limits(queries, qps=200))
+    for seq in range(allowed):
+        answer(tally, seq, TTFT_NS + 1)
+    assert tally.certainly_invalid() is None
+    answer(tally, allowed, TTFT_NS + 1)
+    assert tally.certainly_invalid() == (
+        f"{allowed + 1:,} queries missed the TTFT limit, {allowed:,} of {queries:,} are allowed"
+    )
+
+
+def test_each_limit_is_counted_for_itself() -> None:
+    tally = ProbeTally(limits(13_368, qps=1_000))
+    for seq in range(214):  # 107 each: as many as may be, of either
+        answer(tally, seq, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
+    assert (tally.late_ttft, tally.late_tpot) == (107, 107)
+    assert tally.certainly_invalid() is None
+    answer(tally, 214, 0, TPOT_NS + 10_000_000)
+    assert "108 queries missed the TPOT limit" in str(tally.certainly_invalid())
+
+
+def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
+    tally = ProbeTally(limits(459))
+    answer(tally, 0, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
+    assert tally.certainly_invalid() is None
+    answer(tally, 1, 0, TPOT_NS + 2_000_001, tokens=11)
+    assert "TPOT" in str(tally.certainly_invalid())
+
+
+def test_queries_that_are_never_answered_are_overdue() -> None:
+    tally = ProbeTally(limits(13_368, qps=100))
+    longest_s = (TTFT_NS + 127 * TPOT_NS) / 1e9
+    for seq in range(0, 13_368, 2):
+        answer(tally, seq, 1_000_000)
+        if tally.certainly_invalid():
+            break
+    # Every other query of 100 a second hangs; 215 of them are overdue this long after they were due.
+    assert seq / 100 == pytest.approx(longest_s + 4.3, abs=1)
+    assert 215 <= tally.overdue < 220  # a few fall due between two answers
+    assert tally.late_ttft == tally.late_tpot == 0
+    assert f"0 queries were late and {tally.overdue} are overdue" in str(tally.certainly_invalid())
+
+
+def test_too_few_queries_are_never_valid() -> None:
+    assert "458 queries are too few" in str(ProbeTally(limits(458)).certainly_invalid())
+
+
+@pytest.mark.parametrize(
+    ("qps", "queries", "known_after_s"),
+    [(19.5, 13_368, None), (20.5, 13_368, 58.2), (22, 13_368, 40.2), (25, 26_736, 31)],
+)
+def test_an_overload_shows_in_the_first_minute(qps: float, queries: int, known_after_s: float | None) -> None:
+    """32 slots of 1.5 s a query are 21.3 queries/s; legs of official length take 10 to 20 minutes."""
+    bounds = limits(queries, qps)
+    tally = ProbeTally(bounds)
+    free_ns = [0] * 32
+    answers = []
+    for seq, due_ns in enumerate(bounds.offsets_ns.tolist()):
+        start_ns = max(due_ns, heapq.heappop(free_ns))
+        heapq.heappush(free_ns, start_ns + 1_500_000_000)
+        answers.append((start_ns + 1_500_000_000, start_ns + 50_000_000, seq, due_ns))
+    known_ns = None
+    for complete_ns, first_ns, seq, due_ns in sorted(answers):
+        tally.add(seq, START_NS + due_ns, START_NS + first_ns, START_NS + complete_ns, LONGEST_TOKENS)
+        if tally.certainly_invalid():
+            known_ns = complete_ns
+            break
+    if known_after_s is None:
+        assert known_ns is None
+    else:
+        assert known_ns is not None
+        assert known_ns / 1e9 == pytest.approx(known_after_s, abs=0.1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    queries=st.integers(459, 3_000),
+    late_share=st.floats(0, 0.03),
+    slow_share=st.floats(0, 0.03),
+    issue_delay_ns=st.integers(0, 50_000_000),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_never_certain_of_what_loadgen_finds_valid(
+    queries: int, late_share: float, slow_share: float, issue_delay_ns: int, seed: int
+) -> None:
+    """LoadGen counts from the schedule with stamps of its own, a little later than ours: a leg it finds VALID was
+    never said to be INVALID on the way, in whichever order the answers came."""
+    random = np.random.default_rng(seed)
+    bounds = limits(queries, qps=500)
+    tally = ProbeTally(bounds)
+    issue_ns = START_NS + bounds.offsets_ns + random.integers(0, issue_delay_ns + 1, queries)
+    tokens = random.integers(2, LONGEST_TOKENS + 1, queries)
+    ttft_ns = np.where(random.random(queries) < late_share, TTFT_NS + 1, random.integers(0, TTFT_NS, queries))
+    tpot_ns = np.where(random.random(queries) < slow_share, TPOT_NS + 1, random.integers(0, TPOT_NS, queries))
+    first_ns = issue_ns + ttft_ns
+    complete_ns = first_ns + tpot_ns * (tokens - 1)
+    found_at = None
+    for place, seq in enumerate(np.argsort(complete_ns, kind="stable")):
+        tally.add(int(seq), int(issue_ns[seq]), int(first_ns[seq]), int(complete_ns[seq]), int(tokens[seq]))
+        if found_at is None and tally.certainly_invalid():
+            found_at = place
+    stamp_ns = random.integers(0, 1_000_000, queries)
+    loadgen_first_ns = first_ns + stamp_ns
+    verdicts = (
+        judge_latencies(loadgen_first_ns - (START_NS + bounds.offsets_ns), TTFT_NS, SERVER_PERCENTILE),
+        judge_latencies((complete_ns + 10_000 - loadgen_first_ns) // (tokens - 1), TPOT_NS, SERVER_PERCENTILE),
+    )
+    if all(verdict.met for verdict in verdicts):
+        assert found_at is None
+    if tally.late_ttft > tally.allowed:
+        assert found_at is not None

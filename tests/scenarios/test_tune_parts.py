@@ -1,0 +1,204 @@
+"""The parts of a tune: options, journal, what ends a leg early, the plot."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from runs.errors import InputError
+from runs.progress import Progress
+from runs.requests_log import RequestRecord, encode
+from scenarios.tune_config import load_tune
+from scenarios.tune_journal import Configuration, Estimate, Journal, LegRecord
+from scenarios.tune_plot import draw
+from scenarios.tune_search import Tried
+from scenarios.tune_watch import ProbeWatch, RateWatch, Stopped
+from sut.recorder import partial_path
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def record(number: int = 1, target_qps: float = 10, **more: Any) -> LegRecord:
+    """A probe that was VALID."""
+    values: dict[str, Any] = {
+        "step": "probe", "number": number, "target_qps": target_qps, "verdict": "VALID", "stopped": False,
+        "reasons": [], "queries_planned": 500, "queries_answered": 500, "wall_s": 60, "directory": f"probe-{number}",
+        "ttft_p99_ms": 900.0, "tpot_p99_ms": 40.0, "ttft_limit_ms": 2000.0, "tpot_limit_ms": 100.0,
+    }  # fmt: skip
+    return LegRecord(**{**values, **more})
+
+
+# Options --------------------------------------------------------------------------------------------------------------
+
+
+def test_options_of_file_and_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "tune.yaml"
+    file.write_text("scenario: server\nengine: dummy\ntune: {max-probes: 5, resolution: 0.05}\n")
+    tune = load_tune(file, {"max_probes": 4}, {"dummy_slots": 3})
+    assert (tune.options.max_probes, tune.options.resolution) == (4, 0.05)
+    assert (tune.config.scenario, tune.config.engine, tune.config.dummy_slots) == ("Server", "dummy", 3)
+    assert tune.place.root == Path("output/tune-Server")
+
+
+@pytest.mark.parametrize(
+    ("own", "legs", "words"),
+    [
+        ({"max_probes": 9}, {}, "--max-probes 9"),
+        ({"resolution": 0.0}, {}, "--resolution 0"),
+        ({"offline_qps": -1.0}, {}, "--offline-qps -1"),
+        ({"estimate_s": float("nan")}, {}, "--estimate-s nan"),
+        ({}, {"scenario": "SingleStream"}, "SingleStream has no target_qps"),
+        ({}, {"target_qps": 10.0}, "--target-qps: a tune sets it itself"),
+        ({}, {"accuracy": True}, "--accuracy: a tune sets it itself"),
+        ({}, {"engine": "nothing"}, "--engine nothing"),
+        ({}, {"output_log_dir": Path("x"), "user_conf": Path("x/user.conf")}, "is what the tune will write"),
+    ],
+)
+def test_what_makes_no_tune_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load_tune(None, own, {"scenario": "Server", **legs})
+
+
+def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tune.yaml"
+    for text, words in (("tune: {probes: 3}", "--probes: there is no such option"), ("tune: 3", "expected keys")):
+        file.write_text(f"scenario: Server\n{text}\n")
+        with pytest.raises(InputError, match=words):
+            load_tune(file, {}, {})
+
+
+# Journal --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    assert (journal.configuration, journal.estimate, journal.tried()) == (None, None, [])
+    lines = (
+        Configuration(scenario="Server", identity={"engine": "dummy"}),
+        Estimate(samples_per_second=20.5, source="given"),
+        record(1, 18),
+        record(2, 20, verdict="INVALID", stopped=True, reasons=["late"]),
+        record(1, 18, step="confirm"),
+    )
+    for line in lines:
+        journal.add(line)
+    again = Journal(path)
+    assert (again.configuration, again.estimate) == lines[:2]
+    assert again.legs("probe") == list(lines[2:4])
+    assert again.legs("confirm") == [lines[4]]
+    assert again.tried() == [Tried(18, True), Tried(20, False)]
+    assert len(path.read_text().splitlines()) == 5
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("damage", ["{", '{"step": "probe"}', '{"step": "guess"}', "[]", '{"samples_per_second": 1}'])
+def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    Journal(path).add(Configuration(scenario="Server", identity={}))
+    path.write_text(path.read_text() + damage + "\n")
+    with pytest.raises(InputError, match=r"journal\.jsonl:2: not a line"):
+        Journal(path)
+
+
+def test_a_changed_configuration_names_each_key(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    now = Configuration(scenario="Server", identity={"engine": "vllm", "admission": "fcfs"})
+    assert journal.changed(now) == []
+    journal.add(Configuration(scenario="Server", identity={"engine": "dummy", "admission": "fcfs"}))
+    assert [str(one) for one in journal.changed(now)] == ["engine: dummy then, vllm now"]
+
+
+# What ends a leg early ------------------------------------------------------------------------------------------------
+
+
+def heartbeat(phase: str = "running", **more: Any) -> Progress:
+    limits = {"ttft_limit_ms": 100.0, "tpot_limit_ms": 10.0}
+    return Progress(phase, 0, 1, "Server", "performance", **{**limits, **more})
+
+
+def line(seq: int, ttft_ms: int) -> bytes:
+    """A record as the leg's process writes it."""
+    issue_ns = 10**18 + seq * 1_000_000
+    first_ns = issue_ns + ttft_ms * 1_000_000
+    return encode(RequestRecord(seq, seq, 5, 3, issue_ns, first_ns, first_ns + 2_000_000, "stop", "0" * 64))
+
+
+def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
+    requests = tmp_path / "requests.jsonl"
+    watch = ProbeWatch(requests, np.arange(1_307) * 1_000_000, 128, 0.99)  # of 1,307 queries five may be late
+    watch(heartbeat("warm-up"))
+    watch(heartbeat())  # no file yet
+    partial = partial_path(requests)
+    partial.write_bytes(
+        b"".join(line(seq, 50) for seq in range(100)) + b"".join(line(seq, 101) for seq in range(100, 105))
+    )
+    watch(heartbeat())
+    last = line(105, 101)
+    with partial.open("ab") as stream:
+        stream.write(last[:40])
+        stream.flush()
+        watch(heartbeat())  # half a line is no answer yet
+        partial.rename(requests)  # the file gets its final name when the leg ends
+        stream.write(last[40:])
+    with pytest.raises(Stopped, match="6 queries missed the TTFT limit, 5 of 1,307 are allowed"):
+        watch(heartbeat())
+    watch.close()
+    assert watch.tally is not None
+    assert (watch.tally.answered, watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)
+
+
+def test_an_estimate_ends_when_the_rate_is_known() -> None:
+    watch = RateWatch(30)
+    watch(heartbeat("engine"))
+    for second in range(30):
+        watch(heartbeat(elapsed_s=float(second), completed=0 if second < 8 else 10 * (second - 8)))
+    with pytest.raises(Stopped, match="after 30 s"):
+        watch(heartbeat(elapsed_s=30.0, completed=220))
+    assert watch.samples_per_second == pytest.approx(10)  # of the time after the engine had filled up
+
+
+def test_an_estimate_waits_for_enough_answers() -> None:
+    watch = RateWatch(3)
+    for second in range(300):
+        watch(heartbeat(elapsed_s=float(second), completed=second // 5))
+    assert watch.samples_per_second is None
+
+
+# The plot -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_has_a_mark_for_each_leg_in_each_panel() -> None:
+    legs = [
+        record(1, 18),
+        record(2, 20, verdict="INVALID", ttft_p99_ms=2400.0),
+        record(3, 25, verdict="INVALID", stopped=True, ttft_p99_ms=9000.0, tpot_p99_ms=None),
+        record(1, 18, step="confirm"),
+    ]
+    root = ElementTree.fromstring(draw(legs, "Server <&> more", 18))
+    marks = [mark.findtext(f"{SVG}title") for mark in root if mark.find(f"{SVG}title") is not None]
+    assert marks == [
+        "probe 1: 18 qps, 900 ms, VALID",
+        "probe 2: 20 qps, 2400 ms, INVALID",
+        "probe 3: 25 qps, at least 9000 ms, stopped",
+        "confirm 1: 18 qps, 900 ms, VALID",
+        "probe 1: 18 qps, 40 ms, VALID",
+        "probe 2: 20 qps, 40 ms, INVALID",
+        "confirm 1: 18 qps, 40 ms, VALID",
+    ]
+    texts = [one.text for one in root.iter(f"{SVG}text")]
+    assert {"Server <&> more", "limit 2000 ms", "limit 100 ms", "p99 TTFT (ms)", "p99 TPOT (ms)"} <= set(texts)
+
+
+def test_a_plot_puts_higher_values_higher() -> None:
+    legs = [record(1, 18, ttft_p99_ms=1000.0), record(2, 20, ttft_p99_ms=3000.0)]
+    low, high = list(ElementTree.fromstring(draw(legs, "t", None)).iter(f"{SVG}circle"))[:2]
+    assert float(low.attrib["cy"]) > float(high.attrib["cy"])
+    assert float(low.attrib["cx"]) < float(high.attrib["cx"])
+
+
+def test_a_plot_of_one_leg_or_of_none_is_still_a_picture() -> None:
+    for legs in ([record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]):
+        ElementTree.fromstring(draw(legs, "t", None))

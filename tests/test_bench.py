@@ -1,0 +1,168 @@
+"""The bench programs run and write what they measured; nothing is said here about how fast anything is."""
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runs.errors import ExecutionError, ExitCode
+from runs.layout import RunDir
+from runs.manifest import read_manifest
+from runs.progress import read_progress
+from scripts.bench import null_path, reading, scoring, sizes
+from scripts.bench.__main__ import PARTS, main
+from scripts.bench.legs import run_leg, started_leg
+from scripts.bench.llm_server import llm_server
+from scripts.bench.models import TINY, make_llama, make_texts
+from scripts.bench.programs import measure
+from scripts.bench.report import Part, at_least, at_most
+from scripts.bench.rows import write_rows
+
+SMALLEST = sizes.SMALLEST
+
+
+def figures(path: Path) -> dict[str, dict[str, object]]:
+    """The figures of a bench.json with one part, by name."""
+    (part,) = json.loads(path.read_text())["parts"]
+    return {figure["name"]: figure for figure in part["figures"]}
+
+
+def test_a_part_by_itself_writes_its_json_and_prints_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench.json"
+    assert main(["f", "--smallest", "--work-dir", str(tmp_path / "work"), "--json", str(out)]) == 0
+    record = json.loads(out.read_text())
+    assert record["host"]["cores_usable"] >= 1
+    assert record["sizes"]["result_queries"] == SMALLEST.result_queries
+    found = figures(out)
+    assert found["time"]["target"] == "≤ 20"
+    assert found["time"]["median"] in found["time"]["runs"]
+    printed = capsys.readouterr().out
+    assert "peak memory" in printed
+    assert str(out) in printed
+
+
+def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
+    part = null_path.run(tmp_path, dataclasses.replace(SMALLEST, null_rates=(500.0, 500.0)))
+    assert {figure.name for figure in part.figures} >= {"Server rate held, ours", "Server rate held, bare", "added p99"}
+    records = (tmp_path / "rate-0-ours" / "offline" / "requests.jsonl").read_text().splitlines()
+    assert len(records) == SMALLEST.null_offline_samples
+    assert not (tmp_path / "rate-0-bare" / "offline" / "requests.jsonl").exists()
+
+
+def test_the_long_run_has_as_many_queries_as_it_says(tmp_path: Path) -> None:
+    part = reading.run(tmp_path, dataclasses.replace(SMALLEST, growth_samples=()))
+    assert any(note.startswith(f"{SMALLEST.result_queries:,} records") for note in part.notes)
+
+
+@pytest.mark.slow  # imports torch and transformers
+def test_scores_of_both_sides_are_equal(tmp_path: Path) -> None:
+    part = scoring.run(tmp_path, SMALLEST)
+    assert [figure.name for figure in part.figures] == ["ours", "reference procedure", "ours ÷ reference"]
+    assert "'gen_num': 64" in part.notes[0]
+
+
+def test_the_highest_rate_is_found_by_halving() -> None:
+    rates = null_path.ladder((100.0, 1_000.0))
+    assert rates[0] == 100.0
+    assert 1_000.0 / null_path.RATE_STEP < rates[-1] <= 1_000.0
+    tried: list[float] = []
+
+    def holds_to_400(rate: float) -> bool:
+        tried.append(rate)
+        return rate <= 400.0
+
+    assert null_path.highest(rates, holds_to_400) == max(rate for rate in rates if rate <= 400.0)
+    assert len(tried) <= 5
+    assert null_path.highest(rates, lambda rate: False) == 0.0
+    assert null_path.highest(rates, lambda rate: True) == rates[-1]
+
+
+def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
+    part = Part("x", "an example")
+    ours, theirs = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
+    ratio = part.add_ratio("ratio", ours, theirs, at_least(1.5))
+    assert (ours.median, ours.met) == (2, True)
+    assert (ratio.runs, ratio.median, ratio.met) == ((1.0, 0.5, 3.0), 1.0, False)
+    assert part.as_json()["figures"][2]["target"] == "≥ 1.5"
+    assert theirs.met is None
+
+
+def test_a_program_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "reading.log"
+    with pytest.raises(ExecutionError, match="ended with code 1") as caught:
+        measure("reading", tmp_path / "no-run", log=log)
+    assert str(log) in caught.value.fix
+    assert "mlperf_log_detail.txt is missing" in log.read_text()
+
+
+def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["z"])
+    assert caught.value.code == 2
+    assert "'z' is no part; choose from a, b, c, d, e, f, g" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefg")
+
+
+def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:
+    assert make_texts(5) == make_texts(5)
+    assert len(set(make_texts(100).predictions)) == 100
+    one, other = write_rows(tmp_path / "1.json", 20, 1024), write_rows(tmp_path / "2.json", 20, 1024)
+    assert one.read_bytes() == other.read_bytes()
+    assert all(10 <= token < 1024 for row in json.loads(one.read_text()) for token in row["tok_input"])
+
+
+@pytest.mark.slow  # two legs
+def test_a_leg_is_run_as_a_user_runs_it_and_one_under_way_is_stopped(tmp_path: Path) -> None:
+    options = {"scenario": "Server", "engine": "dummy", "dummy_fault": ["swallow@100000"]}
+    conf: dict[str, object] = {"min_duration": 300, "target_qps": 500}
+    leg = run_leg(RunDir(tmp_path / "whole"), options, conf)
+    assert leg.result.scenario == "Server"
+    assert leg.result.in_force.target_qps == 500
+    assert len(leg.requests) == leg.result.counts.samples
+    assert read_manifest(leg.run.manifest).asked["dummy_fault"] == ["swallow@100000"]
+
+    run = RunDir(tmp_path / "stopped")
+    with started_leg(run, options, {**conf, "min_duration": 600_000}) as started:
+        while (progress := read_progress(run.progress)) is None or progress.phase != "running":
+            assert started.process.poll() is None, started.log.read_text()
+            time.sleep(0.05)
+    assert started.process.returncode == ExitCode.INTERRUPTED
+
+    with pytest.raises(ExecutionError, match="ended with code 3"):
+        run_leg(leg.run, options, conf)
+
+
+@pytest.mark.vllm
+def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> None:
+    model = make_llama(tmp_path / "model", TINY)
+    options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "enable_prefix_caching": False}
+    prompts = [[11] * 50, [12] * 60, [13] * 70]
+    with llm_server(tmp_path, model, options, {"VLLM_CPU_KVCACHE_SPACE": "1"}, prompts) as server:
+        group = os.getpgid(server.pid)
+        whole, single = server.ask("all"), server.ask("one")
+        stopped = [process.status() for process in psutil.process_iter() if group_of(process) == group]
+    assert whole.output_tokens == single.output_tokens > 0
+    assert len(single.latencies_s) == len(prompts)
+    assert len(stopped) > 1
+    assert set(stopped) <= {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}
+    deadline = time.monotonic() + 10
+    while any(group_of(process) == group and process.status() != psutil.STATUS_ZOMBIE for process in alive()):
+        assert time.monotonic() < deadline, "the engine outlived its block"
+        time.sleep(0.1)
+
+
+def alive() -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if group_of(process) is not None]
+
+
+def group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
