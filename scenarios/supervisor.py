@@ -23,7 +23,7 @@ from scenarios.watchdog import Watchdog
 POLL_S = 0.2
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
 SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
-STOP_GRACE_S = 5.0
+STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
 GROUP_GONE_TIMEOUT_S = 5.0
 FULL_DISK_BYTES = 64 << 10
 
