@@ -1,6 +1,8 @@
 """Front door: parse, dispatch, exit code."""
 
+import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +11,8 @@ from rich.console import Console
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
-from scenarios.audit_command import audit_click_command
-from scenarios.campaign_command import campaign_click_command
-from scenarios.check_command import check_click_command
 from scenarios.command_line import command, normalise
 from scenarios.config import RunConfig, load_yaml, make_config, merged
-from scenarios.gate_command import gate_click_command
-from scenarios.signoff_command import signoff_click_command
-from scenarios.store_command import store_click_command
-from scenarios.submit_command import submit_click_command
-from scenarios.tune_command import tune_click_command
-from scenarios.verify_command import verify_click_command
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
 
@@ -30,7 +23,6 @@ Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to st
 def run(values: dict[str, Any]) -> int:
     """One leg."""
     from scenarios.leg import run_leg
-    from scenarios.plan import prepare
 
     console = Console()
     config_file = values.pop("config", None)
@@ -39,7 +31,19 @@ def run(values: dict[str, Any]) -> int:
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
 
-    return run_leg(config, lambda: prepare(config, say), console).exit_code
+    def prepared() -> Any:
+        from scenarios.plan import prepare  # the leg's process is under way by now, and imports much more
+
+        return prepare(config, say)
+
+    return run_leg(config, prepared, console).exit_code
+
+
+def run_click_command() -> click.Command:
+    config = click.Option(
+        ["--config"], type=click.Path(path_type=Path), metavar="FILE", help="YAML with the same keys."
+    )
+    return command("run", RunConfig, run, RUN_HELP, [config])
 
 
 def doctor(model_path: str | None, dataset_path: Path | None) -> int:
@@ -49,25 +53,8 @@ def doctor(model_path: str | None, dataset_path: Path | None) -> int:
     return print_report(Console(), model_path, dataset_path)
 
 
-@click.group(
-    context_settings={"max_content_width": 100},
-    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.",
-)
-@click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
-def cli() -> None: ...
-
-
-cli.add_command(
-    command(
-        "run",
-        RunConfig,
-        run,
-        RUN_HELP,
-        [click.Option(["--config"], type=click.Path(path_type=Path), metavar="FILE", help="YAML with the same keys.")],
-    )
-)
-cli.add_command(
-    click.Command(
+def doctor_click_command() -> click.Command:
+    return click.Command(
         "doctor",
         callback=doctor,
         help="Tell what is installed, which engine, model and data set are usable, and what could be official.",
@@ -78,22 +65,43 @@ cli.add_command(
             ),
         ],
     )
+
+
+HERE: dict[str, Callable[[], click.Command]] = {"run": run_click_command, "doctor": doctor_click_command}
+# Made by `scenarios/<name>_command.py`.
+ELSEWHERE = ("audit", "campaign", "check", "gate", "signoff", "store", "submit", "tune", "verify")
+COMMANDS = sorted((*HERE, *ELSEWHERE))
+
+
+class _Commands(click.Group):
+    """Imports a command's module when the command is asked for: the start of a leg does not wait for the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return COMMANDS
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in HERE:
+            return HERE[cmd_name]()
+        if cmd_name in ELSEWHERE:
+            make = getattr(importlib.import_module(f"scenarios.{cmd_name}_command"), f"{cmd_name}_click_command")
+            found: click.Command = make()
+            return found
+        return None
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"max_content_width": 100},
+    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.",
 )
-cli.add_command(audit_click_command())
-cli.add_command(campaign_click_command())
-cli.add_command(tune_click_command())
-cli.add_command(submit_click_command())
-cli.add_command(check_click_command())
-cli.add_command(signoff_click_command())
-cli.add_command(gate_click_command())
-cli.add_command(store_click_command())
-cli.add_command(verify_click_command())
+@click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
+def cli() -> None: ...
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
     try:
-        plain = normalise(arguments, list(cli.commands), "run")
+        plain = normalise(arguments, COMMANDS, "run")
         return int(cli.main(plain, standalone_mode=False, prog_name="main.py") or ExitCode.OK)
     except click.ClickException as error:
         error.show()

@@ -8,6 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+import orjson
+
 from qsl.byte_tokenizer import ByteTokenizer
 from runs.errors import InputError
 from runs.files import sha256_of
@@ -61,10 +63,13 @@ class _ModelTokenizer:
         return list(self._tokenizer.encode(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        encoded: list[list[int]] = self._tokenizer(list(texts), padding=False, truncation=False)["input_ids"]
-        return encoded
+        if not self._tokenizer.is_fast:  # there is nothing behind it
+            return [self.encode(text) for text in texts]
+        # The tokenizer behind it, without what transformers adds to the ids and without their places in the text.
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        return [list(one.ids) for one in backend.encode_batch_fast(list(texts))]
 
     def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
         # One at a time: a batch of arrays of one length would be stacked, and an empty batch refused.
@@ -84,10 +89,8 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         raise InputError(
             f"model folder {model_path} does not exist", "check --model-path; scripts/get_model.py makes a small model"
         )
-    from transformers import AutoTokenizer  # seconds of import, not needed for the byte tokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model_path, use_fast=True)
+        tokenizer = _tokenizer_class(Path(model_path)).from_pretrained(model_path, use_fast=True)
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(
@@ -96,6 +99,32 @@ def load_tokenizer(model_path: str) -> Tokenizer:
             "(gated models need HF_TOKEN)",
         ) from error
     return _ModelTokenizer(tokenizer)
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """What loads a tokenizer: AutoTokenizer, or at once the class that it would choose.
+
+    Importing AutoTokenizer brings PyTorch and takes some seconds. A Llama whose folder names the generic class, as
+    Llama 3.1 and the embedded model do, needs neither.
+    """
+    config, model = _json_object(folder / "tokenizer_config.json"), _json_object(folder / "config.json")
+    generic = config.get("tokenizer_class") == "PreTrainedTokenizerFast" and "auto_map" not in config
+    if generic and model.get("model_type", "llama") == "llama" and (folder / "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    """A JSON file's object; empty where there is none."""
+    try:
+        content = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def tokenizer_fingerprint(model_path: str) -> str:

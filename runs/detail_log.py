@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class DetailLog:
     def uses_token_latencies(self) -> bool:
         return self.get("requested_use_token_latencies") is True
 
-    @property
+    @cached_property
     def loaded_qsl_set(self) -> list[int]:
         """Sample indices that LoadGen loaded, in its order (the last set, where an accuracy run has several)."""
         value = self.get("loaded_qsl_set")

@@ -15,6 +15,7 @@ from runs.errors import InputError
 from runs.files import write_json
 
 SCHEMA_VERSION = 1
+BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
 Mode = Literal["performance", "accuracy"]
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -48,6 +49,11 @@ class LegPlan(BaseModel):
     stall_timeout_s: float
 
 
+def _asked_mechanism(known: dict[str, Any]) -> dict[str, Any]:
+    """What a leg's configuration declares; also of a record from before there were declarations."""
+    return dict(known.get("asked", {}).get("mechanism") or BASELINE)
+
+
 class Manifest(BaseModel):
     """The record of one leg."""
 
@@ -59,6 +65,7 @@ class Manifest(BaseModel):
     unofficial_reasons: list[str]
     notes: list[str] = Field(default_factory=list)
     asked: dict[str, Any]
+    mechanism: dict[str, Any] = Field(default_factory=_asked_mechanism)  # the technique that the leg declares
     resolved: LegPlan
     harness: dict[str, Any]  # version, git commit
     software: dict[str, str]  # distribution → version

@@ -14,6 +14,7 @@ from compliance.audits.registry import find_audit
 from compliance.audits.write import write_audit
 from runs.benchmarks import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.detail_log import read_detail
+from runs.ending import unfinished
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.layout import RunDir
@@ -140,9 +141,7 @@ def _existing(
             )
         leg = LegArtifacts(LegSpec(label, mode), directory)
         if leg.manifest is not None and leg.manifest.status != "finished":
-            raise ExecutionError(
-                f"--{label} {path}: the run did not finish, its record says {leg.manifest.status}", "run it again"
-            )
+            raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
         finished.append(leg)
     request = AuditRequest(
         scenario=_scenario_of(finished[1].run),

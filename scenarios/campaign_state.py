@@ -8,6 +8,7 @@ from compliance.verify.legs import find_results
 from compliance.verify.part import Part
 from compliance.verify.record import LOG_HASHES, log_hashes
 from compliance.verify.verdict import Verdict, verify_result
+from runs.ending import unfinished
 from runs.errors import ExecutionError, HarnessError
 from runs.layout import RunDir
 from runs.manifest import Manifest, read_manifest
@@ -188,8 +189,10 @@ def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
 
 def _finished(run: RunDir) -> Manifest:
     manifest = read_manifest(run.manifest)
-    if manifest.status != "finished" or LOG_HASHES not in manifest.observed:
-        raise ExecutionError(f"{run.root}: the leg did not finish, its record says {manifest.status}")
+    if manifest.status != "finished":
+        raise ExecutionError(f"{run.root}: {unfinished(manifest)}")
+    if LOG_HASHES not in manifest.observed:
+        raise ExecutionError(f"{run.root}: its record says finished, but holds no hashes of LoadGen's logs")
     return manifest
 
 

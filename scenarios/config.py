@@ -6,6 +6,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from compliance.mechanisms.block import MechanismBlock
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 from runs.errors import InputError
 from scenarios.user_conf import HIGHEST_QPS
@@ -80,10 +81,10 @@ class RunConfig(BaseModel):
     sampling_arg: dict[str, Any] = _field(
         {}, "Overrides the benchmark's fixed sampling; repeatable; makes the run unofficial.", "engine", "KEY=VALUE"
     )
-    admission: Literal["off", "fcfs", "shortest", "deadline"] = _field(
+    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = _field(
         "off",
-        "Server and Interactive: hold queries back while the prompts in the engine exceed --admission-tokens; order "
-        "of those that wait.",
+        "Server and Interactive: hold queries back while the engine has more than --admission-tokens or "
+        "--admission-queries; order of those that wait (docs/running.md).",
         "engine",
     )
     admission_tokens: int | None = _field(
@@ -91,6 +92,9 @@ class RunConfig(BaseModel):
         "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
         "engine",
         "N",
+    )
+    admission_queries: int | None = _field(
+        None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N"
     )
     engine_start_timeout_s: float = _field(1800.0, "Give up on an engine that is not ready by then.", "engine", "S")
     stall_timeout_s: float = _field(
@@ -102,6 +106,14 @@ class RunConfig(BaseModel):
     )
     api_server: str | None = _field(None, "URL of an OpenAI-compatible server (engine endpoint).", "engine", "URL")
     api_model_name: str | None = _field(None, "Model name at that server.", "engine", "NAME")
+
+    # What the result is to be called
+    mechanism: MechanismBlock | None = _field(
+        None,
+        "Technique that the leg declares (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
+        "engine",
+        "MECHANISM/VARIANT|FILE",
+    )
 
     # Reference flags without a meaning under continuous batching
     batch_size: int | None = _field(
@@ -156,6 +168,7 @@ class RunConfig(BaseModel):
         "batch_size",
         "num_workers",
         "admission_tokens",
+        "admission_queries",
         "dummy_shortest_tokens",
     )
     @classmethod

@@ -1,5 +1,7 @@
 """Which engine a plan means."""
 
+import importlib
+import traceback
 from pathlib import Path
 
 from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
@@ -10,6 +12,18 @@ from sut.dummy_cheats import CheatContext, OvercountingSut, make_cheats
 from sut.dummy_engine import Cheat, DummyEngine, Fault
 from sut.engine import Engine, SamplingPolicy
 from sut.loadgen_sut import LoadgenSut
+
+
+def import_engine(engine: str) -> None:
+    """Import what an engine needs ahead of its start, which takes vLLM many seconds.
+
+    What fails here fails again when the engine starts, and is told there.
+    """
+    if engine == "vllm":
+        try:
+            importlib.import_module("vllm.v1.engine.async_llm")
+        except Exception:  # a broken installation raises anything
+            traceback.print_exc()
 
 
 def make_engine(plan: LegPlan) -> Engine:

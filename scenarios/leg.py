@@ -1,65 +1,32 @@
-"""One leg from the parent's side: write the record, run the process, judge the files.
+"""One leg from the parent's side: start its process, check and record it, let it run, judge its files.
 
 The parent believes files, not exit codes: a leg is done when LoadGen's logs are complete, agree with our own record
 of every request, and say so.
 """
 
-import os
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from compliance.accuracy_report import AccuracyVerdict
-from compliance.verify.record import LOG_HASHES, log_hashes
-from qsl.model_files import file_hashes
-from runs.detail_log import read_detail
-from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
-from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
-from runs.files import remove_temporary, write_atomic, write_json
-from runs.layout import RunDir
-from runs.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.errors import ExecutionError, HarnessError
 from runs.progress import Progress
-from runs.result import Result, build_result, write_result
 from scenarios.config import RunConfig
 from scenarios.display import Display
-from scenarios.loadgen_settings import check_engaged
-from scenarios.plan import PreparedLeg
-from scenarios.scoring import score_leg
-from scenarios.summary import closing_summary
-from scenarios.supervisor import run_leg_process, signals_raise
-from sut.recorder import rescue_partial
+from scenarios.engine_environment import likely_environment
+from scenarios.supervisor import EarlyLeg, signals_raise
 
-
-@dataclass
-class LegOutcome:
-    """What became of a leg that ran to its end."""
-
-    exit_code: ExitCode
-    result: Result
-    accuracy: AccuracyVerdict | None
-
-
-class _FilesDisagree(ExecutionError):
-    """LoadGen's files and ours tell different stories: nothing is claimed from either."""
-
-    def __init__(self, run_dir: RunDir, result: Result) -> None:
-        first = "; ".join(str(item) for item in result.disagreements[:3])
-        super().__init__(
-            f"LoadGen's numbers and those re-derived from requests.jsonl disagree: {first}", f"see {run_dir.result}"
-        )
-        self.result = result
+if TYPE_CHECKING:
+    from scenarios.leg_record import LegOutcome
+    from scenarios.plan import PreparedLeg
 
 
 def run_leg(
     config: RunConfig,
-    prepare: Callable[[], PreparedLeg],
+    prepare: Callable[[], "PreparedLeg"],
     console: Console,
     watch: Callable[[Progress], None] = lambda _: None,
-) -> LegOutcome:
+) -> "LegOutcome":
     """Prepare, run and judge one leg, and print its closing summary.
 
     Args:
@@ -71,11 +38,15 @@ def run_leg(
     Raises:
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
     """
-    with signals_raise():
+    with signals_raise(), EarlyLeg(config.engine, likely_environment(config)) as process:
+        # Imported only here, while the process imports the engine's code, which takes longer.
+        from scenarios import leg_record
+        from scenarios.summary import closing_summary
+
         leg = prepare()
-        _announce(leg, console)
-        _open_record(config, leg)
-        hashing = _start_hashing(leg)
+        leg_record.announce(leg, console)
+        leg_record.open_record(config, leg)
+        hashing = leg_record.start_hashing(leg)
         try:
             with Display(console) as display:
 
@@ -83,134 +54,14 @@ def run_leg(
                     display(progress)
                     watch(progress)
 
-                run_leg_process(leg.run_dir, leg.plan.environment, on_progress)
-            manifest = read_manifest(leg.run_dir.manifest)
-            manifest.model["sha256"] = hashing.result()
-            _refuse_unasked_caching(leg, manifest)
-            manifest.observed[LOG_HASHES] = log_hashes(leg.run_dir)
-            outcome = _judge(leg, console)
+                process.run(leg.run_dir, leg.plan.engine, leg.plan.environment, on_progress)
+            manifest, outcome = leg_record.judge(leg, hashing, console)
         except HarnessError as error:
-            _close_failed(leg, error)
+            leg_record.close_failed(leg, error)
             raise
         except BaseException as error:
-            _close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
+            leg_record.close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
             raise
-        _close_record(leg, manifest, "finished", outcome.exit_code)
+        leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
         closing_summary(console, leg, outcome.result, outcome.accuracy)
     return outcome
-
-
-def _announce(leg: PreparedLeg, console: Console) -> None:
-    plan = leg.plan
-    console.print(
-        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}, "
-        f"run directory {leg.run_dir.root}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
-    for note in leg.notes:
-        console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
-    if leg.unofficial_reasons:
-        console.print(
-            "  not official: " + "; ".join(leg.unofficial_reasons), highlight=False, soft_wrap=True, markup=False
-        )
-
-
-def _open_record(config: RunConfig, leg: PreparedLeg) -> None:
-    """Create the run directory and write everything that is known before the start."""
-    run_dir = leg.run_dir
-    run_dir.create()
-    manifest = Manifest(
-        official=not leg.unofficial_reasons,
-        unofficial_reasons=leg.unofficial_reasons,
-        notes=leg.notes,
-        asked=config.model_dump(mode="json", exclude_unset=True),
-        resolved=leg.plan,
-        harness=harness_facts(),
-        software=software_versions(),
-        loadgen=loadgen_facts(),
-        host=host_facts(),
-        accelerator=accelerators(),
-        model={
-            "name": leg.model.name if leg.model else leg.plan.model_path,
-            "folder": str(leg.model.folder) if leg.model else None,
-            "revision": leg.model.revision if leg.model else None,
-            "sha256": {},  # completed when the leg is over
-        },
-        dataset={
-            "path": leg.plan.dataset_path,
-            "sha256": leg.plan.dataset_sha256,
-            "rows_used": leg.plan.sample_count,
-            "longest_prompt_tokens": leg.plan.longest_prompt_tokens,
-        },
-        parent_pid=os.getpid(),
-        start_time_ns=time.time_ns(),
-    )
-    if manifest.loadgen["extension"] is None:
-        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
-    write_atomic(run_dir.user_conf, leg.user_conf)
-    if leg.audit_config is not None:
-        write_atomic(run_dir.audit_config, leg.audit_config)
-    write_manifest(run_dir.manifest, manifest)
-
-
-def _start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
-    """Hash the model's files beside the engine's start: 16 GB take longer than a start should wait."""
-    hashing: Future[dict[str, str]] = Future()
-
-    def work() -> None:
-        try:
-            hashing.set_result(file_hashes(leg.model.folder) if leg.model else {})
-        except OSError as error:
-            hashing.set_exception(ExecutionError(f"the model's files cannot be hashed: {error}"))
-
-    threading.Thread(target=work, name="hashing", daemon=True).start()
-    return hashing
-
-
-def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
-    cached = int(manifest.observed.get("cached_prompt_tokens", 0))
-    if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
-        raise ExecutionError(
-            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
-            "caching across queries is forbidden; report the engine's version and options",
-        )
-
-
-def _judge(leg: PreparedLeg, console: Console) -> LegOutcome:
-    plan, run_dir = leg.plan, leg.run_dir
-    result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
-    if result.disagreements:
-        raise _FilesDisagree(run_dir, result)
-    check_engaged(read_detail(run_dir.detail), plan)
-    accuracy = None
-    if plan.mode == "accuracy":
-        accuracy = score_leg(leg, console)
-    write_result(run_dir, result)
-    negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
-    return LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
-
-
-def _close_failed(leg: PreparedLeg, error: HarnessError) -> None:
-    """Complete the record of a leg that failed; what cannot be written (a full disk) must not hide the failure."""
-    run_dir = leg.run_dir
-    record = {"exit_code": int(error.exit_code), "message": error.message, "fix": error.fix}
-    try:
-        remove_temporary(run_dir.root)
-        rescue_partial(run_dir.requests)
-        manifest = read_manifest(run_dir.manifest)
-        manifest.error = record
-        details = error.result.model_dump(mode="json") if isinstance(error, _FilesDisagree) else {"schema_version": 1}
-        write_json(run_dir.result, {**details, "verdict": "ERROR", "reasons": [error.message], "error": record})
-        status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
-        _close_record(leg, manifest, status, error.exit_code)
-    except (OSError, HarnessError) as second:
-        error.fix = f"{error.fix}; the run directory could not be completed either ({second})".removeprefix("; ")
-
-
-def _close_record(leg: PreparedLeg, manifest: Manifest, status: Status, code: ExitCode) -> None:
-    manifest.status = status
-    manifest.end_time_ns = time.time_ns()
-    manifest.exit_code = int(code)
-    write_manifest(leg.run_dir.manifest, manifest)

@@ -5,7 +5,7 @@ engine lives on an event loop in a second thread, LoadGen in a third (its Start 
 exception raised into it would leave it half open). Whatever fails, fails here first, is written down, and ends the
 process at once; the parent reads the reason from progress.json.
 
-Run by the parent as `python -m scenarios.leg_process RUN_DIR`; everything else it needs is in the manifest.
+`scenarios/leg_start.py` comes first and hands over the run directory; everything else is in the manifest.
 """
 
 import asyncio
@@ -19,15 +19,14 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, NoReturn
 
-from qsl.dataset import load_dataset
 from qsl.sample_library import SampleLibrary
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.layout import RunDir
 from runs.manifest import read_manifest, write_manifest
 from runs.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
+from scenarios.dataset_beside import DatasetBeside
 from scenarios.engine_load import WORKING_FACTOR, children_are_working
 from scenarios.engines import make_engine, sut_class
 from scenarios.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
@@ -142,16 +141,23 @@ class LegProcess:
         self._install_hooks()
         self._beat("engine")
         plan = self.plan
-        dataset = load_dataset(Path(plan.dataset_path), count=plan.sample_count)
-        if dataset.sha256 != plan.dataset_sha256:
-            raise SetupError(f"{plan.dataset_path} changed since the leg was planned", "start the leg again")
-        library = SampleLibrary(dataset, on_error=self.fail)
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
-
         engine = make_engine(plan)
-        report = self._on_loop(engine.start(), self._deadline(plan.engine_start_timeout_s, "the engine was not ready"))
+        reading = DatasetBeside(plan)
+        in_time = self._deadline(plan.engine_start_timeout_s, "the engine was not ready")
+
+        def look_beside() -> None:
+            in_time()
+            reading.look()
+
+        report = self._on_loop(engine.start(), look_beside)
         if report.prefix_caching and not plan.engine_options.get("enable_prefix_caching"):
             raise SetupError("the engine runs with prefix caching on, though it was not asked to", "see engine.log")
+        reading.begin()
+        reading.future.add_done_callback(lambda _: self._wake.set())
+        self._wait(reading.future.done)
+        dataset = reading.future.result()
+        library = SampleLibrary(dataset, on_error=self.fail)
         self._beat("warm-up")
         watchdog = Watchdog(plan.stall_timeout_s)
         warmup_facts = self._on_loop(
@@ -185,11 +191,13 @@ class LegProcess:
         self._recorder = Recorder(self.run_dir.requests, self.fail)
         admission = None
         if plan.admission is not None:
-            budget = plan.admission["prefill_tokens"] or report.configuration.get("max_num_batched_tokens")
+            copies = report.configuration.get("data_parallel_size", 1)
+            budget = plan.admission["prefill_tokens"] or copies * report.configuration.get("max_num_batched_tokens", 0)
             admission = Admission(
                 engine.submit,
                 policy=plan.admission["policy"],
                 prefill_tokens=budget or ADMISSION_TOKENS,
+                queries=plan.admission["queries"],
                 ttft_limit_ns=settings.ttft_latency,
             )
         self._sut = sut = sut_class(plan)(
@@ -280,9 +288,9 @@ class LegProcess:
         return code
 
 
-def main() -> NoReturn:
+def main(run_dir: RunDir) -> NoReturn:
     """Run the leg and leave without unwinding: half-open LoadGen state must never see a destructor."""
-    leg = LegProcess(RunDir(Path(sys.argv[1])))
+    leg = LegProcess(run_dir)
     code = int(ExitCode.OK)
     try:
         leg.run()
@@ -294,7 +302,3 @@ def main() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

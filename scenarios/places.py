@@ -82,6 +82,6 @@ def wait_for_the_dying(folder: Path) -> None:
 def _is_leg(pid: int, folder: Path) -> bool:
     try:
         process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in process.cmdline()
+        return process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()) == folder.resolve()
     except psutil.Error:
         return False

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from compliance.mechanisms.validation import registries_or_error, validate
 from qsl.bundled import bundled_dataset
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import Dataset, load_dataset
@@ -16,11 +15,12 @@ from qsl.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts
 from qsl.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
-from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
+from runs.environment import HARNESS_ROOT, accelerators, vllm_is_cpu_build
 from runs.errors import InputError, SetupError
 from runs.layout import RunDir
 from runs.manifest import LegPlan
 from scenarios.config import RunConfig
+from scenarios.engine_environment import parallel_size, vllm_environment
 from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
 from scenarios.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from sut.dummy_cheats import parse_cheat
@@ -28,14 +28,6 @@ from sut.dummy_engine import Fault
 from sut.engine import SamplingPolicy
 
 DUMMY_MODEL = "bytes"  # the tokenizer without files
-KV_CACHE_GIB_ON_CPU = 4
-# glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
-# activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
-KEEP_FREED_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(256 << 20),
-}
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
@@ -127,6 +119,8 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
     notes += _compatibility_notes(config)
+    if config.mechanism is not None:
+        notes += validate(config.mechanism.root, *registries_or_error())["issues"]
     _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
     plan = LegPlan(
         scenario=config.scenario,
@@ -158,14 +152,29 @@ def _admission(config: RunConfig) -> dict[str, Any] | None:
     # Offline has no first tokens, and SingleStream never two queries at a time.
     latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
     if config.admission == "off":
-        if config.admission_tokens is not None:
-            raise InputError("--admission-tokens has no use with --admission off", "choose an --admission order")
+        for name in ("admission_tokens", "admission_queries"):
+            if getattr(config, name) is not None:
+                flag = "--" + name.replace("_", "-")
+                raise InputError(f"{flag} has no use with --admission off", "choose an --admission order")
         return None
     if not latency_bound:
         raise InputError(
             f"--admission {config.admission}: {config.scenario} has no first-token limit", "leave --admission out"
         )
-    return {"policy": config.admission, "prefill_tokens": config.admission_tokens}
+    if config.admission == "priority":
+        if config.engine != "vllm":
+            raise InputError(f"--admission priority: engine {config.engine} has no priorities", "choose another order")
+        scheduling = config.engine_arg.get("scheduling_policy", "priority")
+        if scheduling != "priority":
+            raise InputError(
+                f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
+                "leave the engine argument out",
+            )
+    return {
+        "policy": config.admission,
+        "prefill_tokens": config.admission_tokens,
+        "queries": config.admission_queries,
+    }
 
 
 def _engine_name(config: RunConfig) -> str:
@@ -276,6 +285,13 @@ def _audit_config(
             f"use an index from 0 to {loaded - 1}",
         )
     override = value("performance_sample_count_override")
+    fewer = value("accuracy_sample_count_override")
+    if config.accuracy and fewer is not None and 0 < int(fewer) < sample_count:  # 0 is LoadGen's word for all
+        raise SetupError(
+            f"{place}: accuracy_sample_count_override {fewer} is below the {sample_count} samples of an accuracy leg, "
+            "which scores every one",
+            f"remove the line; --total-sample-count {fewer} takes fewer samples",
+        )
     unique = value("performance_issue_unique") not in (None, "0")
     if unique and int(override or benchmark.sample_count) > sample_count:
         raise SetupError(
@@ -298,9 +314,10 @@ def _vllm_options(
     gpus = accelerators()
     on_cpu = vllm_is_cpu_build() or not gpus
     needed = dataset.longest_prompt + sampling.max_tokens
+    replicas = parallel_size(config.engine_arg, "data_parallel_size")
     options: dict[str, Any] = {
         "dtype": config.dtype or ("float32" if on_cpu else "bfloat16"),
-        "tensor_parallel_size": config.tensor_parallel_size or (1 if on_cpu else _parallel_size(len(gpus))),
+        "tensor_parallel_size": config.tensor_parallel_size or (1 if on_cpu else _parallel_size(len(gpus) // replicas)),
         "enable_prefix_caching": False,
         "max_model_len": needed,
         "disable_log_stats": True,
@@ -316,41 +333,15 @@ def _vllm_options(
             f"--engine-arg model={config.engine_arg['model']}: the manifest would describe another model",
             "name the model with --model-path",
         )
+    if config.admission == "priority":
+        options["scheduling_policy"] = "priority"
     options |= config.engine_arg
-    environment = {
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-    }
-    if on_cpu:
-        ranks = _size(options, "tensor_parallel_size") * _size(options, "data_parallel_size")
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = _core_binding(usable_cores(), ranks)
-        quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
-        environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
-        environment |= KEEP_FREED_MEMORY
-    return options, environment
-
-
-def _size(options: dict[str, Any], name: str) -> int:
-    """A parallel size among the engine options, 1 where it is not given."""
-    value = options.get(name, 1)
-    if type(value) is not int or value < 1:
-        raise InputError(f"--engine-arg {name}={value}: not a whole number from 1", "give a whole number")
-    return value
+    return options, vllm_environment(options, on_cpu=on_cpu)
 
 
 def _parallel_size(gpus: int) -> int:
-    """The largest power of two of the visible accelerators: Llama's 8 key-value heads divide by it."""
-    return min(8, 1 << int(math.log2(gpus)))
-
-
-def _core_binding(cores: list[int], ranks: int) -> str:
-    """Cores for each engine rank, in vLLM's form: `0,1|2,3`. Too few cores for the ranks: vLLM's own choice."""
-    share = len(cores) // ranks
-    if share == 0:
-        return "auto"
-    return "|".join(",".join(str(core) for core in cores[rank * share : (rank + 1) * share]) for rank in range(ranks))
+    """The largest power of two of one copy's accelerators: Llama's 8 key-value heads divide by it."""
+    return min(8, 1 << int(math.log2(max(1, gpus))))
 
 
 def _compatibility_notes(config: RunConfig) -> list[str]:

@@ -10,9 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
+from typing import IO
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, ExitCode, Interrupted
@@ -76,46 +79,106 @@ def signals_held() -> Iterator[None]:
         _signals.act()
 
 
-def run_leg_process(run_dir: RunDir, environment: dict[str, str], on_progress: Callable[[Progress], None]) -> None:
-    """Run a planned leg in a process of its own and wait for its end.
+class EarlyLeg:
+    """A leg's process, started before the leg is checked: it imports the engine's code and waits.
+
+    A context manager; on leaving, nothing of the process is left, whether it ran the leg or not.
 
     Args:
-        run_dir: holds the manifest.
-        environment: variables for the child; those set by the user win.
-        on_progress: told of each new heartbeat.
-
-    Raises:
-        The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
-        ExecutionError when it ended or fell silent without a word.
+        engine: the engine's name.
+        environment: variables for the process; those set by the user win.
     """
+
+    def __init__(self, engine: str, environment: dict[str, str]) -> None:
+        self._started_for = (engine, environment)
+        self._at_the_end = contextlib.ExitStack()
+
+    def __enter__(self) -> "EarlyLeg":
+        self._child = self._at_the_end.enter_context(_leg_process(*self._started_for))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._at_the_end.close()
+
+    def run(
+        self, run_dir: RunDir, engine: str, environment: dict[str, str], on_progress: Callable[[Progress], None]
+    ) -> None:
+        """Let the process run a planned leg, and wait for its end.
+
+        Args:
+            run_dir: holds the manifest.
+            engine: as planned. Where engine or environment are not what the process was started with, it is ended
+                and another one started.
+            environment: as planned.
+            on_progress: told of each new heartbeat.
+
+        Raises:
+            The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
+            ExecutionError when it ended or fell silent without a word.
+        """
+        if (engine, environment) != self._started_for:
+            self._at_the_end.close()
+            self._child = self._at_the_end.enter_context(_leg_process(engine, environment))
+        child = self._child
+        with self._at_the_end:
+            try:
+                _hand_over(child, run_dir)
+                _watch(child.process, run_dir, on_progress)
+            except Interrupted:
+                child.process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(STOP_GRACE_S)
+                raise
+            finally:
+                _keep_output(child, run_dir)
+        _raise_for(child.process.returncode, read_progress(run_dir.progress), run_dir)
+
+
+@dataclass(frozen=True)
+class _Child:
+    process: "subprocess.Popen[bytes]"
+    output: IO[bytes]  # a nameless file: what it writes before it has a run directory
+
+
+@contextlib.contextmanager
+def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
+    """A process that waits for its run directory; on leaving, its whole group is ended."""
     with contextlib.ExitStack() as at_the_end:
+        output = at_the_end.enter_context(tempfile.TemporaryFile())
         with signals_held():
-            child = _start(run_dir, environment)
-            at_the_end.enter_context(_guardian(child.pid))
-            at_the_end.callback(_end_group, child)
-        try:
-            _watch(child, run_dir, on_progress)
-        except Interrupted:
-            child.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(STOP_GRACE_S)
-            raise
-    _raise_for(child.returncode, read_progress(run_dir.progress), run_dir)
+            process = _start(engine, environment, output)
+            at_the_end.enter_context(_guardian(process.pid))
+            at_the_end.callback(_end_group, process)
+        yield _Child(process, output)
 
 
-def _start(run_dir: RunDir, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+def _start(engine: str, environment: dict[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {**environment, **os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
-    with run_dir.engine_log.open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "scenarios.leg_process", str(run_dir.root.resolve())],
-            cwd=run_dir.root,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    return subprocess.Popen(
+        [sys.executable, "-m", "scenarios.leg_start", engine],
+        cwd=HARNESS_ROOT,  # the first place where Python looks for modules
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _hand_over(child: _Child, run_dir: RunDir) -> None:
+    """Tell the process its run directory. One that has ended is noticed by who watches it."""
+    assert child.process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.process.stdin as pipe:
+        pipe.write(os.fsencode(run_dir.root.resolve()))
+
+
+def _keep_output(child: _Child, run_dir: RunDir) -> None:
+    """Save what a process wrote that never came to take its run directory."""
+    if not run_dir.engine_log.exists():
+        child.output.seek(0)
+        with contextlib.suppress(OSError), run_dir.engine_log.open("wb") as log:
+            shutil.copyfileobj(child.output, log)
 
 
 def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:

@@ -11,6 +11,10 @@ Orders:
   deadline  in order of issue, but a query that can no longer show its first token in time steps back behind all that
             still can. What "in time" is comes from the scenario's TTFT limit and from how long the engine has lately
             taken from admission to first token.
+  priority  as deadline, but queries wait in the engine too: one that steps back is handed over with a lower priority,
+            and the engine's own scheduler (vLLM's `scheduling_policy=priority`) lets those in time overtake it. What
+            the engine needs to a first token is judged by the prompt tokens that are ahead, so that a query without a
+            chance is known on arrival, however many wait in the engine.
 """
 
 import heapq
@@ -21,11 +25,12 @@ from typing import Literal, Protocol, get_args
 
 from sut.engine import Request
 
-Policy = Literal["fcfs", "shortest", "deadline"]
+Policy = Literal["fcfs", "shortest", "deadline", "priority"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
-# How fast the expected time from admission to first token follows the measured ones.
+# How fast the expected time for a prompt token follows the measured ones.
 SMOOTHING = 0.1
+STEPPED_BACK = 1  # priority of a query that lets others overtake it; theirs is 0, and vLLM takes the lowest first
 
 
 Fits = Callable[[Request], bool]
@@ -72,22 +77,31 @@ class _ShortestFirst:
 
 
 class _StillInTimeFirst:
-    """In order of issue; who was issued before `oldest_ns()` goes behind everybody who was not."""
+    """In order of issue; a query without a chance steps back behind everybody who still has one.
 
-    def __init__(self, oldest_ns: Callable[[], float]) -> None:
+    Args:
+        hopeless: whether a query can no longer show its first token in time.
+        overtaken: the engine lets others overtake a query that stepped back, so that it need not wait here.
+    """
+
+    def __init__(self, hopeless: Callable[[Request], bool], *, overtaken: bool) -> None:
         self._in_time: deque[Request] = deque()
         self._late: deque[Request] = deque()
-        self._oldest_ns = oldest_ns
+        self._hopeless = hopeless
+        self._overtaken = overtaken
 
     def push(self, request: Request) -> None:
         self._in_time.append(request)
 
     def take(self, fits: Fits) -> Request | None:
-        oldest_ns = self._oldest_ns()
-        while self._in_time and self._in_time[0].issue_ns < oldest_ns:
+        while self._in_time and self._hopeless(self._in_time[0]):
+            self._in_time[0].priority = STEPPED_BACK
             self._late.append(self._in_time.popleft())
-        queue = self._in_time or self._late
-        return queue.popleft() if queue and fits(queue[0]) else None
+        if self._in_time and fits(self._in_time[0]):
+            return self._in_time.popleft()
+        if self._late and (self._overtaken or not self._in_time) and fits(self._late[0]):
+            return self._late.popleft()
+        return None
 
     def __len__(self) -> int:
         return len(self._in_time) + len(self._late)
@@ -100,7 +114,8 @@ class Admission:
         submit: the engine's way in.
         policy: order of those that wait.
         prefill_tokens: bound on prompt tokens admitted without a first token; a longer prompt is admitted alone.
-        ttft_limit_ns: the scenario's limit, for `deadline`.
+        queries: bound on queries admitted and not complete; None = no bound.
+        ttft_limit_ns: the scenario's limit, for `deadline` and `priority`.
         clock: time in ns, on the scale of `Request.issue_ns`.
     """
 
@@ -110,20 +125,25 @@ class Admission:
         *,
         policy: Policy,
         prefill_tokens: int,
+        queries: int | None = None,
         ttft_limit_ns: int,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._submit = submit
         self._bound = prefill_tokens
+        self._most_queries = queries
+        self._in_engine: set[int] = set()  # seq
+        self._overtaken = policy == "priority"  # in the engine, who stepped back
+        self._ttft_limit_ns = ttft_limit_ns
         self._clock = clock
-        self._expected_ns = 0.0  # from admission to first token
-        self._admitted: dict[int, int] = {}  # seq → time of admission, of those without a first token
+        self._ns_a_token = 0.0  # expected time from admission to first token, for each prompt token then admitted
+        self._admitted: dict[int, tuple[int, int]] = {}  # seq → when, and prompt tokens in the engine with its own
         self._in_prefill = 0
         self._waiting: _Queue
         if policy == "shortest":
             self._waiting = _ShortestFirst()
-        elif policy == "deadline":
-            self._waiting = _StillInTimeFirst(lambda: clock() + self._expected_ns - ttft_limit_ns)
+        elif policy in ("deadline", "priority"):
+            self._waiting = _StillInTimeFirst(self._hopeless, overtaken=self._overtaken)
         else:
             self._waiting = _InOrder()
 
@@ -139,18 +159,39 @@ class Admission:
 
     def prefilled(self, request: Request) -> None:
         """A query showed its first token, or was answered without; counted once."""
-        started_ns = self._admitted.pop(request.seq, None)
-        if started_ns is None:
+        admitted = self._admitted.pop(request.seq, None)
+        if admitted is None:
             return
+        started_ns, tokens = admitted
         self._in_prefill -= len(request.prompt_ids)
-        self._expected_ns += SMOOTHING * (self._clock() - started_ns - self._expected_ns)
+        self._ns_a_token += SMOOTHING * ((self._clock() - started_ns) / tokens - self._ns_a_token)
         self._let_in()
 
+    def completed(self, request: Request) -> None:
+        """A query was answered."""
+        self.prefilled(request)  # an output of one piece showed no first token
+        self._in_engine.discard(request.seq)
+        self._let_in()
+
+    def _hopeless(self, request: Request) -> bool:
+        """Could not show its first token in time even if it were admitted now."""
+        expected_ns = self._ns_a_token * (self._in_prefill + len(request.prompt_ids))
+        return self._clock() + expected_ns > request.issue_ns + self._ttft_limit_ns
+
     def _fits(self, request: Request) -> bool:
+        if self._most_queries is not None and len(self._in_engine) >= self._most_queries:
+            return False
+        if self._keeps_nobody_waiting(request):
+            return True
         return not self._in_prefill or self._in_prefill + len(request.prompt_ids) <= self._bound
+
+    def _keeps_nobody_waiting(self, request: Request) -> bool:
+        return self._overtaken and request.priority == STEPPED_BACK
 
     def _let_in(self) -> None:
         while (request := self._waiting.take(self._fits)) is not None:
-            self._in_prefill += len(request.prompt_ids)
-            self._admitted[request.seq] = self._clock()
+            if not self._keeps_nobody_waiting(request):
+                self._in_prefill += len(request.prompt_ids)
+                self._admitted[request.seq] = (self._clock(), self._in_prefill)
+            self._in_engine.add(request.seq)
             self._submit(request)

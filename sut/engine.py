@@ -10,11 +10,13 @@ from typing import Any, Protocol
 
 from runs import benchmarks
 
+ANSWERED = 0  # in place of a response id that must never be used again; LoadGen's ids are pointers, so never 0
+
 
 class Request:
     """One sample on its way through the engine. A plain class with slots: hundreds of thousands are made."""
 
-    __slots__ = ("first_token_ns", "issue_ns", "prompt_ids", "response_id", "sample_index", "seq", "sink")
+    __slots__ = ("first_token_ns", "issue_ns", "priority", "prompt_ids", "response_id", "sample_index", "seq", "sink")
 
     def __init__(
         self,
@@ -27,11 +29,12 @@ class Request:
     ) -> None:
         self.sink = sink
         self.prompt_ids = prompt_ids
-        self.response_id = response_id  # LoadGen's handle, a pointer: only the SUT may look at it
+        self.response_id = response_id  # LoadGen's handle, a pointer; only the SUT may look at it. ANSWERED when used
         self.seq = seq  # order of issue, from 0
         self.sample_index = sample_index
         self.issue_ns = issue_ns
         self.first_token_ns = 0
+        self.priority = 0  # the lowest is computed first by an engine that knows priorities
 
 
 class Sink(Protocol):

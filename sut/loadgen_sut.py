@@ -6,17 +6,21 @@ LoadGen's response ids are raw pointers: each is used at most once, and never af
 """
 
 import asyncio
+import functools
+import struct
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from runs.errors import ExecutionError
 from sut.admission import Admission
-from sut.engine import Engine, Request
-from sut.recorder import Recorder
+from sut.engine import ANSWERED, Engine, Request
+from sut.recorder import Outcome, Recorder
 
 TOKEN_BYTES = 4  # LoadGen is given int32 ids, as by the reference implementation
+MOST_ANSWERS = 256  # handed to LoadGen in one call
 
 
 class LoadgenSut:
@@ -27,7 +31,7 @@ class LoadgenSut:
         loop: the event loop on which the engine runs.
         engine: a started engine.
         prompt_of: sample index → prompt token ids.
-        recorder: takes one outcome a sample.
+        recorder: takes every outcome.
         report_first_token: whether LoadGen wants first tokens (all scenarios but Offline).
         on_failure: told of the first failure; must not raise.
         admission: when queries are handed to the engine; without it, at once.
@@ -47,7 +51,7 @@ class LoadgenSut:
     ) -> None:
         self._loop = loop
         self._submit = engine.submit if admission is None else admission.offer
-        self._prefilled = None if admission is None else admission.prefilled
+        self._admission = admission
         self._prompt_of = prompt_of
         self._recorder = recorder
         self._report_first_token = report_first_token
@@ -55,7 +59,12 @@ class LoadgenSut:
         self._response = loadgen.QuerySampleResponse
         self._samples_complete = loadgen.QuerySamplesComplete
         self._first_token_complete = loadgen.FirstTokenComplete
-        self._open: set[int] = set()
+        self._arrived: deque[tuple[int, list[Any]]] = deque()  # time and samples of each call of LoadGen's
+        self._awake = False  # the loop has been told to look into `_arrived` and has not begun to
+        self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
+        self._first_address, _ = self._first_id.buffer_info()
+        self._responses: list[Any] = []  # LoadGen's form of the answers that it has not been given yet
+        self._outcomes: list[Outcome] = []  # of the same samples
         self._failed = False
         self._next_seq = 0
         self.issued = 0
@@ -69,13 +78,19 @@ class LoadgenSut:
     # On LoadGen's thread ------------------------------------------------------------------------------------
 
     def issue_queries(self, samples: list[Any]) -> None:
-        """LoadGen's callback: one call a query (Offline: one call for everything)."""
+        """LoadGen's callback: one call a query (Offline: one call for everything). The samples are copies of its own.
+
+        Waking the loop costs more than everything else here, so it is done only when the loop is not awake already.
+        No query is left behind: it is put down before `_awake` is read here, and `_accept` clears `_awake` before it
+        looks. Whoever reads True has put its query down before that look; whoever reads False asks for another.
+        """
         issue_ns = time.time_ns()
         try:
-            # The samples are copied out here: one hop to the loop a call, however many samples it carries.
-            batch = [(sample.id, sample.index) for sample in samples]
-            self.issued += len(batch)  # counted on this side, so that a loop that hangs is seen as a stall
-            self._loop.call_soon_threadsafe(self._accept, batch, issue_ns)
+            self.issued += len(samples)  # counted on this side, so that a loop that hangs is seen as a stall
+            self._arrived.append((issue_ns, samples))
+            if not self._awake:
+                self._awake = True
+                self._loop.call_soon_threadsafe(self._accept)
         except BaseException as error:
             self.fail(error)
 
@@ -84,16 +99,18 @@ class LoadgenSut:
 
     # On the event loop --------------------------------------------------------------------------------------
 
-    def _accept(self, batch: list[tuple[int, int]], issue_ns: int) -> None:
-        if self._failed:
-            return
+    def _accept(self) -> None:
+        self._awake = False  # before the look: see issue_queries
         try:
-            for response_id, sample_index in batch:
-                prompt_ids = self._prompt_of(sample_index)
-                request = Request(self, prompt_ids, response_id, self._next_seq, sample_index, issue_ns)
-                self._next_seq += 1
-                self._open.add(response_id)
-                self._submit(request)
+            for _ in range(len(self._arrived)):  # what comes meanwhile waits for its turn, as the engine's work does
+                issue_ns, samples = self._arrived.popleft()
+                for sample in samples:
+                    if self._failed:
+                        return
+                    index = sample.index
+                    request = Request(self, self._prompt_of(index), sample.id, self._next_seq, index, issue_ns)
+                    self._next_seq += 1
+                    self._submit(request)
         except BaseException as error:
             self.fail(error)
 
@@ -101,14 +118,14 @@ class LoadgenSut:
         if self._failed:
             return
         try:
+            if request.response_id == ANSWERED or request.first_token_ns:
+                raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its answer")
             request.first_token_ns = time.time_ns()
             if self._report_first_token:
-                # LoadGen copies the bytes inside the call, so the buffer may go out of use after it.
-                token = array("i", (token_id,))
-                address, _ = token.buffer_info()
-                self._first_token_complete([self._response(request.response_id, address, TOKEN_BYTES, 1)])
-            if self._prefilled:
-                self._prefilled(request)
+                self._first_id[0] = token_id
+                self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
+            if self._admission is not None:
+                self._admission.prefilled(request)
         except BaseException as error:
             self.fail(error)
 
@@ -116,32 +133,37 @@ class LoadgenSut:
         if self._failed:
             return
         try:
-            if request.response_id not in self._open:
-                raise ExecutionError(f"the engine answered sample {request.sample_index} (query {request.seq}) twice")
+            if request.response_id == ANSWERED:
+                raise ExecutionError(f"the engine answered {_name(request)} twice")
             if not token_ids:
-                raise ExecutionError(f"the engine returned no tokens for sample {request.sample_index}")
-            self._open.remove(request.response_id)
-            ids = array("i", token_ids)
+                raise ExecutionError(f"the engine returned no tokens for {_name(request)}")
+            ids = int32_ids(token_ids)
             address, count = ids.buffer_info()
-            response = self._response(request.response_id, address, count * TOKEN_BYTES, count)
-            complete_ns = time.time_ns()
-            self._samples_complete([response])
-            self.completed += 1
+            self._responses.append(self._response(request.response_id, address, count * TOKEN_BYTES, count))
+            self._outcomes.append((request, ids, finish_reason))
+            request.response_id = ANSWERED
             self.cached_tokens += cached_tokens
-            self._recorder.append(
-                (
-                    request.seq,
-                    request.sample_index,
-                    len(request.prompt_ids),
-                    ids,
-                    request.issue_ns,
-                    request.first_token_ns,
-                    complete_ns,
-                    finish_reason,
-                )
-            )
-            if self._prefilled:  # of an output of one piece, which showed no first token
-                self._prefilled(request)
+            ready = len(self._responses)
+            if ready == MOST_ANSWERS or ready == self.issued - self.completed:
+                self._hand_over()  # at once: the call is large enough, or no query is open that could join it
+            elif ready == 1:
+                self._loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
+            if self._admission is not None:
+                self._admission.completed(request)
+        except BaseException as error:
+            self.fail(error)
+
+    def _hand_over(self) -> None:
+        """Give LoadGen the answers that have come together, in one call."""
+        if self._failed or not self._responses:
+            return
+        responses, self._responses = self._responses, []
+        outcomes, self._outcomes = self._outcomes, []
+        try:
+            # Recorded and counted first: after its last answer LoadGen may be done before this thread goes on.
+            self._recorder.append(time.time_ns(), outcomes)
+            self.completed += len(outcomes)
+            self._samples_complete(responses)
         except BaseException as error:
             self.fail(error)
 
@@ -155,3 +177,17 @@ class LoadgenSut:
         if not self._failed:
             self._failed = True
             self._on_failure(error)
+
+
+def int32_ids(token_ids: list[int]) -> "array[int]":
+    """Token ids as LoadGen reads them. By way of bytes: an array takes a list in one by one, in twice the time."""
+    return array("i", _packer(len(token_ids))(*token_ids))
+
+
+@functools.cache  # one for each length of an output, so 128 for the benchmark
+def _packer(count: int) -> Callable[..., bytes]:
+    return struct.Struct(f"{count}i").pack
+
+
+def _name(request: Request) -> str:
+    return f"sample {request.sample_index} (query {request.seq})"

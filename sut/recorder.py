@@ -1,26 +1,35 @@
 """Writes requests.jsonl and keeps the running statistics, both off the hot path.
 
-The hot path appends one tuple a sample to a queue. A thread of its own empties the queue a few times a second, turns
-the tuples into lines and numbers, and writes. Nothing is kept in memory that grows with the number of samples.
+The hot path appends the outcomes that came together to a queue. A thread of its own empties the queue a few times a
+second, turns the outcomes into lines and numbers, and writes. Nothing is kept in memory that grows with the number of
+samples. While the thread works it holds the interpreter, and LoadGen's thread and the event loop wait for their next
+token; so it works in short slices with a pause behind each.
 """
 
+import dataclasses
 import hashlib
 import os
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import orjson
 
 from runs.errors import ExecutionError
-from runs.requests_log import MAX_LINE_BYTES, RequestRecord, encode
+from runs.requests_log import MAX_LINE_BYTES, RequestRecord
+from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
+SLICE_SAMPLES = 32  # about 0.1 ms of work, which is what a query can have to wait for it
+PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
 
-# (seq, sample index, prompt tokens, output ids, issue ns, first token ns or 0, completion ns, finish reason)
-Outcome = tuple[int, int, int, "array[int]", int, int, int, str]
+Outcome = tuple[Request, "array[int]", str]  # of one sample: output ids as LoadGen was given them, finish reason
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(RequestRecord))
 
 
 class LatencyHistogram:
@@ -58,7 +67,7 @@ class Recorder:
         self._path = path
         self._partial = partial_path(path)
         self._on_error = on_error
-        self._pending: deque[Outcome] = deque()  # append and popleft are thread-safe
+        self._pending: deque[tuple[int, list[Outcome]]] = deque()  # append and popleft are thread-safe
         self._stop = threading.Event()
         self.done = 0
         self.output_tokens = 0
@@ -73,9 +82,9 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self._thread.start()
 
-    def append(self, outcome: Outcome) -> None:
-        """Take one finished sample. Safe from any thread; costs one append."""
-        self._pending.append(outcome)
+    def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
+        """Take samples that were completed together. Safe from any thread; costs one append."""
+        self._pending.append((complete_ns, outcomes))
 
     def close(self) -> None:
         """Write what is left and give the file its name.
@@ -102,36 +111,48 @@ class Recorder:
             self._on_error(error)
 
     def _drain(self) -> None:
-        batch = [self._pending.popleft() for _ in range(len(self._pending))]
-        if not batch:
+        """Write everything that waits now. Whoever is behind by more than an interval makes no more pauses."""
+        if not self._pending:
             return
-        lines = bytearray()
-        ttft: list[int] = []
-        tpot: list[float] = []
-        for seq, index, prompt_tokens, ids, issue_ns, first_ns, complete_ns, reason in batch:
-            lines += encode(
-                RequestRecord(
-                    seq=seq,
-                    sample_index=index,
-                    prompt_tokens=prompt_tokens,
-                    output_tokens=len(ids),
-                    issue_ns=issue_ns,
-                    first_token_ns=first_ns or None,
-                    complete_ns=complete_ns,
-                    finish_reason=reason,
-                    output_sha256=hashlib.sha256(ids).hexdigest(),
-                )
-            )
-            self.output_tokens += len(ids)
-            if first_ns:
-                ttft.append(first_ns - issue_ns)
-                if len(ids) > 1:
-                    tpot.append((complete_ns - first_ns) / (len(ids) - 1))
-        self._stream.write(lines)
+        pauses_end_s = time.monotonic() + FLUSH_INTERVAL_S
+        ttft_ns: list[int] = []
+        tpot_ns: list[float] = []
+        since_pause = 0
+        for _ in range(len(self._pending)):
+            complete_ns, outcomes = self._pending.popleft()
+            self._stream.write(b"".join(_line(outcome, complete_ns) for outcome in outcomes))
+            for request, ids, _reason in outcomes:
+                self.output_tokens += len(ids)
+                if first_ns := request.first_token_ns:
+                    ttft_ns.append(first_ns - request.issue_ns)
+                    if len(ids) > 1:
+                        tpot_ns.append((complete_ns - first_ns) / (len(ids) - 1))
+            self.done += len(outcomes)
+            since_pause += len(outcomes)
+            if since_pause >= SLICE_SAMPLES and time.monotonic() < pauses_end_s:
+                since_pause = 0
+                self._stop.wait(PAUSE_S)  # none while closing: nobody waits any more
         self._stream.flush()
-        self.ttft.add(np.asarray(ttft, dtype=np.float64))
-        self.tpot.add(np.asarray(tpot, dtype=np.float64))
-        self.done += len(batch)
+        self.ttft.add(np.asarray(ttft_ns, dtype=np.float64))
+        self.tpot.add(np.asarray(tpot_ns, dtype=np.float64))
+
+
+def _line(outcome: Outcome, complete_ns: int) -> bytes:
+    """A sample's line of requests.jsonl."""
+    request, ids, finish_reason = outcome
+    # A dictionary with the record's names: a frozen record costs three times as much, most of it for being frozen.
+    values = (
+        request.seq,
+        request.sample_index,
+        len(request.prompt_ids),
+        len(ids),
+        request.issue_ns,
+        request.first_token_ns or None,
+        complete_ns,
+        finish_reason,
+        hashlib.sha256(ids).hexdigest(),
+    )
+    return orjson.dumps(dict(zip(_FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def partial_path(path: Path) -> Path:

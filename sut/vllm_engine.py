@@ -172,7 +172,10 @@ class VllmEngine:
         try:
             self._request_number += 1
             outputs = self._llm.generate(
-                self._tokens_input(request.prompt_ids), self._parameters, str(self._request_number)
+                self._tokens_input(request.prompt_ids),
+                self._parameters,
+                str(self._request_number),
+                priority=request.priority,  # of no effect unless scheduling_policy is "priority"
             )
             ids: list[int] = []
             async for output in outputs:

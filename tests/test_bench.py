@@ -47,6 +47,7 @@ def test_a_part_by_itself_writes_its_json_and_prints_a_table(
     assert str(out) in printed
 
 
+@pytest.mark.slow  # LoadGen runs at several rates
 def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
     part = null_path.run(tmp_path, dataclasses.replace(SMALLEST, null_rates=(500.0, 500.0)))
     assert {figure.name for figure in part.figures} >= {"Server rate held, ours", "Server rate held, bare", "added p99"}

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 import main
@@ -151,5 +152,33 @@ def test_doctor(run_main: Callable[..., Finished], make_dataset: Callable[..., P
 
 def test_the_front_door_imports_nothing_heavy() -> None:
     code = "import sys, main; sys.exit(bool({'vllm', 'torch', 'transformers', 'mlperf_loadgen'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_is_found_under_its_name(name: str) -> None:
+    found = main.cli.get_command(click.Context(main.cli), name)
+    assert found is not None
+    assert found.name == name
+
+
+def test_an_unknown_command_is_not_found() -> None:
+    assert main.cli.get_command(click.Context(main.cli), "docter") is None
+
+
+def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
+    code = """
+import sys, main, scenarios.leg, scenarios.supervisor
+class Enough(Exception): pass
+def start(self): raise Enough
+scenarios.supervisor.EarlyLeg.__enter__ = start
+try:
+    main.main(["--scenario", "Offline", "--engine", "dummy"])
+except Enough:
+    late = {"nltk", "rouge_score", "transformers", "scenarios.plan", "scenarios.tune_command", "compliance.signoff"}
+    sys.exit(len(late & set(sys.modules)))
+sys.exit(-1)
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
     assert done.returncode == 0

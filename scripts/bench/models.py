@@ -1,4 +1,4 @@
-"""The models and texts that the bench makes for itself: small random Llamas with a tokenizer of their own."""
+"""The models and texts that the bench and the tests make for themselves: small random Llamas with their tokenizer."""
 
 import random
 from collections.abc import Sequence
@@ -32,8 +32,13 @@ COMPUTE = Shape("C", hidden=320, intermediate=896, layers=8, heads=5, key_value_
 SHAPES = {shape.name: shape for shape in (TINY, COMPUTE)}
 
 
-def make_llama(folder: Path, shape: Shape) -> Path:
-    """Write a random Llama, always the same for one shape, and a tokenizer trained on the bundled articles."""
+def make_llama(folder: Path, shape: Shape, texts: Sequence[str] | None = None) -> Path:
+    """Write a random Llama, always the same for one shape, and a byte-level BPE tokenizer.
+
+    Args:
+        folder: the model's folder; left as it is where it holds a model.
+        texts: what the tokenizer is trained on; None = the bundled articles.
+    """
     if (folder / "model.safetensors").exists():
         return folder
     import torch
@@ -51,8 +56,10 @@ def make_llama(folder: Path, shape: Shape) -> Path:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([article.article for article in bundled_articles()], trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END).save_pretrained(folder)
+    tokenizer.train_from_iterator(texts or [article.article for article in bundled_articles()], trainer)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=END, clean_up_tokenization_spaces=False
+    ).save_pretrained(folder)
     torch.manual_seed(7)
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,

@@ -2,6 +2,9 @@
 
 The engine's start is measured beside it, in turns: a program that does nothing but start vLLM's `LLM` with the same
 options and environment. The warm-up's prompts are engine work too and are listed by themselves.
+
+A leg imports the engine's code while its parent still checks it, so its stages are not those of the engine alone; what
+counts is the difference of the wholes.
 """
 
 import time
@@ -32,8 +35,9 @@ CONF: dict[str, object] = {"min_duration": 1, "min_query_count": 1, "target_qps"
 class _Start:
     """Moments of one leg's start, in seconds from the command."""
 
-    process: float  # the leg's process is there
-    engine_ready: float  # its engine is started and its data set loaded
+    checked: float  # everything is checked and the run's record is about to be written
+    imported: float  # the leg's process has imported the engine's code and has its run directory
+    engine_ready: float  # its engine is started and its data set read
     running: float  # warm-up done, LoadGen about to be called
     first_query: float
     warm_up_s: float  # the warm-up's own account
@@ -53,8 +57,9 @@ def run(work: Path, sizes: Sizes) -> Part:
         starts.append(_start(RunDir(work / f"leg-{repeat}"), options))
 
     part.add("command to first query", "s", [one.first_query for one in starts])
-    part.add("- to the leg's process", "s", [one.process for one in starts])
-    part.add("- data set loaded, engine started", "s", [one.engine_ready - one.process for one in starts])
+    part.add("- leg checked, meanwhile", "s", [one.checked for one in starts])
+    part.add("- to the engine's code imported", "s", [one.imported for one in starts])
+    part.add("- engine started, data set read", "s", [one.engine_ready - one.imported for one in starts])
     part.add("- warm-up, LoadGen's settings", "s", [one.running - one.engine_ready for one in starts])
     part.add("- LoadGen to its first query", "s", [one.first_query - one.running for one in starts])
     part.add("engine alone, command to ready", "s", engine_s)
@@ -77,15 +82,17 @@ def _start(run: RunDir, options: dict[str, Any]) -> _Start:
                 seen_ns.setdefault(progress.phase, progress.time_ns)
             time.sleep(POLL_S)
         issue_ns = orjson.loads(partial.read_bytes().splitlines()[0])["issue_ns"]
-        warm_up_s = float(read_manifest(run.manifest).engine["warm_up"]["seconds"])
+        manifest = read_manifest(run.manifest)
+    assert manifest.start_time_ns is not None
 
     def since_command(moment_ns: int) -> float:
         return (moment_ns - leg.started_ns) / 1e9
 
     return _Start(
-        process=since_command(seen_ns["engine"]),
+        checked=since_command(manifest.start_time_ns),
+        imported=since_command(seen_ns["engine"]),
         engine_ready=since_command(seen_ns["warm-up"]),
         running=since_command(seen_ns["running"]),
         first_query=since_command(issue_ns),
-        warm_up_s=warm_up_s,
+        warm_up_s=float(manifest.engine["warm_up"]["seconds"]),
     )

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,13 @@ def test_random_damage_gives_an_input_error_or_rows(file: Path, data: st.DataObj
         return
     assert len(dataset) == 3
     assert all(type(i) is int and i >= 0 for prompt in dataset.prompts for i in prompt)
+
+
+def test_rows_are_not_checked_again_in_a_file_that_was_checked(file: Path) -> None:
+    write(file, changed(1, "tok_input", [1, -7]))
+    digest = sha256(file.read_bytes()).hexdigest()
+    assert load_dataset(file, checked_sha256=digest).prompts[1] == [1, -7]
+    with pytest.raises(InputError, match="id -7"):
+        load_dataset(file, checked_sha256=digest[:-1] + ("0" if digest[-1] != "0" else "1"))
+    with pytest.raises(InputError, match="more than the 3 rows"):
+        load_dataset(file, checked_sha256=digest, count=4)

@@ -1,5 +1,8 @@
 """The prompt and the tokenizers."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.prompt import TEMPLATE, render
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
+from tests.conftest import ROOT
 from tests.qsl.small_tokenizer import make_tokenizer
 
 
@@ -77,6 +81,33 @@ def test_the_tokenizers_own_clean_up_is_applied_as_the_reference_does(tmp_path: 
     ids = plain.encode(text)
     assert plain.batch_decode([ids]) == [text]
     assert cleaning.batch_decode([ids]) == ["It ended. Did it? Yes, it didn't!"]
+
+
+@pytest.mark.parametrize("config", [{}, {"model_type": "llama"}, {"model_type": "gpt2"}])
+def test_a_tokenizer_is_what_autotokenizer_makes_of_the_folder(tmp_path: Path, config: dict[str, str]) -> None:
+    from transformers import AutoTokenizer
+
+    folder = make_tokenizer(tmp_path)
+    if config:
+        (folder / "config.json").write_text(json.dumps(config))
+    ours, theirs = load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder)
+    assert type(ours._tokenizer) is type(theirs)  # type: ignore[attr-defined]
+    texts = ["The quick fox .", "", "naïve — “quotes” 12", "<eos>x", "x" * 3000]
+    assert ours.encode_batch(texts) == [theirs.encode(text) for text in texts]
+    assert ours.batch_decode(ours.encode_batch(texts)) == [
+        theirs.decode(theirs.encode(text), skip_special_tokens=True) for text in texts
+    ]
+
+
+def test_a_llama_is_decoded_without_pytorch(tmp_path: Path) -> None:
+    folder = make_tokenizer(tmp_path)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    code = f"import sys; from qsl.tokenizers import load_tokenizer as load; load({str(folder)!r}).encode_batch(['a'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('torch' in sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "False"
 
 
 def test_a_missing_or_broken_tokenizer_is_an_input_error(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def patched(folder: Path, *, in_leg: str = "", in_parent: str = "") -> dict[str,
     indent = " " * 4
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
-        'if "scenarios.leg_process" in sys.orig_argv:\n'
+        'if "scenarios.leg_start" in sys.orig_argv:\n'
         + textwrap.indent(textwrap.dedent(in_leg or "pass"), indent)
         + '\nelif any(word.endswith("main.py") for word in sys.orig_argv):\n'
         + textwrap.indent(textwrap.dedent(in_parent or "pass"), indent)

@@ -188,12 +188,20 @@ def test_a_leg_that_fails_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -
 
 def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    remove = "import pathlib\npathlib.Path(sys.orig_argv[-1], 'audit.config').unlink()"
+    remove = """
+        import os
+        chdir = os.chdir
+        def into_run_directory(path):
+            chdir(path)
+            os.unlink("audit.config")
+        os.chdir = into_run_directory
+    """
     environment = patched(tmp_path, in_leg=remove)
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-ttft-ms", 50), environment=environment)
     check_no_verdict(finished, out, ExitCode.FAILED, "audit.config not engaged")
 
 
+@pytest.mark.slow  # interrupts the second of two long legs
 def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     main = start_main(*arguments("output_caching", "Offline", out, "--samples", 8, "--dummy-ttft-ms", 3000))

@@ -13,6 +13,7 @@ from runs.benchmarks import BENCHMARKS, SCENARIOS
 from runs.errors import InputError, SetupError
 from scenarios import plan as plan_module
 from scenarios.config import make_config
+from scenarios.engine_environment import core_binding
 from scenarios.plan import PreparedLeg, prepare
 
 MakeDataset = Callable[..., Path]
@@ -215,6 +216,18 @@ def test_unique_samples_need_an_override(option: str, write: Callable[[str, str]
         prepared(**{option: write("a", f"*.*.performance_issue_unique = {conf}\n")})
 
 
+@pytest.mark.parametrize("option", ["audit_conf", "user_conf"])
+def test_an_accuracy_leg_scores_every_sample(option: str, write: Callable[[str, str], Path]) -> None:
+    conf = "*.*.accuracy_sample_count_override = {}\n"
+    with pytest.raises(SetupError, match="accuracy_sample_count_override 63 is below the 64 samples") as refused:
+        prepared(accuracy=True, **{option: write("few", conf.format(63))})
+    assert "--total-sample-count 63" in refused.value.fix
+    prepared(**{option: write("few", conf.format(63))})  # of no effect in a performance leg
+    for harmless in (0, 64, 65):
+        prepared(accuracy=True, **{option: write("all", conf.format(harmless))})
+    prepared(accuracy=True, total_sample_count=63, **{option: write("few", conf.format(63))})
+
+
 def test_audit_and_user_conf_are_looked_at_together(write: Callable[[str, str], Path]) -> None:
     user = write("user.conf", "*.*.performance_sample_count_override = 64\n")
     prepared(user_conf=user, audit_conf=write("audit.config", "*.*.performance_issue_unique = 1\n"))
@@ -360,9 +373,9 @@ def test_forbidden_options_are_taken_and_told(for_vllm: Callable[..., PreparedLe
 
 
 def test_cores_are_shared_among_ranks() -> None:
-    assert plan_module._core_binding([0, 1, 2, 3], 1) == "0,1,2,3"
-    assert plan_module._core_binding([0, 1, 4, 5, 6], 2) == "0,1|4,5"
-    assert plan_module._core_binding([0, 1], 3) == "auto"
+    assert core_binding([0, 1, 2, 3], 1) == "0,1,2,3"
+    assert core_binding([0, 1, 4, 5, 6], 2) == "0,1|4,5"
+    assert core_binding([0, 1], 3) == "auto"
 
 
 def test_each_benchmark_has_a_plan() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sut.engine import EngineReport, Request
+from sut.recorder import Outcome
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class FakeLoadgen:
     """The two calls that answer LoadGen. Like LoadGen, they read the bytes at once and keep no pointer."""
 
     calls: list[tuple[str, int, list[int], int]] = field(default_factory=list)  # kind, id, token ids, n_tokens
+    batches: list[int] = field(default_factory=list)  # answers in each call of QuerySamplesComplete
     error: BaseException | None = None  # raised by the next call
     QuerySampleResponse = Response
 
@@ -37,6 +39,7 @@ class FakeLoadgen:
         self._note("first", responses)
 
     def QuerySamplesComplete(self, responses: list[Response]) -> None:
+        self.batches.append(len(responses))
         self._note("done", responses)
 
     def _note(self, kind: str, responses: list[Response]) -> None:
@@ -72,16 +75,16 @@ class FakeEngine:
 
 
 class FakeRecorder:
-    """Keeps the outcomes."""
+    """Keeps the outcomes, each behind the time of its completion."""
 
     def __init__(self) -> None:
-        self.outcomes: list[Any] = []
+        self.outcomes: list[tuple[int, Outcome]] = []
         self.error: BaseException | None = None
 
-    def append(self, outcome: Any) -> None:
+    def append(self, complete_ns: int, outcomes: list[Outcome]) -> None:
         if self.error is not None:
             raise self.error
-        self.outcomes.append(outcome)
+        self.outcomes += [(complete_ns, outcome) for outcome in outcomes]
 
 
 class FakeSink:

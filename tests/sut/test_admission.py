@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sut.admission import POLICIES, Admission, Policy
+from sut.admission import POLICIES, STEPPED_BACK, Admission, Policy
 from sut.engine import Request
 
 
@@ -15,10 +15,14 @@ class Clock:
         return self.now_ns
 
 
-def make(policy: Policy, bound: int, limit_ns: int = 1_000) -> tuple[Admission, list[Request], Clock]:
+def make(
+    policy: Policy, bound: int, limit_ns: int = 1_000, queries: int | None = None
+) -> tuple[Admission, list[Request], Clock]:
     admitted: list[Request] = []
     clock = Clock()
-    admission = Admission(admitted.append, policy=policy, prefill_tokens=bound, ttft_limit_ns=limit_ns, clock=clock)
+    admission = Admission(
+        admitted.append, policy=policy, prefill_tokens=bound, queries=queries, ttft_limit_ns=limit_ns, clock=clock
+    )
     return admission, admitted, clock
 
 
@@ -54,6 +58,32 @@ def test_a_prompt_above_the_bound_is_admitted_alone() -> None:
     assert seqs(admitted) == [0, 1, 2]
 
 
+def test_the_bound_on_queries_holds_until_one_is_answered() -> None:
+    admission, admitted, _ = make("fcfs", 1_000, queries=2)
+    for seq in range(4):
+        admission.offer(query(seq, 10))
+    assert seqs(admitted) == [0, 1]
+    admission.prefilled(admitted[0])
+    assert seqs(admitted) == [0, 1]
+    admission.completed(admitted[0])
+    assert seqs(admitted) == [0, 1, 2]
+    admission.completed(admitted[1])  # in one piece: it showed no first token before
+    assert seqs(admitted) == [0, 1, 2, 3]
+
+
+def test_priority_holds_the_hopeless_back_too_where_queries_are_bounded() -> None:
+    admission, admitted, clock = make("priority", 1_000, limit_ns=1_000, queries=1)
+    admission.offer(query(0, 10))
+    admission.offer(query(1, 10))
+    clock.now_ns = 2_000
+    admission.offer(query(2, 10, issue_ns=2_000))
+    assert seqs(admitted) == [0]
+    admission.completed(admitted[0])
+    assert seqs(admitted) == [0, 2]
+    admission.completed(admitted[1])
+    assert seqs(admitted) == [0, 2, 1]
+
+
 def test_shortest_takes_the_shortest_and_keeps_the_order_of_equals() -> None:
     admission, admitted, _ = make("shortest", 50)
     for seq, tokens in enumerate((50, 40, 30, 30)):
@@ -76,14 +106,59 @@ def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
     assert seqs(admitted) == [0, 2, 1]
 
 
+def test_deadline_counts_the_prompts_that_are_ahead() -> None:
+    admission, admitted, clock = make("deadline", 100, limit_ns=1_000)
+    for seq in range(60):  # each takes 10 ns a token, alone in the engine
+        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
+        clock.now_ns += 400
+        admission.prefilled(admitted[-1])
+    now_ns = clock.now_ns
+    admission.offer(query(60, 60, issue_ns=now_ns))
+    admission.offer(query(61, 50, issue_ns=now_ns))  # behind 60 tokens: 1,100 ns
+    admission.offer(query(62, 41, issue_ns=now_ns))  # behind 60 tokens: 1,010 ns
+    admission.offer(query(63, 41, issue_ns=now_ns + 10))  # 1,000 ns, but there is no room
+    assert seqs(admitted)[60:] == [60]
+    admission.prefilled(admitted[60])
+    assert seqs(admitted)[60:] == [60, 63, 61]
+
+
+def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_last() -> None:
+    admission, admitted, clock = make("priority", 100, limit_ns=1_000)
+    for seq in range(60):  # each takes 10 ns a token, alone in the engine
+        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
+        clock.now_ns += 400
+        admission.prefilled(admitted[-1])
+    now_ns = clock.now_ns
+    admission.offer(query(60, 60, issue_ns=now_ns))
+    admission.offer(query(61, 60, issue_ns=now_ns))  # behind 60 tokens: 1,200 ns
+    admission.offer(query(62, 30, issue_ns=now_ns))  # 61 steps back, so that 60 tokens are ahead: 900 ns
+    admission.offer(query(63, 20, issue_ns=now_ns))  # 1,100 ns
+    admission.offer(query(64, 10, issue_ns=now_ns))  # 1,000 ns
+    assert seqs(admitted)[60:] == [60, 61, 62, 63, 64]
+    assert [request.priority for request in admitted[60:]] == [0, STEPPED_BACK, 0, STEPPED_BACK, 0]
+    admission.prefilled(admitted[61])  # of no effect on the bound
+    admission.offer(query(65, 10, issue_ns=now_ns))
+    assert admitted[-1].priority == STEPPED_BACK
+
+
+def test_priority_holds_the_rest_back_by_the_bound() -> None:
+    admission, admitted, _ = make("priority", 100)
+    for seq in range(4):
+        admission.offer(query(seq, 40))
+    assert seqs(admitted) == [0, 1]
+    admission.prefilled(admitted[0])
+    assert seqs(admitted) == [0, 1, 2]
+    assert {request.priority for request in admitted} == {0}
+
+
 def test_deadline_knows_how_long_the_engine_takes() -> None:
-    admission, admitted, clock = make("deadline", 10, limit_ns=1_000)
+    admission, admitted, clock = make("deadline", 10, limit_ns=1_500)
     for seq in range(60):  # each takes 600 ns from admission to first token
         admission.offer(query(seq, 10, issue_ns=clock.now_ns))
         clock.now_ns += 600
         admission.prefilled(admitted[-1])
     admission.offer(query(60, 10, issue_ns=clock.now_ns))
-    admission.offer(query(61, 10, issue_ns=clock.now_ns - 500))  # 500 + 600 > 1000: cannot make it any more
+    admission.offer(query(61, 10, issue_ns=clock.now_ns - 500))  # 500 + 2 × 600 > 1500: cannot make it any more
     admission.offer(query(62, 10, issue_ns=clock.now_ns))
     admission.prefilled(admitted[-1])
     admission.prefilled(admitted[-1])
@@ -107,8 +182,8 @@ def test_every_query_is_admitted_once_and_the_bound_is_kept(
         nonlocal seen
         open_ones.extend(admitted[seen:])
         seen = len(admitted)
-        in_prefill = sum(len(one.prompt_ids) for one in open_ones)
-        assert in_prefill <= bound or len(open_ones) == 1
+        lengths = [len(one.prompt_ids) for one in open_ones if one.priority != STEPPED_BACK]
+        assert sum(lengths) <= bound or len(lengths) == 1
 
     for seq, (tokens, wait_ns) in enumerate(queries):
         clock.now_ns += wait_ns

@@ -19,6 +19,16 @@ class Level(enum.StrEnum):
     HIGH = "high"
 
 
+class Backend(enum.Enum):
+    FLASH_ATTN = "package.flash.Backend"
+    SDPA = ""
+
+
+@dataclasses.dataclass
+class Attention:
+    backend: Backend | None = None
+
+
 class Number(enum.IntEnum):
     THREE = 3
 
@@ -64,11 +74,67 @@ def test_find_option() -> None:
     assert find_option(config, "max_num_seqs") == (False, None)
 
 
+def nested(place: str, value: Any) -> Any:
+    """An object in which `place`, a dotted name, stands for the value."""
+    for name in reversed(place.split(".")):
+        value = SimpleNamespace(**{name: value})
+    return value
+
+
 def test_each_part_is_searched() -> None:
     for part in PARTS:
-        assert find_option(SimpleNamespace(**{part: SimpleNamespace(some=1)}), "some") == (True, 1)
+        assert find_option(nested(f"{part}.some", 1), "some") == (True, 1)
     for asked, kept in RENAMED.items():
-        assert find_option(SimpleNamespace(**{kept: 1}), asked) == (True, 1)
+        assert find_option(nested(kept, 1), asked) == (True, 1)
+
+
+def test_a_common_name_is_looked_for_in_its_part_only() -> None:
+    config = SimpleNamespace(
+        scheduler_config=SimpleNamespace(policy="priority"),
+        compilation_config=SimpleNamespace(backend="inductor"),
+        attention_config=SimpleNamespace(backend=None),
+    )
+    assert find_option(config, "attention_backend") == (True, None)
+    assert find_option(config, "scheduling_policy") == (True, "priority")
+    assert find_option(SimpleNamespace(backend="inductor"), "attention_backend") == (False, None)
+
+
+@pytest.mark.vllm
+def test_vllms_own_configuration_shows_them() -> None:
+    """The places exist in the installed vLLM, whose names change from version to version."""
+    from vllm.config import (
+        AttentionConfig,
+        CacheConfig,
+        DeviceConfig,
+        KernelConfig,
+        OffloadConfig,
+        ParallelConfig,
+        SchedulerConfig,
+    )
+    from vllm.config.offload import UVAOffloadConfig
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+    config = SimpleNamespace(
+        attention_config=AttentionConfig(backend=AttentionBackendEnum.TRITON_ATTN),
+        cache_config=CacheConfig(cache_dtype="fp8"),
+        device_config=DeviceConfig(device="cpu"),
+        kernel_config=KernelConfig(),
+        offload_config=OffloadConfig(uva=UVAOffloadConfig(cpu_offload_gb=1.5)),
+        parallel_config=ParallelConfig(),
+        scheduler_config=SchedulerConfig(max_model_len=64, is_encoder_decoder=False, policy="priority"),
+    )
+    for name in (*RENAMED, "offload_group_size", "moe_backend"):
+        assert find_option(config, name)[0], name
+    for name, value, other in (
+        ("cpu_offload_gb", 1.5, 2),
+        ("attention_backend", "triton_attn", "FLASH_ATTN"),
+        ("scheduling_policy", "priority", "fcfs"),
+        ("kv_cache_dtype", "fp8", "bfloat16"),
+        ("device", "cpu", "cuda"),
+    ):
+        _, in_force = find_option(config, name)
+        assert not difference(value, in_force), name
+        assert difference(other, in_force), name
 
 
 @pytest.mark.parametrize(
@@ -78,6 +144,8 @@ def test_each_part_is_searched() -> None:
         (True, True), ("red", Colour.RED), ("high", Level.HIGH), (Colour.RED, "red"), ([1, 2], (1, 2)),
         ({"size": 4}, Settings()),
         ({"a": {"b": None}}, {"a": {"b": 7}, "c": 1}), (Path("a"), "a"), ({}, {"a": 1}), (1, True), (True, 1),
+        ("FLASH_ATTN", Backend.FLASH_ATTN), ("flash_attn", Backend.FLASH_ATTN), ("sdpa", Backend.SDPA),
+        ("package.flash.Backend", Backend.FLASH_ATTN), ({"backend": "flash_attn"}, Attention(Backend.FLASH_ATTN)),
     ],
 )  # fmt: skip
 def test_no_difference(asked: Any, in_force: Any) -> None:
@@ -89,7 +157,8 @@ def test_no_difference(asked: Any, in_force: Any) -> None:
     [
         (4, 8), (4, None), (False, None), (True, False), (True, 0), ("half", torch_type()),
         (0.9, 0.92), ({"size": 5}, Settings()), ({"other": 1}, Settings()), ({"size": 4}, None), ([1, 2], [2, 1]),
-        (0, None), ("", None),
+        (0, None), ("", None), ("SDPA", Backend.FLASH_ATTN), ("FLASH_ATTN", None),
+        ({"backend": "SDPA"}, Attention(Backend.FLASH_ATTN)), ({"backend": "SDPA"}, Attention()),
     ],
 )  # fmt: skip
 def test_difference(asked: Any, in_force: Any) -> None:

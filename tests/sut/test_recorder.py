@@ -11,14 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from runs.requests_log import NO_TIME, read_requests
+from runs.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
+from tests.sut.fakes import FakeSink
 
 MS = 1_000_000
+COMPLETE_NS = 1_500 * MS
 
 
 def outcome(seq: int, *, ids: tuple[int, ...] = (5, 6, 7), first_ns: int = 0) -> Outcome:
-    return (seq, seq % 7, 40, array("i", ids), 1_000 * MS, first_ns, 1_500 * MS, "stop")
+    request = Request(FakeSink(), [1] * 40, seq=seq, sample_index=seq % 7, issue_ns=1_000 * MS)
+    request.first_token_ns = first_ns
+    return (request, array("i", ids), "stop")
 
 
 def no_error(error: BaseException) -> None:
@@ -29,8 +34,7 @@ def test_lines(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     recorder = Recorder(path, no_error)
     assert not path.exists()
-    recorder.append(outcome(0, first_ns=1_100 * MS))
-    recorder.append(outcome(1, ids=(9,)))
+    recorder.append(COMPLETE_NS, [outcome(0, first_ns=1_100 * MS), outcome(1, ids=(9,))])
     recorder.close()
     table = read_requests(path)
     assert table.seq.tolist() == [0, 1]
@@ -44,11 +48,25 @@ def test_lines(tmp_path: Path) -> None:
     assert not partial_path(path).exists()
 
 
+def test_a_line_is_that_of_its_record(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    recorder = Recorder(path, no_error)
+    recorder.append(COMPLETE_NS, [outcome(3, first_ns=1_100 * MS)])
+    recorder.append(COMPLETE_NS + 1, [outcome(4, ids=(9,))])
+    recorder.close()
+    digests = [hashlib.sha256(array("i", ids)).hexdigest() for ids in ((5, 6, 7), (9,))]
+    records = [
+        RequestRecord(3, 3, 40, 3, 1_000 * MS, 1_100 * MS, COMPLETE_NS, "stop", digests[0]),
+        RequestRecord(4, 4, 40, 1, 1_000 * MS, None, COMPLETE_NS + 1, "stop", digests[1]),
+    ]
+    assert path.read_bytes() == b"".join(encode(record) for record in records)
+
+
 def test_statistics(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "requests.jsonl", no_error)
     for seq in range(100):
-        recorder.append(outcome(seq, first_ns=1_100 * MS))
-    recorder.append(outcome(100, ids=(9,), first_ns=1_100 * MS))  # one token: no time between tokens
+        recorder.append(COMPLETE_NS, [outcome(seq, first_ns=1_100 * MS)])
+    recorder.append(COMPLETE_NS, [outcome(100, ids=(9,), first_ns=1_100 * MS)])  # one token: no time between tokens
     recorder.close()
     assert recorder.done == 101
     assert recorder.output_tokens == 301
@@ -61,7 +79,7 @@ def test_nothing_is_lost_with_many_threads(tmp_path: Path) -> None:
 
     def append(first: int) -> None:
         for seq in range(first, 8_000, 8):
-            recorder.append(outcome(seq))
+            recorder.append(COMPLETE_NS, [outcome(seq)])
 
     threads = [threading.Thread(target=append, args=(first,)) for first in range(8)]
     for thread in threads:
@@ -106,11 +124,11 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         seen.set()
 
     recorder = Recorder(path, note)
-    recorder.append(outcome(0))
+    recorder.append(COMPLETE_NS, [outcome(0)])
     assert seen.wait(10)
     assert isinstance(told[0], OSError)
     assert "No space left on device" in str(told[0])
-    recorder.append(outcome(1))
+    recorder.append(COMPLETE_NS, [outcome(1)])
     with pytest.raises(ExecutionError, match="No space left on device"):
         recorder.close()
     assert not path.exists()

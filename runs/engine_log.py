@@ -1,0 +1,89 @@
+"""What an engine's own log says of the configuration that ran: the raw side of what the manifest reports.
+
+vLLM prints its resolved configuration once per engine core, the size of its KV cache, and the attention backend. The
+dummy engine prints nothing.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 64 * 1024 * 1024
+
+# Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and the manifest's for the same.
+_CONFIGURATION = {
+    "dtype": "dtype",
+    "quantization": "quantization",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "enable_prefix_caching": "enable_prefix_caching",
+    "enable_chunked_prefill": "enable_chunked_prefill",
+    "max_seq_len": "max_model_len",
+    "enforce_eager": "enforce_eager",
+    "tensor_parallel_size": "tensor_parallel_size",
+    "pipeline_parallel_size": "pipeline_parallel_size",
+    "data_parallel_size": "data_parallel_size",
+}
+_START = re.compile(r"Initializing a V1 LLM engine[^\n]*? with config: ([^\n]*)")
+_MODEL = re.compile(r"\bmodel='([^']*)'")
+_SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
+_KV_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
+_BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
+_MAIN_PID = re.compile(r"\(MainProcess pid=(\d+)\)")
+_DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
+_MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
+_PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
+
+
+@dataclass
+class EngineLog:
+    """Facts from engine.log; empty where the engine printed none. `lines` gives the line of the configuration."""
+
+    configuration: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    kv_cache_tokens: int | None = None
+    attention_backend: str | None = None
+    first_and_last: list[tuple[str, str, str]] = field(default_factory=list)  # month, day, time of day
+    main_pids: set[int] = field(default_factory=set)
+    dead_line: int | None = None
+    preempted: bool = False
+    configuration_line: int | None = None
+
+
+def read_engine_log(path: Path) -> EngineLog:
+    """Read an engine.log; what it does not say stays None.
+
+    Raises:
+        OSError: unreadable.
+    """
+    with path.open("rb") as stream:
+        text = stream.read(MAX_BYTES).decode(errors="replace")
+    log = EngineLog()
+    if found := _START.search(text):
+        line = found[1]
+        log.configuration_line = text.count("\n", 0, found.start()) + 1
+        for theirs, ours in _CONFIGURATION.items():
+            if value := re.search(rf"\b{theirs}=([^,]+)", line):
+                log.configuration[ours] = _plain(value[1].strip())
+        if model := _MODEL.search(line):
+            log.model = model[1]
+        if speculative := _SPECULATIVE.search(line):
+            log.configuration["speculative"] = speculative[1].rstrip(",") != "None"
+    if found := _KV_TOKENS.search(text):
+        log.kv_cache_tokens = int(found[1].replace(",", ""))
+    if found := _BACKEND.search(text):
+        log.attention_backend = found[1]
+    log.main_pids = {int(pid) for pid in _MAIN_PID.findall(text)}
+    if moments := _MOMENT.findall(text):
+        log.first_and_last = [min(moments), max(moments)]
+    if found := _DEAD.search(text):
+        log.dead_line = text.count("\n", 0, found.start()) + 1
+    log.preempted = bool(_PREEMPTED.search(text))
+    return log
+
+
+def _plain(value: str) -> Any:
+    value = value.removeprefix("torch.").strip("'\"")
+    if value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[value]
+    return int(value) if value.isdecimal() else value

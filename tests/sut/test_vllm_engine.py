@@ -1,0 +1,89 @@
+"""The engine's side towards vLLM, with a stand-in for AsyncLLM: what is asked of it, what becomes of its outputs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runs.errors import ExecutionError
+from sut.admission import STEPPED_BACK
+from sut.engine import Request, SamplingPolicy
+from sut.vllm_engine import VllmEngine
+
+
+class Told:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.first: list[int] = []
+        self.complete_with: tuple[list[int], str, int] | None = None
+        self.error: BaseException | None = None
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        self.first.append(token_id)
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        self.complete_with = (token_ids, finish_reason, cached_tokens)
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        self.error = error
+
+
+class StandIn:
+    """Answers as AsyncLLM does with output kind DELTA: new ids in each output."""
+
+    def __init__(self, pieces: list[list[int]], error: Exception | None = None) -> None:
+        self.pieces = pieces
+        self.error = error
+        self.calls: list[tuple[Any, int]] = []
+
+    async def generate(self, prompt: Any, parameters: Any, request_id: str, *, priority: int) -> AsyncIterator[Any]:
+        self.calls.append((prompt, priority))
+        for number, ids in enumerate(self.pieces, start=1):
+            finished = number == len(self.pieces)
+            answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
+            yield SimpleNamespace(outputs=[answer], finished=finished, num_cached_tokens=None)
+        if self.error:
+            raise self.error
+
+
+def answered(llm: StandIn, *, stream: bool = True, priority: int = 0) -> Told:
+    told = Told()
+    engine = VllmEngine("no model", {}, SamplingPolicy(), stream_first_token=stream)
+    engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
+    request = Request(told, [5, 6, 7])
+    request.priority = priority
+
+    async def run() -> None:
+        engine.submit(request)
+        await asyncio.gather(*engine._tasks)
+
+    asyncio.run(run())
+    return told
+
+
+@pytest.mark.parametrize("priority", [0, STEPPED_BACK])
+def test_a_query_is_asked_for_with_its_ids_and_priority(priority: int) -> None:
+    llm = StandIn([[1], [2, 3]])
+    answered(llm, priority=priority)
+    assert llm.calls == [({"ids": [5, 6, 7]}, priority)]
+
+
+def test_the_first_token_is_told_once_and_the_answer_is_whole() -> None:
+    told = answered(StandIn([[], [1], [2, 3]]))
+    assert told.first == [1]
+    assert told.complete_with == ([1, 2, 3], "length", 0)
+
+
+def test_offline_tells_no_first_token() -> None:
+    told = answered(StandIn([[1, 2, 3]]), stream=False)
+    assert told.first == []
+    assert told.complete_with == ([1, 2, 3], "length", 0)
+
+
+def test_a_failure_reaches_the_sink() -> None:
+    told = answered(StandIn([[1]], ValueError("prompt too long")))
+    assert isinstance(told.error, ExecutionError)
+    assert "ValueError: prompt too long" in told.error.message
