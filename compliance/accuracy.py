@@ -3,39 +3,45 @@
 The procedure [mlcommons/inference, language/llama3.1-8b/evaluation.py]: the first entry of every sample index,
 ids decoded without special tokens, stripped, one sentence a line, ROUGE-1/2/L/Lsum with the Porter stemmer,
 and the mean f-measure × 100 rounded to four decimals.
-Samples are spread over processes.
+Samples are spread over processes (compliance/scoring_pool.py).
 """
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from compliance.punkt import sentence_splitter
-from compliance.rouge import Rouge, score_pair
+from compliance.scoring_pool import ScoringPool
 from runs.accuracy_log import AccuracyEntry
 from runs.errors import ExecutionError, InputError
 
-ROUGE_NAMES = Rouge._fields
-
-# Starting a worker takes about as long as scoring some hundred samples.
-PARALLEL_FROM_SAMPLES = 2000
-CHUNK_SAMPLES = 64
-MAX_WORKERS = 16
 NAMED_IN_MESSAGES = 5
 MAX_TOKEN_ID = 2**31 - 1
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves special tokens out
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+
+class Rouge(NamedTuple):
+    """F-measures of one pair of texts, each from 0 to 1."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
+
+
+ROUGE_NAMES = Rouge._fields
+
+
+class SampleScores(NamedTuple):
+    """F-measures and length in characters of one prediction."""
+
+    rouge: Rouge
+    length: int
 
 
 @dataclass(frozen=True)
@@ -54,19 +60,60 @@ class AccuracyScores:
     gen_num: int
 
 
-class SampleScores(NamedTuple):
-    """F-measures (0 to 1) and length in characters of one prediction."""
+class Answer(NamedTuple):
+    """One sample's answer, out of LoadGen's accuracy log."""
 
-    rouge: Rouge
-    length: int
+    sample_index: int
+    ids: TokenIds
+    text: str  # without special tokens
 
 
-def score_sample(prediction: str, reference: str) -> SampleScores:
-    """Score one generated summary against its reference."""
-    split = sentence_splitter()
-    prediction = "\n".join(split(prediction.strip()))
-    reference = "\n".join(split(reference.strip()))
-    return SampleScores(score_pair(prediction, reference), len(prediction))
+class Scoring:
+    """Predictions that are being scored against references, pair by pair.
+
+    Worker processes begin at once; the caller may do other work before it asks for the result.
+
+    Args:
+        predictions: decoded texts, special tokens already left out.
+        references: the data set's summaries, in the same order.
+        pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
+
+    Raises:
+        InputError: nothing to score, or the two differ in number.
+        ExecutionError: a worker process died.
+    """
+
+    def __init__(self, predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> None:
+        self._total = len(predictions)
+        if self._total != len(references):
+            raise InputError(
+                f"{self._total} predictions for {len(references)} references",
+                "score the predictions against the data set that they were made from",
+            )
+        if self._total == 0:
+            raise InputError("no predictions to score", "run with at least one sample")
+        self._chunks = pool.begin(_score_chunk, list(zip(predictions, references, strict=True)))
+
+    def result(self, progress: Progress | None = None) -> AccuracyScores:
+        """Wait for the scores.
+
+        Args:
+            progress: called in this thread with the number of samples done and of all samples.
+
+        Raises:
+            ExecutionError: a worker process died.
+        """
+        samples: list[SampleScores] = []
+        for scored in self._chunks:
+            samples.extend(scored)
+            if progress:
+                progress(len(samples), self._total)
+        # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
+        rouge1, rouge2, rougeL, rougeLsum = (
+            float(np.round(np.mean(values) * 100, 4)) for values in zip(*(s.rouge for s in samples), strict=True)
+        )
+        gen_len = sum(sample.length for sample in samples)
+        return AccuracyScores(rouge1, rouge2, rougeL, rougeLsum, gen_len, gen_num=self._total)
 
 
 def score_texts(
@@ -76,51 +123,19 @@ def score_texts(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> AccuracyScores:
-    """Score predictions against references, pair by pair.
-
-    The number of workers changes nothing in the result: samples are averaged in their own order.
+    """Score predictions against references, pair by pair: `Scoring` with processes of its own.
 
     Args:
-        predictions: decoded texts, special tokens already left out.
-        references: the data set's summaries, in the same order.
+        predictions, references: as in `Scoring`.
         workers: processes to use; by default one for each usable core. Few samples need no process.
-        progress: called in this thread with the number of samples done and of all samples.
+        progress: as in `Scoring.result`.
 
     Raises:
-        InputError: nothing to score, the two differ in number, or `workers` is below 1.
+        InputError: `workers` is below 1, or what `Scoring` refuses.
         ExecutionError: a worker process died.
     """
-    total = len(predictions)
-    if total != len(references):
-        raise InputError(
-            f"{total} predictions for {len(references)} references",
-            "score the predictions against the data set that they were made from",
-        )
-    if total == 0:
-        raise InputError("no predictions to score", "run with at least one sample")
-    if workers is None:
-        workers = _usable_cores()
-    if workers < 1:
-        raise InputError(f"cannot score with {workers} workers", "use at least 1")
-
-    pairs = list(zip(predictions, references, strict=True))
-    chunks = [pairs[start : start + CHUNK_SAMPLES] for start in range(0, total, CHUNK_SAMPLES)]
-    if workers == 1 or total < PARALLEL_FROM_SAMPLES:
-        scored_chunks: Iterable[list[SampleScores]] = map(_score_chunk, chunks)
-    else:
-        scored_chunks = _score_in_processes(chunks, workers)
-
-    samples: list[SampleScores] = []
-    for scored in scored_chunks:
-        samples.extend(scored)
-        if progress:
-            progress(len(samples), total)
-    # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
-    rouge1, rouge2, rougeL, rougeLsum = (
-        float(np.round(np.mean(values) * 100, 4)) for values in zip(*(s.rouge for s in samples), strict=True)
-    )
-    gen_len = sum(sample.length for sample in samples)
-    return AccuracyScores(rouge1, rouge2, rougeL, rougeLsum, gen_len, gen_num=total)
+    with ScoringPool(workers) as pool:
+        return Scoring(predictions, references, pool).result(progress)
 
 
 def score_accuracy_log(
@@ -135,14 +150,32 @@ def score_accuracy_log(
     """Score LoadGen's accuracy log against the data set.
 
     Args:
-        entries: the log, in its own order. Of several entries of one sample the first counts.
-        references: the data set's summaries; position = sample index.
-        decode: turns lists of ids into texts without special tokens.
-        expected_count: samples of the run, indices 0 to `expected_count` − 1; default: the whole data set.
+        entries, references, decode, expected_count: as in `decoded_answers`.
         workers, progress: as in `score_texts`.
 
     Raises:
-        InputError: more samples expected than the data set has, or what `score_texts` refuses.
+        InputError, ExecutionError: as in `decoded_answers` and `Scoring`.
+    """
+    with ScoringPool(workers) as pool:
+        pool.start(len(entries))
+        answers = decoded_answers(entries, references, decode, expected_count)
+        wanted = [references[answer.sample_index] for answer in answers]
+        return Scoring([answer.text for answer in answers], wanted, pool).result(progress)
+
+
+def decoded_answers(
+    entries: Sequence[AccuracyEntry], references: Sequence[str], decode: Decode, expected_count: int | None = None
+) -> list[Answer]:
+    """The answers that count, in the order of the log: of several entries of one sample the first.
+
+    Args:
+        entries: the log, in its own order.
+        references: the data set's summaries; position = sample index.
+        decode: turns lists of ids into texts without special tokens.
+        expected_count: samples of the run, indices 0 to `expected_count` − 1; default: the whole data set.
+
+    Raises:
+        InputError: more samples expected than the data set has.
         ExecutionError: the log does not hold every expected sample, holds another, or its data are not ids.
     """
     expected = len(references) if expected_count is None else expected_count
@@ -155,7 +188,19 @@ def score_accuracy_log(
     dtype = _id_type([(entry.data, entry.token_count) for entry in first])
     ids = [_ids_of(entry, dtype) for entry in first]
     texts = decode([sample.tolist() for sample in ids])
-    return score_texts(texts, [references[entry.qsl_idx] for entry in first], workers=workers, progress=progress)
+    return [Answer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
+
+
+def score_sample(prediction: str, reference: str) -> SampleScores:
+    """Score one generated summary against its reference."""
+    # These import NLTK, which takes a second. A process whose workers score does without.
+    from compliance.punkt import sentence_splitter
+    from compliance.rouge import score_pair
+
+    split = sentence_splitter()
+    prediction = "\n".join(split(prediction.strip()))
+    reference = "\n".join(split(reference.strip()))
+    return SampleScores(score_pair(prediction, reference), len(prediction))
 
 
 def decode_ids(data: bytes, token_count: int | None) -> TokenIds:
@@ -228,42 +273,5 @@ def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
     return ids
 
 
-def _usable_cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MAX_WORKERS)
-
-
 def _score_chunk(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
     return [score_sample(prediction, reference) for prediction, reference in pairs]
-
-
-def _score_in_processes(chunks: Sequence[Sequence[tuple[str, str]]], workers: int) -> Iterator[list[SampleScores]]:
-    """Score chunks in worker processes; the results come in the order of the chunks."""
-    executor = ProcessPoolExecutor(
-        max_workers=min(workers, len(chunks)),
-        # A fork would copy the locks of the caller's threads in whatever state they are.
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-    )
-    try:
-        yield from executor.map(_score_chunk, chunks)
-    except BrokenProcessPool as error:
-        raise ExecutionError(
-            "a scoring process died before it was done",
-            "most likely memory ran out: free some, or score with fewer workers",
-        ) from error
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """Leave an interrupt to the parent, which ends its workers, and do not outlive a parent that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

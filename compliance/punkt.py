@@ -7,13 +7,16 @@ because that package's own tokenizer knows further rules and splits some texts d
 
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import cast
 
 from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
 from punkt.data import english
 
 SentenceSplitter = Callable[[str], list[str]]
+
+# Decisions that are kept: most of the time goes into them, and texts have many in common (". The", "said. He").
+_KEPT_DECISIONS = 2**16
 
 
 @cache
@@ -27,4 +30,7 @@ def sentence_splitter() -> SentenceSplitter:
     parameters.collocations = set(english.COLLOCATIONS)
     parameters.sent_starters = set(english.SENT_STARTERS)
     parameters.ortho_context = defaultdict(int, english.ORTHO_CONTEXT)
-    return cast(SentenceSplitter, PunktSentenceTokenizer(parameters).tokenize)
+    splitter = PunktSentenceTokenizer(parameters)
+    # With fixed parameters, the words around a full stop alone decide whether a sentence ends there.
+    splitter.text_contains_sentbreak = lru_cache(maxsize=_KEPT_DECISIONS)(splitter.text_contains_sentbreak)
+    return cast(SentenceSplitter, splitter.tokenize)

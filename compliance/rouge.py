@@ -1,54 +1,57 @@
-"""ROUGE-1/2/L/Lsum of one pair of texts: the numbers of the `rouge_score` package, several times faster.
+"""ROUGE-1/2/L/Lsum of one pair of texts: the numbers of the `rouge_score` package, many times faster.
 
 Words, stems and f-measures are that package's own. What it repeats is done once here: it stems every occurrence
 of every word anew, splits each text into words twice, and fills whole tables to find longest common subsequences.
 Here a table's row is one integer with a bit for each column (Hyyrö, "Bit-parallel LCS-length computation
-revisited", 2004). Of several longest subsequences the same one is chosen, so the values are equal to the last bit.
+revisited", 2004), and rows of words that the columns lack, which change nothing, are left out. Of several longest
+subsequences the same one is chosen, so the values are equal to the last bit.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from nltk.stem.porter import PorterStemmer
 from rouge_score.scoring import fmeasure
-from rouge_score.tokenize import tokenize
 
+from compliance.accuracy import Rouge
 
-class Rouge(NamedTuple):
-    """F-measures of one pair, each from 0 to 1."""
-
-    rouge1: float
-    rouge2: float
-    rougeL: float
-    rougeLsum: float
-
-
-class _Stemmer:
-    """What `rouge_score` stems with, remembering what it has stemmed."""
-
-    def __init__(self) -> None:
-        self.stem = lru_cache(maxsize=2**18)(PorterStemmer().stem)
-
-
-_STEMMER = _Stemmer()
+# Of a text in lower case. [rouge_score/tokenize.py: everything else separates words]
+_WORD = re.compile("[a-z0-9]+")
+_LONGEST_UNSTEMMED = 3  # characters [ibid.]
+_PORTER = PorterStemmer()
 
 
 def score_pair(prediction: str, reference: str) -> Rouge:
     """What `RougeScorer(..., use_stemmer=True).score(reference, prediction)` gives; a line is a sentence."""
-    predicted_lines = [tokenize(line, _STEMMER) for line in prediction.split("\n")]
-    reference_lines = [tokenize(line, _STEMMER) for line in reference.split("\n")]
+    predicted_lines = [_words(line) for line in prediction.split("\n")]
+    reference_lines = [_words(line) for line in reference.split("\n")]
     predicted = list(chain.from_iterable(predicted_lines))
     wanted = list(chain.from_iterable(reference_lines))
+    if not predicted or not wanted:
+        return Rouge(0.0, 0.0, 0.0, 0.0)
+    counts = Counter(predicted)
     bigrams, wanted_bigrams = Counter(pairwise(predicted)), Counter(pairwise(wanted))
     return Rouge(
-        rouge1=_f_measure(_overlap(Counter(predicted), Counter(wanted)), len(predicted), len(wanted)),
+        rouge1=_f_measure(_overlap(counts, Counter(wanted)), len(predicted), len(wanted)),
         rouge2=_f_measure(_overlap(bigrams, wanted_bigrams), len(predicted) - 1, len(wanted) - 1),
         rougeL=_f_measure(_lcs_length(wanted, predicted), len(predicted), len(wanted)),
-        rougeLsum=_f_measure(_union_lcs_hits(reference_lines, predicted_lines), len(predicted), len(wanted)),
+        rougeLsum=_f_measure(
+            _overlap(_union_lcs(reference_lines, predicted_lines), counts), len(predicted), len(wanted)
+        ),
     )
+
+
+@lru_cache(maxsize=2**18)
+def _stem(word: str) -> str:
+    return _PORTER.stem(word) if len(word) > _LONGEST_UNSTEMMED else word
+
+
+def _words(text: str) -> list[str]:
+    return list(filter(None, map(_stem, _WORD.findall(text.lower()))))
 
 
 def _f_measure(hits: int, predicted: int, wanted: int) -> float:
@@ -56,64 +59,75 @@ def _f_measure(hits: int, predicted: int, wanted: int) -> float:
 
 
 def _overlap(one: Counter[Any], other: Counter[Any]) -> int:
-    return (one & other).total()
+    """Size of the multiset that both have in common."""
+    return sum(min(one[item], other[item]) for item in one.keys() & other.keys())
 
 
-def _union_lcs_hits(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -> int:
-    """Reference words that a common subsequence with some predicted sentence covers.
+def _places(words: Sequence[str]) -> dict[str, int]:
+    """For each word a bit set of the places where it stands."""
+    places: dict[str, int] = {}
+    for place, word in enumerate(words):
+        places[word] = places.get(word, 0) | 1 << place
+    return places
 
-    A word counts at most as often as it was predicted.
-    """
-    columns = [_columns(sentence) for sentence in predicted]
+
+def _lcs_length(rows: Sequence[str], columns: Sequence[str]) -> int:
+    places = _places(columns)
+    full = (1 << len(columns)) - 1
+    bits = full
+    for word in rows:
+        if word in places:
+            bits = _next_row(bits, places[word], full)
+    return len(columns) - bits.bit_count()
+
+
+def _next_row(bits: int, places: int, full: int) -> int:
+    """The next row of the table of lengths: a bit is 0 in the columns where the length grows by one."""
+    common = bits & places
+    return ((bits + common) | (bits - common)) & full
+
+
+def _union_lcs(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -> Counter[str]:
+    """Reference words that a common subsequence with some predicted sentence covers, each place counted once."""
+    found_in: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for number, candidate in enumerate(predicted):
+        for word, places in _places(candidate).items():
+            found_in[word].append((number, places))
     covered: Counter[str] = Counter()
     for sentence in reference:
+        # Of each predicted sentence the rows of its table: place in the reference sentence, and places in its own.
+        rows_of: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for place, word in enumerate(sentence):
+            for number, places in found_in.get(word, ()):
+                rows_of[number].append((place, places))
         positions: set[int] = set()
-        for candidate, columns_of in zip(predicted, columns, strict=True):
-            positions.update(_lcs_positions(sentence, candidate, columns_of))
+        for number, rows in rows_of.items():
+            positions.update(_lcs_positions(rows, len(predicted[number])))
         covered.update(sentence[position] for position in positions)
-    return _overlap(covered, Counter(chain.from_iterable(predicted)))
+    return covered
 
 
-def _columns(words: Sequence[str]) -> dict[str, int]:
-    """For each word a bit set of the places where it stands."""
-    columns: dict[str, int] = {}
-    for place, word in enumerate(words):
-        columns[word] = columns.get(word, 0) | 1 << place
-    return columns
+def _lcs_positions(rows: Sequence[tuple[int, int]], width: int) -> Iterator[int]:
+    """Places in the reference sentence of one longest common subsequence: the one that `rouge_score` reads out.
 
+    That goes back from the last row and column: to the left while only columns to the left are needed for the
+    length, upwards where the row is not needed, and diagonally, taking the row, as soon as the words are equal. So a
+    row is taken if its word stands in the last column that is left, or if the length would be less without the row;
+    then it is matched with the last of the places of its word, and the columns from there on are done with.
 
-def _lcs_length(rows: Sequence[str], words: Sequence[str]) -> int:
-    return _prefix_length(_lcs_rows(rows, len(words), _columns(words))[-1], len(words))
-
-
-def _lcs_rows(rows: Sequence[str], width: int, columns: dict[str, int]) -> list[int]:
-    """The table of lengths: row i stands for the first i words; a bit is 0 where the length grows by one."""
-    full = (1 << width) - 1
-    row = full
-    table = [row]
-    for word in rows:
-        common = row & columns.get(word, 0)
-        row = ((row + common) | (row - common)) & full
-        table.append(row)
-    return table
-
-
-def _prefix_length(row: int, width: int) -> int:
-    """Length of the longest subsequence common to the row's words and the first `width` columns."""
-    return width - (row & ((1 << width) - 1)).bit_count()
-
-
-def _lcs_positions(rows: Sequence[str], words: Sequence[str], columns: dict[str, int]) -> list[int]:
-    """Positions in `rows` of one longest common subsequence: the one `rouge_score` reads out of its table."""
-    table = _lcs_rows(rows, len(words), columns)
-    positions: list[int] = []
-    row, column = len(rows), len(words)
-    while row and column and table[row] != table[0]:
-        if rows[row - 1] == words[column - 1]:
-            row, column = row - 1, column - 1
-            positions.append(row)
-        elif _prefix_length(table[row], column - 1) > _prefix_length(table[row - 1], column):
-            column -= 1
-        else:
-            row -= 1
-    return positions
+    Args:
+        rows: of each reference word that stands among the columns, its place and a bit set of those columns.
+        width: number of columns.
+    """
+    left = (1 << width) - 1
+    table = [left]
+    for _, places in rows:
+        table.append(_next_row(table[-1], places, left))
+    for row in range(len(rows) - 1, -1, -1):
+        place, places = rows[row]
+        places &= left
+        if places << 1 > left or (table[row + 1] & left).bit_count() < (table[row] & left).bit_count():
+            yield place
+            left = (1 << places.bit_length() - 1) - 1
+            if not left:
+                return

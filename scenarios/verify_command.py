@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from compliance.verify.accuracy import ScoreSources
+from compliance.verify.accuracy import ScoreSources, with_scorer
 from compliance.verify.legs import ACCURACY, PERFORMANCE, ResultLegs, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
 from runs.benchmarks import SCENARIOS, Scenario
@@ -54,14 +54,15 @@ def verify(
     results = find_results(run_dirs, scenario, only)
     folders = _folders(results, output)
     verdicts = []
-    for result, folder in zip(results, folders, strict=True):
-        with console.status("verifying"):
-            verdict = verify_result(result, official=official, sources=ScoreSources(dataset_path, model_path))
-        verdicts.append(verdict)
-        _report(verdict, console)
-        _write(verdict, folder)
-        written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
-        console.print(written, highlight=False, soft_wrap=True, markup=False)
+    with with_scorer(ScoreSources(dataset_path, model_path)) as (sources, _):
+        for result, folder in zip(results, folders, strict=True):
+            with console.status("verifying"):
+                verdict = verify_result(result, official=official, sources=sources)
+            verdicts.append(verdict)
+            _report(verdict, console)
+            _write(verdict, folder)
+            written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
+            console.print(written, highlight=False, soft_wrap=True, markup=False)
     if json_file is not None:
         record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
         try:

@@ -14,7 +14,7 @@ from compliance.submission.layout import Division, Round, Tree
 from compliance.submission.rules import SUITE_OF
 from compliance.submission.source import read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
-from compliance.verify.accuracy import ScoreSources
+from compliance.verify.accuracy import ScoreSources, with_scorer
 from runs.errors import InputError, SetupError
 from runs.manifest import Manifest
 
@@ -69,28 +69,11 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
     if manifests:  # else every candidate is refused below
         _describe(request, candidates, manifests, [])  # tells early what is missing
         source = read_source(request.source, manifests)
-    judged = []
-    for candidate in candidates:
-        say(f"verifying {candidate.name}")
-        judged.append(
-            judge_candidate(
-                candidate,
-                division=request.division,
-                round_name=request.round,
-                rehearsal=request.rehearsal,
-                sources=request.sources,
-            )
-        )
-    refusals = [refusal for one in judged for refusal in one.refusals]
-    refusals += judge_set(candidates, request.division)
-    unofficial = unofficial_reasons(judged)
-    outcome = Outcome(judged, refusals, _notes(request, unofficial))
-    if not refusals and request.division == "closed":  # last, since it derives every number once more
-        say("signing off")
-        outcome.signed = _sign_off(request, candidates, refusals)
-    if refusals:
+    with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
+        outcome = _judge(request, candidates, sources, say)
+    if outcome.refusals:
         return outcome
-    outcome.rehearsal = unofficial if request.rehearsal else []
+    outcome.rehearsal = unofficial_reasons(outcome.judged) if request.rehearsal else []
     outcome.description = _describe(request, candidates, manifests, outcome.rehearsal)
     say("building")
     outcome.built = build(
@@ -99,7 +82,7 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
             division=request.division,
             organisation=request.organisation,
             system=request.system_name,
-            results=judged,
+            results=outcome.judged,
             description=outcome.description,
             measurements=dict(request.given.measurements),
             source=source,
@@ -109,10 +92,33 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def _sign_off(request: Request, candidates: list[Candidate], refusals: list[Refusal]) -> SignOff:
+def _judge(request: Request, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]) -> Outcome:
+    """The rules on each result, then on all of them together; the sign-off last."""
+    judged = []
+    for candidate in candidates:
+        say(f"verifying {candidate.name}")
+        judged.append(
+            judge_candidate(
+                candidate,
+                division=request.division,
+                round_name=request.round,
+                rehearsal=request.rehearsal,
+                sources=sources,
+            )
+        )
+    refusals = [refusal for one in judged for refusal in one.refusals]
+    refusals += judge_set(candidates, request.division)
+    outcome = Outcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
+    if not refusals and request.division == "closed":  # last, since it derives every number but the scores once more
+        say("signing off")
+        outcome.signed = _sign_off(candidates, sources, refusals)
+    return outcome
+
+
+def _sign_off(candidates: list[Candidate], sources: ScoreSources, refusals: list[Refusal]) -> SignOff:
     """The sign-off of all legs together. A failure of the sign-off itself refuses as well: nothing is then known."""
     directories = [leg.run.root for candidate in candidates for leg in candidate.legs]
-    signed = bundle_verdict(directories, sources=request.sources if request.sources != ScoreSources() else None)
+    signed = bundle_verdict(directories, sources=sources)
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in directories)}"
         refusals.append(Refusal("sign-off", signed.headline, f"see `{command}`; run what it names again"))

@@ -2,29 +2,29 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from compliance.accuracy import ROUGE_NAMES, AccuracyScores, Progress, score_accuracy_log
+from compliance.accuracy import ROUGE_NAMES, AccuracyScores, Progress
 from compliance.accuracy_report import AccuracyVerdict, judge, parse_accuracy_text
 from compliance.checks import Check
-from compliance.verify.legs import Leg
+from compliance.verify.legs import ACCURACY, Leg
+from compliance.verify.local_model import local_model
 from compliance.verify.log_arithmetic import detail_contradictions
 from compliance.verify.part import Part
 from compliance.verify.performance import sample_set_checks, seeds_check
-from compliance.verify.plausible import answers_plausible, scores_plausible
+from compliance.verify.plausible import scores_plausible
 from compliance.verify.record import hash_in_accuracy_text, is_truncated, record_contradictions
+from compliance.verify.scorer import Scorer
 from qsl.bundled import bundled_baseline, bundled_dataset
-from qsl.dataset import load_dataset
-from qsl.tokenizers import load_tokenizer
 from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.benchmarks import MAX_NEW_TOKENS, AccuracyTarget
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.files import sha256_of
 from runs.reasons import errors_found
 from runs.replay import expected_order, expected_samples
-from runs.requests_log import read_requests
 from runs.summary_log import cross_check, read_summary
 
 _MAX_TEXT_BYTES = 1024 * 1024
@@ -33,11 +33,35 @@ _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b'
 
 @dataclass(frozen=True)
 class ScoreSources:
-    """What the answers are scored with. None: what the leg's manifest names, if it is still there."""
+    """What the answers are scored with. None: what the leg's manifest names, if it is still there.
+
+    `scorer` keeps what was scored before in the same command; None: one for this leg alone.
+    """
 
     dataset_path: Path | None = None
     model_path: str | None = None
     progress: Progress | None = None
+    scorer: Scorer | None = None
+
+
+@contextmanager
+def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Scorer]]:
+    """Sources with a scorer, and that scorer: their own, or a new one that ends with the block."""
+    sources = sources or ScoreSources()
+    if sources.scorer is not None:
+        yield sources, sources.scorer
+        return
+    with Scorer() as scorer:
+        yield replace(sources, scorer=scorer), scorer
+
+
+def expect_scoring(legs: Iterable[Leg], sources: ScoreSources | None) -> None:
+    """Have the processes that score start now, if there is a scorer and some leg will need them."""
+    if sources is None or sources.scorer is None:
+        return
+    for leg in legs:
+        if leg.mode == ACCURACY and not is_truncated(leg.run):
+            sources.scorer.expect(expected_samples(leg.detail) or 0)
 
 
 def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
@@ -133,10 +157,9 @@ def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
 
 def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[str]:
     """Each logged answer against our own record of it."""
-    path = leg.run.requests
-    if not path.exists():
+    path, table = leg.run.requests, leg.requests
+    if table is None:
         return
-    table = read_requests(path)
     if len(table) != len(entries):
         yield f"{leg.run.accuracy_log.name} holds {len(entries)} answers, {path.name} {len(table)}"
         return
@@ -234,24 +257,31 @@ def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: Sc
         part.notes.append("the scores are those of accuracy.txt: --dataset-path and --model-path score the answers")
         return None
     try:
-        dataset = load_dataset(dataset_path)
-        if plan is not None and dataset.sha256 != plan.dataset_sha256:
-            raise InputError(
-                f"{dataset_path} has SHA-256 {dataset.sha256}, the leg used one with {plan.dataset_sha256}",
-                "give the data set that the leg used",
-            )
-        tokenizer = load_tokenizer(model_path)
-        count = expected_samples(leg.detail)
-        scores = score_accuracy_log(
-            entries, dataset.targets, tokenizer.batch_decode, expected_count=count, progress=sources.progress
-        )
-        part.checks += answers_plausible(entries, dataset.targets, tokenizer)
-        return scores
+        with with_scorer(sources) as (_, scorer):
+            references = scorer.references(dataset_path)
+            if plan is not None and references.sha256 != plan.dataset_sha256:
+                raise InputError(
+                    f"{dataset_path} has SHA-256 {references.sha256}, the leg used one with {plan.dataset_sha256}",
+                    "give the data set that the leg used",
+                )
+            model = local_model(model_path, _revision(leg, model_path))
+            count = expected_samples(leg.detail)
+            scored = scorer.score(entries, references, model, expected_count=count, progress=sources.progress)
+        part.checks += scored.checks
+        return scored.scores
     except HarnessError as error:
         if asked or isinstance(error, ExecutionError):
             raise
         part.notes.append(f"the answers were not scored again: {error.message}")
         return None
+
+
+def _revision(leg: Leg, model_path: str) -> str | None:
+    """The commit of a hub model that the leg used; None where another model was named, or the record has none."""
+    if leg.manifest is None or model_path != leg.manifest.resolved.model_path:
+        return None
+    revision = leg.manifest.model.get("revision")
+    return revision if isinstance(revision, str) else None
 
 
 def _judge(leg: Leg, part: Part, scores: AccuracyScores) -> None:
@@ -299,6 +329,6 @@ def target_of(leg: Leg) -> tuple[AccuracyTarget | None, str]:
 
 def _is_bundled(dataset_sha256: str, model_path: str) -> bool:
     try:
-        return sha256_of(bundled_dataset(model_path)) == dataset_sha256
+        return sha256_of(bundled_dataset(local_model(model_path))) == dataset_sha256
     except HarnessError:
         return False

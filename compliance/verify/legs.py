@@ -1,13 +1,16 @@
 """Which legs lie in the directories that were named, and which of them belong to one result."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.detail_log import DetailLog, read_detail
+from runs.ending import unfinished
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.layout import LOADGEN_LOGS, RunDir
 from runs.manifest import Manifest, read_manifest
+from runs.requests_log import RequestTable, read_requests
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
 # Where the legs of one result lie in a submission.
@@ -32,6 +35,15 @@ class Leg:
     def claims_official(self) -> bool:
         """Only our own record of an unofficial leg takes back the claim."""
         return self.manifest is None or self.manifest.official
+
+    @cached_property
+    def requests(self) -> RequestTable | None:
+        """Our own record of every request, read once; None where there is none.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        return read_requests(self.run.requests) if self.run.requests.is_file() else None
 
 
 @dataclass
@@ -109,10 +121,7 @@ def _load(directory: Path, asked: Scenario | None) -> Leg:
     run = RunDir(directory)
     manifest = read_manifest(run.manifest) if run.manifest.exists() else None
     if manifest is not None and manifest.status != "finished":
-        said = f" ({manifest.error['message']})" if manifest.error and "message" in manifest.error else ""
-        raise ExecutionError(
-            f"{directory}: the leg did not finish, its record says {manifest.status}{said}", "run the leg again"
-        )
+        raise ExecutionError(f"{directory}: {unfinished(manifest)}", "run the leg again")
     for path in (run.detail, run.summary):
         if not path.is_file():
             raise ExecutionError(f"{path} is missing: LoadGen did not finish, or the copy is incomplete")

@@ -1,12 +1,11 @@
 """The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from compliance.checks import Check
-from compliance.verify.accuracy import ScoreSources, verify_accuracy
+from compliance.verify.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
 from compliance.verify.part import Part
 from compliance.verify.performance import verify_performance
@@ -79,14 +78,13 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     verdict = Verdict([str(path) for path in result.directories], official, [], error=result.error)
     if result.error is not None:
         return verdict
-    judges: list[tuple[str, Callable[[Leg], Part]]] = [
-        (PERFORMANCE, verify_performance),
-        (ACCURACY, lambda leg: verify_accuracy(leg, sources or ScoreSources())),
-    ]
     try:
-        for mode, judge in judges:
-            if leg := result.leg(mode):
-                verdict.parts.append(judge(leg))
+        with with_scorer(sources) as (scored_with, _):
+            expect_scoring(result.legs, scored_with)
+            if leg := result.leg(PERFORMANCE):
+                verdict.parts.append(verify_performance(leg))
+            if leg := result.leg(ACCURACY):
+                verdict.parts.append(verify_accuracy(leg, scored_with))
     except HarnessError as error:
         verdict.error = error
     except OSError as error:

@@ -1,5 +1,6 @@
 """The scores equal the reference procedure, whatever the texts and however many processes."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -7,18 +8,18 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
-import nltk
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from punkt.data import english
 from rouge_score import rouge_scorer
 
-from compliance import accuracy
-from compliance.accuracy import AccuracyScores, score_texts
+from compliance import scoring_pool
+from compliance.accuracy import AccuracyScores, Scoring, score_texts
 from compliance.punkt import sentence_splitter
+from compliance.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
+from tests.nltk_data import nltk_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [
@@ -43,19 +44,8 @@ PAIRS = list(product(TEXTS, TEXTS))
 
 @pytest.fixture(scope="module")
 def sent_tokenize(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    """`nltk.sent_tokenize` itself, reading a data folder in NLTK's own format."""
-    data = tmp_path_factory.mktemp("nltk_data")
-    model = data / "tokenizers" / "punkt_tab" / "english"
-    model.mkdir(parents=True)
-    (model / "abbrev_types.txt").write_text("\n".join(english.ABBREV_TYPES))
-    (model / "sent_starters.txt").write_text("\n".join(english.SENT_STARTERS))
-    (model / "collocations.tab").write_text("\n".join("\t".join(pair) for pair in english.COLLOCATIONS))
-    (model / "ortho_context.tab").write_text(
-        "\n".join(f"{word}\t{flags}" for word, flags in english.ORTHO_CONTEXT.items())
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nltk.data, "path", [str(data)])
-        yield nltk.sent_tokenize
+    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
+        yield split
 
 
 def as_the_reference_does(pairs: list[tuple[str, str]], sent_tokenize: Callable[[str], list[str]]) -> AccuracyScores:
@@ -92,6 +82,23 @@ def test_each_single_pair_equals_the_reference(
     assert scores.rouge1 == (100.0 if "Same" in pair[0] else 0.0)
 
 
+# Words, marks and abbreviations that decide where a sentence ends.
+WORDS = """The the Mr. Dr U.S. p.m. J. No. 3 4.52 . ? ! ... " ' ) (Sic.) said. said Smith etc. i.e. - -- he He was to
+vote voted. voting votes"""
+NEWS = st.lists(st.sampled_from([*WORDS.split(), "\n"]), max_size=60).map(" ".join)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(NEWS, NEWS, st.booleans())
+def test_news_splits_and_scores_as_in_the_reference(
+    sent_tokenize: Callable[[str], list[str]], prediction: str, reference: str, close: bool
+) -> None:
+    if close:
+        prediction = prediction.replace(" .", ".")
+    assert sentence_splitter()(prediction) == sent_tokenize(prediction)
+    assert score_texts([prediction], [reference]) == as_the_reference_does([(prediction, reference)], sent_tokenize)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), min_size=1, max_size=3))
 def test_any_text_scores_as_in_the_reference(pairs: list[tuple[str, str]]) -> None:
@@ -103,20 +110,44 @@ def test_gen_len_counts_characters_with_one_newline_between_sentences() -> None:
 
 
 def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "PARALLEL_FROM_SAMPLES", 1)
-    started: list[int] = []
-    in_processes = accuracy._score_in_processes
-    monkeypatch.setattr(
-        accuracy, "_score_in_processes", lambda chunks, n: (started.append(n), in_processes(chunks, n))[1]
-    )
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
     predictions, references = zip(*PAIRS, strict=True)
     seen: list[tuple[int, int]] = []
-    parallel = score_texts(predictions, references, workers=2, progress=lambda done, total: seen.append((done, total)))
-    assert started == [2]
-    assert parallel == score_texts(predictions, references, workers=1)
-    assert started == [2]
+
+    def progress(done: int, total: int) -> None:
+        assert len(multiprocessing.active_children()) == 2
+        seen.append((done, total))
+
+    def alone(done: int, total: int) -> None:
+        assert multiprocessing.active_children() == []
+
+    parallel = score_texts(predictions, references, workers=2, progress=progress)
+    assert parallel == score_texts(predictions, references, workers=1, progress=alone)
+    score_texts(predictions[:99], references[:99], workers=2, progress=alone)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (len(PAIRS), len(PAIRS))
+
+
+def test_processes_are_started_before_there_is_anything_to_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
+    predictions, references = zip(*PAIRS, strict=True)
+    with ScoringPool(2) as pool:
+        pool.start(99)
+        assert multiprocessing.active_children() == []
+        pool.start(100)
+        started = {child.pid for child in multiprocessing.active_children()}
+        assert len(started) == 2
+        several = [Scoring(predictions, references, pool) for _ in range(2)]
+        assert several[1].result() == several[0].result() == score_texts(predictions, references, workers=1)
+        assert {child.pid for child in multiprocessing.active_children()} == started
+    assert multiprocessing.active_children() == []
+
+
+def test_scoring_that_nobody_waits_for_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+    with ScoringPool(2) as pool:
+        Scoring([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
+    assert multiprocessing.active_children() == []
 
 
 def _die(*_: object) -> None:
@@ -124,10 +155,21 @@ def _die(*_: object) -> None:
 
 
 def test_a_dead_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "_start_worker", _die)
-    monkeypatch.setattr(accuracy, "PARALLEL_FROM_SAMPLES", 1)
+    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
     with pytest.raises(ExecutionError, match="scoring process died"):
         score_texts(["a"] * 3, ["a"] * 3, workers=2)
+
+
+def test_a_worker_that_died_before_the_pairs_came_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+    with ScoringPool(2) as pool:
+        pool.start(3)
+        for child in multiprocessing.active_children():
+            child.join()
+        with pytest.raises(ExecutionError, match="scoring process died"):
+            Scoring(["a"] * 3, ["a"] * 3, pool).result()
 
 
 KILLED_WHILE_SCORING = """

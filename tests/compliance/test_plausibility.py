@@ -1,14 +1,13 @@
 """Rules on a single leg: what they let pass, what they find, and where they have nothing to say."""
 
-from array import array
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from compliance.accuracy import AccuracyScores, TokenIds
+from compliance.accuracy import AccuracyScores, Answer, TokenIds
+from compliance.checks import Check
 from compliance.plausibility import (
-    Finding,
     first_token_takes_a_step,
     not_padded,
     not_the_reference,
@@ -18,7 +17,6 @@ from compliance.plausibility import (
 )
 from compliance.verify.plausible import answers_plausible
 from qsl.byte_tokenizer import ByteTokenizer
-from runs.accuracy_log import AccuracyEntry
 from runs.benchmarks import DATACENTER_TARGET
 from runs.requests_log import NO_TIME, RequestTable
 
@@ -45,7 +43,7 @@ def table(
     )
 
 
-def passed(finding: Finding | None) -> bool:
+def passed(finding: Check | None) -> bool:
     assert finding is not None
     return finding.passed
 
@@ -199,9 +197,8 @@ def test_rouge_within_reach() -> None:
 def failed_on(texts: list[str], references: list[str]) -> set[str]:
     """Names of the checks that the answers of a byte-tokenised leg fail."""
     tokenizer = ByteTokenizer()
-    ids = [array("i", list(text.encode())) for text in texts]
-    entries = [AccuracyEntry(index, index, one.tobytes(), len(one), None) for index, one in enumerate(ids)]
-    return {check.name for check in answers_plausible(entries, references, tokenizer) if not check.passed}
+    answers = [Answer(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)]
+    return {check.name for check in answers_plausible(answers, references, tokenizer) if not check.passed}
 
 
 def test_answers_of_a_leg() -> None:

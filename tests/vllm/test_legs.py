@@ -8,11 +8,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import nltk
 import numpy as np
 import orjson
 import pytest
-from punkt.data import english
 from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
@@ -20,6 +18,7 @@ from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, MAX_NEW_TOKENS, ROUND_SEEDS, Scenario
 from runs.errors import ExitCode
 from sut.engine import SamplingPolicy
+from tests.nltk_data import nltk_sentences
 from tests.vllm.conftest import TIE, Answer, FinishedLeg, Greedy, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -342,19 +341,8 @@ def reference_scores(
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    """`nltk.sent_tokenize`, with its data in a folder where it looks for them."""
-    data = tmp_path_factory.mktemp("nltk_data")
-    folder = data / "tokenizers" / "punkt_tab" / "english"
-    folder.mkdir(parents=True)
-    (folder / "abbrev_types.txt").write_text("\n".join(english.ABBREV_TYPES))
-    (folder / "sent_starters.txt").write_text("\n".join(english.SENT_STARTERS))
-    (folder / "collocations.tab").write_text("\n".join("\t".join(pair) for pair in english.COLLOCATIONS))
-    (folder / "ortho_context.tab").write_text(
-        "\n".join(f"{word}\t{flags}" for word, flags in english.ORTHO_CONTEXT.items())
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nltk.data, "path", [str(data)])
-        yield nltk.sent_tokenize
+    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
+        yield split
 
 
 def test_all_scenarios_reach_the_same_scores(legs: Legs) -> None:
