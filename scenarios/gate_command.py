@@ -1,6 +1,7 @@
 """`main.py gate`: does a result's declared technique hold, and is its quality shown?"""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from compliance.mechanisms.declaration import (
 from compliance.mechanisms.eligibility import DIVISIONS
 from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
-from compliance.mechanisms.registry import BASELINE, REGISTRY_DIR
+from compliance.mechanisms.registry import REGISTRY_DIR
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.rows_file import read_rows
 from compliance.mechanisms.validation import registries_or_error
@@ -33,8 +34,9 @@ quality evaluation pass when it is derived again?
 
 TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store export
 --format json`). Give the performance and the accuracy leg of one result together. A declaration comes from options,
-else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration; it is for run
-directories, rows bring their own. Without any, a result is a baseline.
+else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else from the
+run's own manifest.json (`run --mechanism`); the first three are for run directories, rows bring their own. Without any,
+a result is a baseline.
 
 What evidence refutes closes the gate: a declaration that the engine's record contradicts, a completed evaluation that
 does not pass, a division that does not allow the technique. What is only missing or not registered is advice, unless
@@ -78,6 +80,8 @@ def score_options() -> list[click.Parameter]:
 def take_declaration(options: dict[str, Any]) -> Declaration:
     """Take the declaration's options out of `options`: the command line before the environment before the file.
 
+    What all of them leave open, the record of each run declares.
+
     Raises:
         InputError: the file is no declaration.
     """
@@ -85,8 +89,7 @@ def take_declaration(options: dict[str, Any]) -> Declaration:
     path, status = options.pop("declaration"), options.pop("support_status")
     fields, status_of_file = read_declaration_file(path) if path is not None else ({}, None)
     declared = declare(given, from_environment(dict(os.environ)), fields)
-    default = "supported" if declared.values["mechanism"] == BASELINE else "reviewed_preview"
-    return Declaration(declared.values, status or status_of_file or default, declared.issues)
+    return replace(declared, support_status=status or status_of_file)
 
 
 def take_sources(options: dict[str, Any]) -> ScoreSources:

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.signoff.limits import MOST_ROUNDS
+from compliance.signoff.reasons import flag
 from compliance.signoff.verdict import Verdict
 from compliance.verify.legs import PERFORMANCE, find_results
 from runs.errors import InputError
@@ -72,6 +73,8 @@ def remeasured(
         verdict = sign(*([place.path for place in side] for side in sides))
         if verdict.action != "remeasure":
             return Remeasured(verdict, number)
+    text = f"still too far apart after measuring again {most} times: what is compared with it inherits its noise"
+    verdict.reasons.append(flag("B-6", "baseline_imperfect", text, action="remeasure", rounds=most))
     return Remeasured(verdict, most)
 
 

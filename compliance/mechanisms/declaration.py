@@ -1,4 +1,4 @@
-"""The declaration of a technique: fourteen fields, from the command line, the environment or a file.
+"""The declaration of a technique: fourteen fields, from the command line, the environment, a file or the run's record.
 
 A result that declares nothing is a baseline. A number that cannot be read becomes None, and an issue says so.
 """
@@ -60,11 +60,38 @@ SUPPORT_STATUS = "support_status"  # not one of the fourteen: how far the result
 
 @dataclass(frozen=True)
 class Declaration:
-    """What was declared. `values` has all fourteen fields; `issues` what could not be read as it stands."""
+    """What was declared. `values` has all fourteen fields; `issues` what could not be read as it stands.
+
+    `named` is False where no technique was named and baseline is only assumed.
+    """
 
     values: dict[str, Any]
     support_status: str | None = None
     issues: tuple[str, ...] = field(default=())
+    named: bool = True
+
+    def over(self, recorded: Mapping[str, Any]) -> "Declaration":
+        """This declaration, with what a run's own record declares in the fields that it leaves open.
+
+        Where the two name different techniques, this one stands alone, and an issue says so. Without a support_status
+        in either, a baseline is supported and anything else in preview.
+        """
+        mine = self.values
+        theirs = declare(recorded, support_status=known_status(recorded.get(SUPPORT_STATUS)))
+        if self.named and mine["mechanism"] != theirs.values["mechanism"]:
+            issue = f"declared {mine['mechanism']} here, the run's own record declares {theirs.values['mechanism']}"
+            values, status, issues = mine, self.support_status, (*self.issues, issue)
+        else:
+            both = mine if self.named else {**mine, "mechanism": None}
+            values = {name: both[name] if both[name] is not None else theirs.values[name] for name in FIELD_NAMES}
+            status, issues = self.support_status or theirs.support_status, (*self.issues, *theirs.issues)
+        default = "supported" if values["mechanism"] == BASELINE else "reviewed_preview"
+        return Declaration(values, status or default, issues)
+
+
+def known_status(status: Any) -> str | None:
+    """A support_status that there is; None for any other."""
+    return status if status in SUPPORT_STATUSES else None
 
 
 def declare(*sources: Mapping[str, Any], support_status: str | None = None) -> Declaration:
@@ -75,8 +102,9 @@ def declare(*sources: Mapping[str, Any], support_status: str | None = None) -> D
         given = next((source[entry.name] for source in sources if not is_empty(source.get(entry.name))), None)
         values[entry.name], issue = coerced(entry, given)
         issues += [issue] if issue else []
+    named = values["mechanism"] is not None
     values["mechanism"] = values["mechanism"] or BASELINE
-    return Declaration(values, support_status, tuple(issues))
+    return Declaration(values, support_status, tuple(issues), named)
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -84,8 +112,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {entry.name: environment[entry.variable] for entry in FIELDS if environment.get(entry.variable)}
 
 
-def read_declaration_file(path: Path) -> tuple[dict[str, Any], str | None]:
+def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[dict[str, Any], str | None]:
     """Read a YAML declaration.
+
+    Args:
+        path: the file.
+        option: the option that named it, for messages.
 
     Returns:
         (fields, support_status); only what the file sets.
@@ -96,19 +128,19 @@ def read_declaration_file(path: Path) -> tuple[dict[str, Any], str | None]:
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise InputError(f"--declaration {path}: {error.strerror}", "name a readable YAML file") from error
+        raise InputError(f"{option} {path}: {error.strerror}", "name a readable YAML file") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"--declaration {path} is not YAML: {error}", "mend the file") from error
+        raise InputError(f"{option} {path} is not YAML: {error}", "mend the file") from error
     if not isinstance(content, dict):
-        raise InputError(f"--declaration {path} holds no keys and values", "see configs/mechanism-baseline.yaml")
+        raise InputError(f"{option} {path} holds no keys and values", "see configs/mechanism-baseline.yaml")
     given = {str(key).replace("-", "_"): value for key, value in content.items()}
     known = (*FIELD_NAMES, SUPPORT_STATUS)
     if unknown := [key for key in given if key not in known]:
-        raise InputError(f"--declaration {path}: there is no field {unknown[0]!r}", f"fields: {', '.join(known)}")
+        raise InputError(f"{option} {path}: there is no field {unknown[0]!r}", f"fields: {', '.join(known)}")
     status = given.pop(SUPPORT_STATUS, None)
     if status is not None and status not in SUPPORT_STATUSES:
         raise InputError(
-            f"--declaration {path}: support_status {status!r} is unknown", f"choose from {', '.join(SUPPORT_STATUSES)}"
+            f"{option} {path}: support_status {status!r} is unknown", f"choose from {', '.join(SUPPORT_STATUSES)}"
         )
     return given, status
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.registry import BASELINE, NO_VARIANT
-from compliance.signoff.engine_log import read_engine_log
+from runs.engine_log import read_engine_log
 from runs.layout import RunDir
 from runs.manifest import Manifest
 

@@ -73,6 +73,8 @@ def rows_of_runs(
 ) -> list[JudgedRow]:
     """A row for each result in `paths`: run directories or results' directories as `verify` takes them, or campaigns.
 
+    What `declaration` leaves open, each run's own record declares.
+
     Raises:
         InputError: a path holds no run.
     """
@@ -99,6 +101,7 @@ def _row(
     run = main.run if main else RunDir(result.directories[0])
     engine = _engine_facts(result, run, manifest)
     quality = quality_evidence(result, verdict)
+    declaration = declaration.over(manifest.mechanism if manifest is not None else {})
     wrong = tuple(misdeclared(declaration.values, engine))
     validation = validate(declaration.values, registries, load_error)
     validation["issues"] += declaration.issues

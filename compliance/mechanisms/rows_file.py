@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from compliance.mechanisms.declaration import SUPPORT_STATUS, SUPPORT_STATUSES, Declaration, declare
+from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.validation import RECORD
@@ -49,10 +49,9 @@ def _with_evidence(
     same = next((one for one in found if one.row["run_id"] == run_id), None)
     if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
         return JudgedRow(row, None, source)
-    told = {name: same.row[name] for name in (RECORD, "mechanism")}  # without a word of its own it is a baseline
+    told = {name: same.row[name] for name in (RECORD, *FIELD_NAMES)}  # what the row leaves open, its run declares
     return JudgedRow({**same.row, **row, **told}, same.evidence, source)
 
 
 def _declared(row: dict[str, Any]) -> Declaration:
-    status = row.get(SUPPORT_STATUS)
-    return declare(row, support_status=status if status in SUPPORT_STATUSES else None)
+    return declare(row, support_status=known_status(row.get(SUPPORT_STATUS)))

@@ -7,6 +7,7 @@ import numpy as np
 
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import SAME_OPTION
+from runs.manifest import Manifest
 from runs.requests_log import RequestTable
 
 # LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
@@ -78,6 +79,26 @@ def _resolved(evidence: Evidence) -> Conditions:
     found = {f"resolved.{name}": value for name, value in configuration.items()}
     kept = {name: value for name, value in environment.items() if name not in _ENVIRONMENT_LEFT_OUT}
     return found | {f"environment.{name}": value for name, value in kept.items()}
+
+
+def asked_options(manifest: Manifest) -> dict[str, Any]:
+    """The engine options that the user named, by the engine's names."""
+    asked = manifest.asked
+    named = dict(asked.get("engine_arg") or {})
+    named |= {name: asked[name] for name in ("dtype", "tensor_parallel_size") if asked.get(name) is not None}
+    if manifest.resolved.engine == "dummy":
+        named |= {name.removeprefix("dummy_"): value for name, value in asked.items() if name.startswith("dummy_")}
+    return named
+
+
+def batch_limit(manifest: Manifest) -> int | None:
+    """How many requests the engine computes at a time, by its record; None where that does not tell, or for all."""
+    configuration = manifest.engine.get("configuration") or {}
+    slots = configuration.get("slots", manifest.resolved.engine_options.get("slots"))
+    if manifest.resolved.engine == "dummy":
+        return slots if isinstance(slots, int) and slots > 0 else None
+    most, copies = (configuration.get(name) for name in ("max_num_seqs", "data_parallel_size"))
+    return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) else None
 
 
 def differences(one: Conditions, other: Conditions) -> dict[str, tuple[Any, Any]]:

@@ -2,29 +2,32 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from compliance.signoff.engine_log import EngineLog, read_engine_log
 from compliance.signoff.mllog_shape import LogShape, read_shape
 from compliance.signoff.reasons import Reason, fail
-from compliance.verify.accuracy import ScoreSources, verify_accuracy
+from compliance.verify.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, find_results
+from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from compliance.verify.performance import verify_performance
 from compliance.verify.record import log_hashes
+from compliance.verify.scorer import References
 from qsl.bundled import bundled_dataset
 from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.detail_log import DetailLog
+from runs.ending import unfinished
+from runs.engine_log import EngineLog, read_engine_log
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
 from runs.layout import RunDir
 from runs.manifest import Manifest, read_manifest
-from runs.requests_log import RequestTable, read_requests
+from runs.requests_log import RequestTable
 from runs.timeline import Timeline, timeline
 from runs.trace_log import Trace, read_trace
 
@@ -39,6 +42,7 @@ class Evidence:
     leg: Leg
     part: Part | None = None
     reasons: list[Reason] = field(default_factory=list)
+    sources: ScoreSources = field(default_factory=ScoreSources)
 
     @property
     def run(self) -> RunDir:
@@ -61,9 +65,28 @@ class Evidence:
         """All raw files are there and could be read: its numbers can be derived."""
         return self.part is not None and self.manifest is not None and self.requests is not None
 
-    @cached_property
+    @property
     def requests(self) -> RequestTable | None:
-        return read_requests(self.run.requests) if self.run.requests.is_file() else None
+        return self.leg.requests
+
+    @cached_property
+    def scored_with(self) -> ScoreSources:
+        """What the answers are scored with."""
+        return sources_of(self.leg, self.sources)
+
+    @cached_property
+    def references(self) -> References | None:
+        """The data set that the leg was run on, read once for all legs; None where it is not at hand unchanged."""
+        if self.manifest is None:
+            return None
+        plan = self.manifest.resolved
+        path = self.scored_with.dataset_path or Path(plan.dataset_path)
+        try:
+            with with_scorer(self.sources) as (_, scorer):
+                found = scorer.references(path)
+        except (HarnessError, OSError):
+            return None
+        return found if found.sha256 == plan.dataset_sha256 else None
 
     @cached_property
     def trace(self) -> Trace | None:
@@ -119,7 +142,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
 
     Args:
         paths: run directories, or directories with performance/run_1 and accuracy in them.
-        sources: what answers are scored with; else what the manifests name.
+        sources: what answers are scored with; what they leave open, the manifests name.
     """
     legs: list[Evidence] = []
     reasons: list[Reason] = []
@@ -135,9 +158,10 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         for result in results:
             if result.error is not None:
                 reasons.append(_unreadable(result.error, path))
-            legs += [Evidence(leg) for leg in result.legs]
+            legs += [Evidence(leg, sources=sources or ScoreSources()) for leg in result.legs]
+    expect_scoring((evidence.leg for evidence in legs), sources)
     for evidence in legs:
-        _judge(evidence, sources)
+        _judge(evidence)
     return legs, reasons
 
 
@@ -149,18 +173,20 @@ def _crashed(run: RunDir) -> Reason | None:
         return None
     if manifest.status == "finished" and manifest.error is None and manifest.exit_code in (0, 1):
         return None
-    said = manifest.error.get("message", "") if manifest.error else ""
-    text = f"the leg did not finish: status {manifest.status}, exit code {manifest.exit_code} {said}".rstrip()
+    if manifest.status == "finished":
+        text = f"the leg finished with exit code {manifest.exit_code} and the error {manifest.error}"
+    else:
+        text = f"{unfinished(manifest)}; exit code {manifest.exit_code}"
     return fail("G-10", "crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
-def _judge(evidence: Evidence, sources: ScoreSources | None) -> None:
+def _judge(evidence: Evidence) -> None:
     """Have the leg's numbers derived again by `compliance.verify`."""
     try:
         if evidence.is_performance:
             evidence.part = verify_performance(evidence.leg)
         elif evidence.leg.mode == ACCURACY:
-            evidence.part = verify_accuracy(evidence.leg, sources or _sources(evidence.leg))
+            evidence.part = verify_accuracy(evidence.leg, evidence.scored_with)
         _ = evidence.requests, evidence.trace, evidence.shape
     except (HarnessError, OSError) as error:
         evidence.part = None
@@ -173,15 +199,17 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Reason:
     return fail("P-1", "missing_raw" if _LACKING.search(message) else "damaged_raw", message, where)
 
 
-def _sources(leg: Leg) -> ScoreSources:
-    """What answers are scored with: what the manifest names; the bundled articles also where they lie elsewhere now."""
-    manifest = leg.manifest
-    if manifest is None or Path(manifest.resolved.dataset_path).is_file():
-        return ScoreSources()
+def sources_of(leg: Leg, given: ScoreSources | None = None) -> ScoreSources:
+    """What answers are scored with: what was given; else what the manifest names, and the bundled articles also where
+    they lie elsewhere now.
+    """
+    sources, manifest = given or ScoreSources(), leg.manifest
+    if sources.dataset_path is not None or manifest is None or Path(manifest.resolved.dataset_path).is_file():
+        return sources
     try:
-        bundled = bundled_dataset(manifest.resolved.model_path)
+        bundled = bundled_dataset(local_model(manifest.resolved.model_path))
         if sha256_of(bundled) == manifest.resolved.dataset_sha256:
-            return ScoreSources(dataset_path=bundled)
+            return replace(sources, dataset_path=bundled)
     except (HarnessError, OSError):
         pass
-    return ScoreSources()
+    return sources

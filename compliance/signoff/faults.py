@@ -22,6 +22,7 @@ from compliance.signoff.leg_faults import (
     repeat_fastest,
     round_stamps,
 )
+from compliance.signoff.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
 from compliance.signoff.record_faults import (
     add_to_requests,
     append_requests,
@@ -201,6 +202,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         cut, edit_text, edit_trace, scrub, adopt, cover,
         borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
         round_stamps,
+        beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask,
     )
 }  # fmt: skip
 WITH_ANOTHER_LEG = frozenset(

@@ -49,20 +49,22 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
         ("H-1", "other_answers", OutputConsistency()),
         ("H-7", "other_length", OutputLength()),
     )
+    legs = [  # read once for both audits
+        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.run),
+        LegArtifacts(LegSpec("performance"), performance.run),
+    ]
     for number, slug, audit in audits:
-        yield from _audit(number, slug, audit, accuracy, performance)
+        yield from _audit(number, slug, audit, legs, performance)
 
 
-def _audit(number: str, slug: str, audit: AuditTest, accuracy: Evidence, performance: Evidence) -> Iterator[Reason]:
+def _audit(
+    number: str, slug: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
+) -> Iterator[Reason]:
     request = AuditRequest(
         scenario=performance.leg.scenario,
         loadgen_key=performance.leg.benchmark.loadgen_key,
         loaded_count=performance.detail.integer("qsl_reported_total_count"),
     )
-    legs = [
-        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.run),
-        LegArtifacts(LegSpec("performance"), performance.run),
-    ]
     try:
         result = audit.verify(request, legs)
     except HarnessError as error:

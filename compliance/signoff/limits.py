@@ -2,6 +2,7 @@
 
 NOISE_BAND_PCT = 0.5  # spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it
 MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
+SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; what hangs ends as degraded
 NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
 
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
@@ -24,6 +25,11 @@ FEW_SAMPLES = 16  # below this many a share says nothing
 # H-4: half of one leg's latencies are the other's times one factor within this, where one was computed from the other.
 # Of honest repeats it is 20 µs at the least, of an engine that only waits.
 COMPUTED_NS = 1000
+# H-4: correlation of issue delays between two legs, without their first queries. Of 95 honest pairs it is 0.43 at most,
+# of a copy whose latencies were blurred 1.
+DELAYS_ALIKE = 0.9
+FIRST_QUERIES = 2
+MANY_SAMPLES = 64
 # P-4: so many requests of one leg with the time to first token and the latency of another one, to the nanosecond.
 EQUAL_REQUESTS = 3
 COARSE_NS = 1000  # stamps that are multiples of this went through something with fewer digits
@@ -37,6 +43,14 @@ WINDOW_EARLY_S = 0.002
 WINDOW_LATE_S = 1.0
 ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
 ZONE_MOST_S = 14 * 3600
+# P-5: LoadGen's own clock starts before the samples are loaded and is read when the last answer has come.
+LOADGEN_CLOCK_LATE_S = 5.0
+# P-4: the heartbeat's percentiles are the lower ends of bins of 2 %, the first at 1 µs (sut/recorder.py).
+HISTOGRAM_BIN = 1.02
+HISTOGRAM_LOW_MS = 0.001
+HEARTBEAT_SLACK = 0.001
+SIX_DIGITS = 1e-5  # LoadGen logs numbers with a point in six digits
+RATE_SLACK = 1e-6  # of numbers that were divided and are multiplied again
 
 # H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
 # what a model does.

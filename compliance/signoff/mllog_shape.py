@@ -18,11 +18,17 @@ _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_resu
 
 @dataclass
 class LogShape:
-    """Process ids, and keys that stand there twice with the line of the second."""
+    """Process ids, keys that stand there twice with the line of the second, and LoadGen's clock after the last query.
+
+    `power_end_ms` is of the record that LoadGen writes when all queries are complete, counted from its start;
+    `clock_ms` are all its readings.
+    """
 
     pids: set[int] = field(default_factory=set)
     repeated: dict[str, int] = field(default_factory=dict)
     lines: int = 0
+    power_end_ms: float | None = None
+    clock_ms: set[float] = field(default_factory=set)
 
 
 def read_shape(path: Path) -> LogShape:
@@ -49,6 +55,10 @@ def _take(shape: LogShape, seen: set[str], line: bytes, number: int) -> None:
         record = orjson.loads(line[len(PREFIX) :])
         key, metadata = record["key"], record["metadata"]
         shape.pids.add(int(metadata["pid"]))
+        time_ms = float(record["time_ms"])
+        shape.clock_ms.add(time_ms)
+        if key == "power_end":
+            shape.power_end_ms = time_ms
         ordinary = not (metadata["is_error"] or metadata["is_warning"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return  # `read_detail` has said what is wrong with it

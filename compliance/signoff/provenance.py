@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.reasons import Reason, fail, flag, note
@@ -182,21 +183,22 @@ def _trace_pids(evidence: Evidence) -> set[int]:
 
 
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
-    """P-7: the configuration that the record gives is the one that the engine printed."""
+    """P-7: the configuration that the record gives is the one that the engine printed, and the declared technique's."""
     run, log = evidence.run, evidence.engine_log
     if manifest.resolved.engine == "vllm" and run.engine_log.is_file() and not log.configuration:
         yield fail(
             "P-7", "no_engine_start", "vLLM printed no configuration: no engine of it was started", run.engine_log
         )
     where = f"{run.engine_log}:{log.configuration_line}"
-    recorded = manifest.engine.get("configuration") or {}
+    configuration = manifest.engine.get("configuration") or {}
     for name, value in log.configuration.items():
-        if name in recorded and recorded[name] != value:
-            text = f"{name} is {recorded[name]} in manifest.json, the engine printed {value}"
-            yield fail("P-7", "engine_contradicts_record", text, where, name=name, manifest=recorded[name], log=value)
+        if name in configuration and configuration[name] != value:
+            said = configuration[name]
+            text = f"{name} is {said} in manifest.json, the engine printed {value}"
+            yield fail("P-7", "engine_contradicts_record", text, where, name=name, manifest=said, log=value)
     in_force = manifest.engine.get("in_force") or {}
     for name, asked in manifest.resolved.engine_options.items():
-        value = in_force.get(name, asked)
+        value = in_force.get(name, configuration.get(name, asked))
         # "auto" leaves the choice to the engine, and what its configuration does not show is told as a sentence.
         if isinstance(asked, int | float) and isinstance(value, int | float | None) and asked != value:
             text = f"{name} was to be {asked}, and by the record {value} was in force: such a leg does not start"
@@ -206,6 +208,8 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
         yield fail("P-7", "other_model", text, where)
     if log.dead_line is not None:
         yield fail("G-10", "crashed", "the engine died or ran out of memory", f"{run.engine_log}:{log.dead_line}")
+    for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
+        yield fail("P-7", "mechanism_misdeclared", sentence, run.manifest)
     cached = manifest.observed.get("cached_prompt_tokens") or 0
     if manifest.engine.get("prefix_caching") is True or cached:
         text = f"prefix caching was on, {cached} prompt tokens came from a cache"

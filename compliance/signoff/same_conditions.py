@@ -6,6 +6,7 @@ from typing import Any
 
 from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import (
+    asked_options,
     conditions_of,
     differences,
     in_words,
@@ -46,6 +47,7 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
     state = Levers(levers=levers, evidence={key: list(value) for key, value in options.items()})
     where = f"{ref.run.root} and {cand.run.root}"
+    yield from _handicapped(levers, ref, cand, where)
     if confounds:
         text = f"reference and candidate differ in more than a lever: {in_words(confounds)}"
         yield fail("G-1", "confounded", text, where, keys=sorted(confounds))
@@ -67,6 +69,18 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     yield from _engaged(levers, changed, where, state)
     yield from _class(levers, claim, where, state)
     yield state
+
+
+def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: str) -> Iterator[Reason]:
+    """G-1: a gain by taking back what the reference alone was asked for is that of a slowed reference."""
+    if ref.manifest is None or cand.manifest is None:
+        return
+    before, after = asked_options(ref.manifest), asked_options(cand.manifest)
+    own = {name: value for name, value in before.items() if name in levers and name not in after}
+    if own:
+        shown = ", ".join(f"{name} {value}" for name, value in own.items())
+        text = f"{shown} was asked for in the reference alone; the candidate leaves it at the engine's default"
+        yield flag("G-1", "handicapped_reference", f"{text}: the gain may be that of a slowed reference", where)
 
 
 def _effects_of(names: list[str]) -> frozenset[str]:

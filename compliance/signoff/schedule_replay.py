@@ -78,16 +78,24 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         yield fail("P-6", "not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms)
 
 
-def late_issues(evidence: Evidence) -> Iterator[Reason]:
-    """B-4: a machine that other work keeps busy issues late."""
+def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
+    """How late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on time
+    (Server), or from the completion before it (SingleStream). None in Offline, which has one query.
+    """
     table, detail = evidence.requests, evidence.detail
     if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
-        return
+        return None
     if detail.scenario == "Server":
         lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
-        late_ns = lag_ns - lag_ns.min()
-    else:
-        late_ns = table.issue_ns[1:] - table.complete_ns[:-1]
+        return lag_ns - int(lag_ns.min())
+    return table.issue_ns[1:] - table.complete_ns[:-1]
+
+
+def late_issues(evidence: Evidence) -> Iterator[Reason]:
+    """B-4: a machine that other work keeps busy issues late."""
+    late_ns = issue_delays_ns(evidence)
+    if late_ns is None:
+        return
     p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
     numbers = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:

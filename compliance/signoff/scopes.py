@@ -10,6 +10,7 @@ from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import coherent, correctness
+from compliance.signoff.cross_checks import cross_checks
 from compliance.signoff.evidence import Evidence, load, require_directory
 from compliance.signoff.gates import (
     SignedPatch,
@@ -22,7 +23,7 @@ from compliance.signoff.gates import (
     real_delta,
 )
 from compliance.signoff.harness import harness, one_model, repetitions
-from compliance.signoff.limits import NOISE_BAND_PCT
+from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
 from compliance.signoff.provenance import between_legs, provenance
 from compliance.signoff.reasons import Reason, fail
@@ -30,9 +31,10 @@ from compliance.signoff.same_conditions import Levers
 from compliance.signoff.same_conditions import same_conditions as compare_conditions
 from compliance.signoff.schedule_replay import late_issues, replay
 from compliance.signoff.stamps import across_legs, stamps
+from compliance.signoff.time_limit import time_limit
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
-from compliance.verify.accuracy import ScoreSources
+from compliance.verify.accuracy import ScoreSources, with_scorer
 from runs.errors import HarnessError, InputError
 
 
@@ -57,7 +59,8 @@ def sign_off(
         tree: of a bundle, the submission tree that was built from the legs.
         noise_band_pct: the one noise band, in percent.
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
-        sources: what answers are scored with; by default the data set and the tokenizer that the manifests name.
+        sources: what answers are scored with; what they leave open, each leg's manifest names. What their scorer
+            has scored before is not scored again.
 
     Raises:
         InputError: a directory does not exist, or the scope needs other ones.
@@ -84,7 +87,8 @@ def sign_off(
     if tree is not None:
         require_directory(tree, "--tree")
     try:
-        _judge(verdict, list(ref), list(cand), claim, tree, sources)
+        with time_limit(SIGN_OFF_LIMIT_S), with_scorer(sources) as (scored_with, _):
+            _judge(verdict, list(ref), list(cand), claim, tree, scored_with)
     except HarnessError as error:
         verdict.reasons.append(fail("P-1", "damaged_raw", error.message))
     except Exception as error:  # the tool's own failure is told apart from what it judges
@@ -119,7 +123,7 @@ def _judge(
     cand: list[Path],
     claim: Claim,
     tree: Path | None,
-    sources: ScoreSources | None,
+    sources: ScoreSources,
 ) -> None:
     reference, reasons = load(ref, sources)
     candidate, more = load(cand, sources)
@@ -146,7 +150,7 @@ def _judge(
         if verdict.scope == "bundle":
             verdict.reasons += _results(candidate or reference)
         if cand:
-            _compare(verdict, reference, candidate, claim)
+            _compare(verdict, reference, candidate, claim, sources)
         if tree is not None:
             verdict.reasons += tree_logs(tree, candidate or reference)
 
@@ -159,6 +163,7 @@ def _each_leg(evidence: Evidence) -> Iterable[Reason]:
     if evidence.manifest is not None or evidence.trace is not None:
         yield from replay(evidence)
     yield from stamps(evidence)
+    yield from cross_checks(evidence)
     yield from repetitions(evidence)
     yield from late_issues(evidence)
 
@@ -172,7 +177,7 @@ def _results(legs: list[Evidence]) -> Iterable[Reason]:
         yield from harness(group)
 
 
-def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim: Claim) -> None:
+def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
     """All G checks: reference against candidate."""
     reference, candidate = performance_legs(ref), performance_legs(cand)
     if not reference or not candidate:
@@ -202,14 +207,14 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
     verdict.reasons += isolated(delta, claim)
     if verdict.scope == "bundle":
         verdict.reasons += decomposition(
-            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, band_pct)
+            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, band_pct, sources)
         )
     verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
     verdict.baseline_drift_pct, verdict.headline_integrity = delta.drift_pct, delta.headline_integrity
     verdict.lever_decomposition = list(delta.decomposition)
 
 
-def _patch_again(lever: str, path: Path, band_pct: float) -> SignedPatch | str:
+def _patch_again(lever: str, path: Path, band_pct: float, sources: ScoreSources) -> SignedPatch | str:
     """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
     try:
         record = orjson.loads(path.read_bytes())
@@ -219,7 +224,7 @@ def _patch_again(lever: str, path: Path, band_pct: float) -> SignedPatch | str:
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         return f"{path} is no patch verdict ({type(error).__name__}: {error})"
     try:
-        again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct)
+        again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
     except InputError as error:
         return f"the legs of {path} are not there to be judged again: {error.message}"
     if again.decision not in ("PASS", "FLAG") or again.e2e_delta_pct is None:

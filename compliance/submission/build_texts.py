@@ -12,7 +12,7 @@ from compliance.submission.source import CODE_FOLDER
 from runs.manifest import Manifest
 
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
-_NOT_OF_THE_RUN = frozenset({"output_log_dir"})
+_NOT_OF_THE_RUN = frozenset({"output_log_dir", "mechanism"})  # what is declared stands in the table of facts
 
 
 def rehearsal_text(reasons: list[str]) -> str:
@@ -85,6 +85,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "data set": f"{plan.sample_count:,} samples, SHA-256 {plan.dataset_sha256}",
         "sampling": ", ".join(f"{name} {value:g}" for name, value in plan.sampling.items()),
         "admission of queries": plan.admission or "at once",
+        "declared technique": "{mechanism}/{mechanism_variant}".format(**manifest.mechanism),
         "prefix caching": "on" if manifest.engine.get("prefix_caching") else "off",
         "processor": f"{manifest.host.get('cpu')}, {manifest.host.get('cores_logical')} logical cores",
         "accelerators": accelerators,

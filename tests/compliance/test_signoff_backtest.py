@@ -15,7 +15,7 @@ from runs.errors import InputError
 from tests.signoff.make_runs import LEGS
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "d8fa051fc57d30c37c0ebfa4e867d92099a9ee510b639f05a4ac10b4e084b9c5"
+FROZEN = "dd09be7a4529e6ca5ec7076ac22be9f01b8e36c2679842655df2236daa88ae24"
 
 
 def test_the_labels_are_frozen() -> None:

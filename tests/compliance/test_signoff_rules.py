@@ -11,7 +11,6 @@ import pytest
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import differences, option_of, peak_in_flight, without_mode
-from compliance.signoff.engine_log import EngineLog, read_engine_log
 from compliance.signoff.gates import Delta, drift, headline_integrity, isolated, real_delta
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, class_of
 from compliance.signoff.limits import NOISE_BAND_PCT
@@ -19,6 +18,7 @@ from compliance.signoff.mllog_shape import read_shape
 from compliance.signoff.reasons import Reason, decide, fail, flag, note
 from compliance.signoff.same_conditions import Levers, _inert
 from compliance.signoff.verdict import Verdict
+from runs.engine_log import EngineLog, read_engine_log
 from runs.requests_log import RequestTable
 
 REPEATS = [966.36, 1004.05, 1004.71]

@@ -87,7 +87,7 @@ def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[AccuracyTarget], N
 def test_a_leg_that_declares_nothing_is_an_open_baseline(call: Any, legs: DummyLegs) -> None:
     code, text = call("gate", legs("Offline"), "--strict")
     assert code == 0, text
-    assert "pass: baseline, Offline" in text
+    assert "pass: baseline/none, Offline" in text
     assert "closed division: eligible" in text
 
 

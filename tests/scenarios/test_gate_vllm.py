@@ -29,7 +29,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "shown", "undeclared"),
+    ("name", "shown", "misdeclared"),
     [("baseline", "auto", ExitCode.OK), ("fp8-kv", "fp8", ExitCode.NEGATIVE)],
 )
 def test_configuration_to_gate(
@@ -39,7 +39,7 @@ def test_configuration_to_gate(
     capsys: pytest.CaptureFixture[str],
     name: str,
     shown: str,
-    undeclared: ExitCode,
+    misdeclared: ExitCode,
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
@@ -70,4 +70,5 @@ def test_configuration_to_gate(
     rows.write_text(json.dumps([row]))
     assert call(gate_click_command(), rows, "--strict") == ExitCode.OK, capsys.readouterr().out
     assert call(gate_click_command(), run, *declaration, "--strict") == ExitCode.OK, capsys.readouterr().out
-    assert call(gate_click_command(), run) == undeclared
+    as_baseline = ("--mechanism", "baseline", "--mechanism-variant", "none")
+    assert call(gate_click_command(), run, *as_baseline) == misdeclared

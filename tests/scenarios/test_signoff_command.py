@@ -119,6 +119,7 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     asked.clear()
     still = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
     assert (still.rounds, len(asked), still.verdict.action) == (1, 2, "remeasure")
+    assert [one.slug for one in still.verdict.reasons] == ["noisy_baseline", "baseline_imperfect"]
 
 
 def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_others_stay(

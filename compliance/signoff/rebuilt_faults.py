@@ -1,0 +1,157 @@
+"""Faults of somebody who knows what is compared and makes LoadGen's own files anew around a record (see faults.py)."""
+
+import random
+import re
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import orjson
+
+from compliance.signoff.record_faults import each_record, read_records, write_records
+from runs.detail_log import PREFIX, DetailLog, read_detail
+from runs.files import write_json
+from runs.layout import RunDir
+from runs.numbers import LATENCIES, RATE_KEYS, latency_keys
+from runs.rederive import derive
+from runs.requests_log import read_requests
+
+Json = dict[str, Any]
+_STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
+_POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
+_BEFORE_NS, _AFTER_NS = (3_000, 20_000), (5_000, 40_000)  # how far LoadGen's stamps lie outside ours
+_IN_NANOSECONDS = "result_token_throughput"  # LoadGen logs this rate in tokens per nanosecond
+_BIN = 1.02  # of the heartbeat's histograms
+
+
+def blur(run: RunDir, by_ns: int, seed: int) -> None:
+    """Every latency of the record a little different, in its own way for each seed; nothing else moves."""
+    draw = random.Random(seed)
+
+    def edit(one: Json) -> Json:
+        first = one["first_token_ns"] and one["first_token_ns"] - draw.randrange(by_ns)
+        return one | {"first_token_ns": first, "complete_ns": one["complete_ns"] - draw.randrange(by_ns)}
+
+    each_record(run, edit)
+
+
+def shave_tail(run: RunDir, count: int, share: float) -> None:
+    """The slowest first tokens come earlier by a share of their time, and their answers with them."""
+    records = sorted(read_records(run), key=lambda one: one["issue_ns"] - one["first_token_ns"])
+    for one in records[:count]:
+        by_ns = int((one["first_token_ns"] - one["issue_ns"]) * share)
+        for name in _STAMPS[1:]:
+            one[name] -= by_ns
+    write_records(run, sorted(records, key=lambda one: one["seq"]))
+
+
+def cap_prompts(run: RunDir, most: int) -> None:
+    """Only the start of each prompt was given to the model."""
+    each_record(run, lambda one: one | {"prompt_tokens": min(one["prompt_tokens"], most)})
+
+
+def rebuild(run: RunDir, seed: int) -> None:
+    """LoadGen's results, in detail log and summary, as they would be around the record."""
+    draw = random.Random(seed)
+    kept = run.requests.read_bytes()
+
+    def outside(one: Json) -> Json:
+        later = {name: one[name] and one[name] + draw.randrange(*_AFTER_NS) for name in _STAMPS[1:]}
+        return one | later | {"issue_ns": one["issue_ns"] - draw.randrange(*_BEFORE_NS)}
+
+    each_record(run, outside)
+    detail = read_detail(run.detail)
+    derived = derive(detail, read_requests(run.requests), None)
+    run.requests.write_bytes(kept)
+    results: dict[str, int | float] = {}
+    for name, key in RATE_KEYS[detail.scenario].items():
+        value = getattr(derived.numbers, name)
+        if value is not None and key in detail.values:
+            results[key] = float(f"{value / (1e9 if key == _IN_NANOSECONDS else 1):.6g}")
+    for name in LATENCIES:
+        numbers = getattr(derived.numbers, name)
+        if numbers is not None:
+            results |= {
+                key: getattr(numbers, statistic) for statistic, key in latency_keys(name) if key in detail.values
+            }
+    _write_results(run, detail, results)
+
+
+def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | float]) -> None:
+    lines = []
+    for line in run.detail.read_bytes().splitlines():
+        record = orjson.loads(line[len(PREFIX) :])
+        key = record["key"]
+        lines.append(PREFIX + orjson.dumps(record | {"value": results[key]}) if key in results else line)
+    run.detail.write_bytes(b"\n".join(lines) + b"\n")
+    scale = {key: 1e9 if key == _IN_NANOSECONDS else 1 for key in results}
+    old = {float(detail.values[key]) * scale[key]: value * scale[key] for key, value in results.items()}
+    shown = []
+    head, mark, parameters = run.summary.read_text().partition("Test Parameters Used")
+    for text in head.splitlines(keepends=True):
+        name, colon, said = text.rpartition(":")
+        try:
+            value = float(said)
+        except ValueError:
+            value = 0.0
+        whole = said.strip().isdecimal()
+        off = 0 if whole else max(0.0051, 1e-5 * value)  # two places here, six digits in the detail log
+        new = next((new for known, new in old.items() if value and abs(known - value) <= off), None)
+        shown.append(text if new is None else f"{name}{colon} {round(new) if whole else format(new, '.2f')}\n")
+    run.summary.write_text("".join(shown) + mark + parameters)
+
+
+def scale_clock(run: RunDir, factor: float) -> None:
+    """LoadGen's own clock, and the end of its window, as if it had run faster or slower."""
+    values = read_detail(run.detail).values
+    begin, end = (datetime.strptime(str(values[key]), _POWER_TIME) for key in ("power_begin", "power_end"))
+    text = run.detail.read_text().replace(
+        str(values["power_end"]), (begin + (end - begin) * factor).strftime(_POWER_TIME)[:-3]
+    )
+    text = re.sub(r'("time_ms": ?)([\d.]+)', lambda found: f"{found[1]}{float(found[2]) * factor:.6f}", text)
+    run.detail.write_text(text)
+
+
+def redate(run: RunDir, day: str) -> None:
+    """Another day in LoadGen's own date of the test: "2026-11-24"."""
+    text = run.detail.read_text()
+    run.detail.write_text(re.sub(r'("test_datetime", ?"value": ?")\d{4}-\d\d-\d\d', rf"\g<1>{day}", text))
+
+
+def beat(run: RunDir) -> None:
+    """The last heartbeat, as it would be of the record."""
+    records = read_records(run)
+    progress = orjson.loads(run.progress.read_bytes())
+    tokens = sum(one["output_tokens"] for one in records)
+    span_ns = max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)
+    elapsed_s = span_ns / 1e9 + 0.05
+    known = [one for one in records if one["first_token_ns"] is not None]
+    ttft = [one["first_token_ns"] - one["issue_ns"] for one in known]
+    tpot = [
+        (one["complete_ns"] - one["first_token_ns"]) / (one["output_tokens"] - 1)
+        for one in known
+        if one["output_tokens"] > 1
+    ]
+    progress |= {
+        "elapsed_s": elapsed_s,
+        "output_tokens": tokens,
+        "samples_per_second": len(records) / elapsed_s,
+        "tokens_per_second": tokens / elapsed_s,
+        "ttft_p99_ms": _binned_p99_ms(ttft),
+        "tpot_p99_ms": _binned_p99_ms(tpot),
+    }
+    write_json(run.progress, progress)
+
+
+def _binned_p99_ms(times_ns: list[Any]) -> float | None:
+    if not times_ns:
+        return None
+    value = sorted(times_ns)[min(int(len(times_ns) * 0.99), len(times_ns) - 1)]
+    return float(1e-3 * _BIN ** int(np.log(value / 1e3) / np.log(_BIN)))
+
+
+def unask(run: RunDir, name: str) -> None:
+    """The user did not ask for an option; what the engine ran with stays."""
+    content = orjson.loads(run.manifest.read_bytes())
+    content["asked"].pop(name)
+    write_json(run.manifest, content)
