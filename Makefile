@@ -35,5 +35,6 @@ redteam: setup
 bench: setup
 	$(PY) -m scripts.bench
 
+# What was measured (output/) stays.
 clean:
-	rm -rf .venv output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

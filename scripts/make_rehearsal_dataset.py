@@ -5,16 +5,14 @@ import statistics
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.prepare import Prepared, write_dataset
 from qsl.rehearsal import MARK, make_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
-from runs.errors import ExitCode, HarnessError, InputError
+from runs.errors import InputError
+from scripts.dataset_output import INTERRUPTED, check_output, progress, write
+from scripts.program import exit_code_of
 
 DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].sample_count
 EDGE_ROWS = BENCHMARKS["llama3_1-8b-edge"].sample_count
@@ -24,33 +22,21 @@ NAME_MARK = "rehearsal"  # in the file's name, so that nobody takes it for the r
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        _check(options)
-        tokenizer = load_tokenizer(options.model_path)
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            inventing = bar.add_task("inventing", total=options.count)
-            tokenising = bar.add_task("tokenising", total=options.count)
-            rows = make_rows(options.count, tokenizer, options.seed, lambda done: bar.update(inventing, completed=done))
-            prepared = write_dataset(
-                options.output,
-                rows.articles,
-                rows.summaries,
-                tokenizer,
-                lambda done: bar.update(tokenising, completed=done),
-            )
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"error: {options.output} cannot be written: {error.strerror}", file=sys.stderr)
-        return ExitCode.BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return ExitCode.INTERRUPTED
-    _report(prepared, statistics.fmean(len(article) for article in rows.articles))
-    return ExitCode.OK
+    return exit_code_of(lambda: _make(options), INTERRUPTED)
+
+
+def _make(options: argparse.Namespace) -> None:
+    _check(options)
+    tokenizer = load_tokenizer(options.model_path)
+    with progress(options.count, "inventing", "tokenising") as (invented, tokenised):
+        rows = make_rows(options.count, tokenizer, options.seed, invented)
+        prepared = write(options.output, rows.articles, rows.summaries, tokenizer, tokenised)
+    mean_characters = statistics.fmean(len(article) for article in rows.articles)
+    print(f"wrote {prepared.path}")
+    print(f"rows: {prepared.rows:,}, synthetic")
+    print(f"longest prompt: {prepared.longest_prompt_tokens:,} tokens")
+    print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens, {mean_characters:,.0f} characters of article")
+    print(f"sha256: {prepared.sha256}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +64,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Find out before minutes of work, not after them."""
     output: Path = options.output
     if options.count < 1:
         raise InputError(f"--count {options.count} is below 1", f"give {DATACENTER_ROWS} or {EDGE_ROWS}")
@@ -87,18 +72,7 @@ def _check(options: argparse.Namespace) -> None:
             f"--output {output}: the name does not say that the data set is a rehearsal's",
             f"name it {output.stem}-{NAME_MARK}{output.suffix or '.json'}, say",
         )
-    if output.is_dir():
-        raise InputError(f"--output {output} is a directory", "give the name of the file to write")
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"the directory of --output {output} does not exist", f"mkdir -p {output.absolute().parent}")
-
-
-def _report(prepared: Prepared, mean_characters: float) -> None:
-    print(f"wrote {prepared.path}")
-    print(f"rows: {prepared.rows:,}, synthetic")
-    print(f"longest prompt: {prepared.longest_prompt_tokens:,} tokens")
-    print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens, {mean_characters:,.0f} characters of article")
-    print(f"sha256: {prepared.sha256}")
+    check_output(output)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.prepare import HUB, HUB_DATASET, Prepared, read_source, write_dataset
+from qsl.prepare import HUB, HUB_DATASET, read_source
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
-from runs.errors import ExitCode, HarnessError, InputError
+from scripts.dataset_output import INTERRUPTED, check_output, progress, write
+from scripts.program import exit_code_of
 
 DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].sample_count
 
@@ -20,32 +18,25 @@ DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].sample_count
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        _check_output(options.output)
-        tokenizer = load_tokenizer(options.model_path)
-        source = read_source(options.source, options.count)
-        console = Console(stderr=True)
-        columns = (TextColumn("tokenising"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task("", total=len(source))
-            prepared = write_dataset(
-                options.output,
-                source.articles,
-                source.highlights,
-                tokenizer,
-                lambda done: bar.update(task, completed=done),
-            )
-    except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"error: {options.output} cannot be written: {error.strerror}", file=sys.stderr)
-        return ExitCode.BAD_INPUT
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return ExitCode.INTERRUPTED
-    _report(prepared, from_hub=options.source == HUB)
-    return ExitCode.OK
+    return exit_code_of(lambda: _prepare(options), INTERRUPTED)
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    check_output(options.output)
+    tokenizer = load_tokenizer(options.model_path)
+    source = read_source(options.source, options.count)
+    with progress(len(source), "tokenising") as (tokenised,):
+        prepared = write(options.output, source.articles, source.highlights, tokenizer, tokenised)
+    print(f"wrote {prepared.path}")
+    print(f"rows: {prepared.rows:,}")
+    print(f"longest prompt: {prepared.longest_prompt_tokens:,} tokens")
+    print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens")
+    print(f"sha256: {prepared.sha256}")
+    if prepared.rows == DATACENTER_ROWS:
+        whose = "" if options.source == HUB else " if the source is CNN-DailyMail's validation split"
+        print(f"{DATACENTER_ROWS:,} rows: the full datacenter data set{whose}")
+    else:
+        print(f"not the full datacenter data set, which has {DATACENTER_ROWS:,} rows")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,27 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
     parser.add_argument("--count", type=int, metavar="N", help="take the first N rows (default: all)")
     return parser
-
-
-def _check_output(output: Path) -> None:
-    """Find out before minutes of work, not after them."""
-    if output.is_dir():
-        raise InputError(f"--output {output} is a directory", "give the name of the file to write")
-    if not output.absolute().parent.is_dir():
-        raise InputError(f"the directory of --output {output} does not exist", f"mkdir -p {output.absolute().parent}")
-
-
-def _report(prepared: Prepared, *, from_hub: bool) -> None:
-    print(f"wrote {prepared.path}")
-    print(f"rows: {prepared.rows:,}")
-    print(f"longest prompt: {prepared.longest_prompt_tokens:,} tokens")
-    print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens")
-    print(f"sha256: {prepared.sha256}")
-    if prepared.rows == DATACENTER_ROWS:
-        whose = "" if from_hub else " if the source is CNN-DailyMail's validation split"
-        print(f"{DATACENTER_ROWS:,} rows: the full datacenter data set{whose}")
-    else:
-        print(f"not the full datacenter data set, which has {DATACENTER_ROWS:,} rows")
 
 
 if __name__ == "__main__":

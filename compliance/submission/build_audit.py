@@ -1,19 +1,20 @@
 """An audit that is to be submitted, judged again from its leg's files: what its record says must still be true."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
 from compliance.audits.base import AuditRequest, LegArtifacts
 from compliance.audits.registry import AUDITS, find_audit
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from compliance.verify.record import LOG_HASHES, log_hashes
+from runs.ending import unfinished
 from runs.errors import HarnessError, InputError
+from runs.json_files import read_object
 from runs.layout import ResultDir
 
+_FIX = "run the audit again"
 _COMPLETE = "verification complete"  # the last line of the official text [mlcommons/inference compliance/TEST06]
 
 
@@ -35,7 +36,7 @@ def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
         if test in SUBMITTED_TESTS or not record.exists():
             continue
         try:
-            found = _read_record(record)
+            found = read_object(record, _FIX)
         except InputError as error:
             yield test, error.message
             continue
@@ -44,13 +45,13 @@ def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
 
 
 def _failures(audit: Audit) -> Iterator[str]:
-    record = _read_record(audit.folder / f"audit_{audit.test}.json")
+    record = read_object(audit.folder / f"audit_{audit.test}.json", _FIX)
     if record.get("passed") is not True:
         yield f"{audit.test} did not pass: {record.get('reason', 'no reason given')}"
         return
     manifest = audit.manifest
     if manifest.status != "finished":
-        yield f"{audit.leg.root}: the leg did not finish, its record says {manifest.status}"
+        yield f"{audit.leg.root}: {unfinished(manifest)}"
         return
     recorded, found = manifest.observed.get(LOG_HASHES), log_hashes(audit.leg)
     if recorded != found:
@@ -77,16 +78,6 @@ def _failures(audit: Audit) -> Iterator[str]:
             yield f"{copy} is not the leg's {source.name}"
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}", "run the audit again") from error
-    if not isinstance(record, dict):
-        raise InputError(f"{path} holds no object", "run the audit again")
-    return record
-
-
 def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
     """What was asked of the audit, special ids included."""
     plan = audit.manifest.resolved
@@ -96,4 +87,4 @@ def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
             scenario=audit.scenario, loadgen_key=plan.loadgen_key, loaded_count=plan.sample_count, **ids
         )
     except ValidationError as error:
-        raise InputError(f"audit_{audit.test}.json: {error.errors()[0]['msg']}", "run the audit again") from error
+        raise InputError(f"audit_{audit.test}.json: {error.errors()[0]['msg']}", _FIX) from error

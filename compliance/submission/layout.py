@@ -5,6 +5,7 @@ submission_structure.md. Until v5.1 measurements and compliance logs have trees 
 one scenario lies together.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,16 +115,26 @@ class Tree:
     def rehearsal_file(self) -> Path:
         return self.root / REHEARSAL_FILE
 
+    def organisations(self) -> Iterator[tuple[str, str]]:
+        """(division, organisation) by their directories."""
+        for division in DIVISIONS:
+            yield from ((division, path.name) for path in subfolders(self.root / division))
+
     def places(self) -> Iterator[Place]:
         """Every scenario directory under a results/, in order of their names, whatever the names are."""
-        for division in DIVISIONS:
-            for organisation in _folders(self.root / division):
-                results = self.results(division, organisation.name)
-                for system in _folders(results):
-                    for benchmark in _folders(system):
-                        for scenario in _folders(benchmark):
-                            yield Place(division, organisation.name, system.name, benchmark.name, scenario.name)
+        for division, organisation in self.organisations():
+            for system in subfolders(self.results(division, organisation)):
+                for benchmark in subfolders(system):
+                    for scenario in subfolders(benchmark):
+                        yield Place(division, organisation, system.name, benchmark.name, scenario.name)
 
 
-def _folders(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if one.is_dir()) if path.is_dir() else []
+def subfolders(path: Path) -> list[Path]:
+    """Directories in a directory of any tree: a link to one is none, nor is one that cannot be read."""
+    try:
+        if path.is_symlink():
+            return []
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []

@@ -9,7 +9,7 @@ from compliance.submission.configuration import memory_gib
 from compliance.submission.layout import REHEARSAL_MARK, Division
 from compliance.submission.measurements import check_overrides
 from compliance.submission.system_detect import detect, is_the_machine
-from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLICABLE, STATUSES
+from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLICABLE, REPLACE_ME, STATUSES
 from runs.errors import InputError
 from runs.manifest import Manifest
 
@@ -53,7 +53,7 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
     """Check the content of a `--system` file: the mappings `system` and `measurements`.
 
     Raises:
-        InputError: a key or a value that has no place there.
+        InputError: a key or a value that has no place there, or values of the example that nobody replaced.
     """
     for key in content:
         if key not in ("system", "measurements"):
@@ -64,6 +64,12 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
         if part is not None and not isinstance(part, dict):
             raise InputError(f"--system: {key}: expected fields with values, found {part!r}", f"write {key}: ...")
         parts[key] = part or {}
+    left = [str(name) for part in parts.values() for name, value in part.items() if REPLACE_ME in str(value).upper()]
+    if left:
+        raise InputError(
+            f"--system: still {REPLACE_ME} in {len(left)} fields: {', '.join(left)}",
+            "write what is true of this system, or delete a field that it does not have",
+        )
     fields = {str(name): _text(str(name), value) for name, value in parts["system"].items()}
     return SystemFile(fields, check_overrides(parts["measurements"]))
 

@@ -19,6 +19,7 @@ class Field:
 
 STATUSES = ("available", "preview", "rdi")  # [checker: VALID_AVAILABILITIES]
 NOT_APPLICABLE = "N/A"
+REPLACE_ME = "REPLACE-ME"  # stands in configs/system-example.yaml for what only the submitter knows
 
 # Given on the command line, or by what is submitted.
 GIVEN = ("division", "submitter", "system_type")

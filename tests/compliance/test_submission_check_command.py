@@ -142,6 +142,7 @@ def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path
     assert sign_off_systems(check_tree(tree.root, "v6.1"), index_runs([built[1]])) == []
 
 
+@pytest.mark.slow  # a campaign's legs
 def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., Outcome], campaign: CampaignDir) -> None:
     built = build().built
     assert built is not None

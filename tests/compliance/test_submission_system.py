@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.submission import measurements as measurements_module
 from compliance.submission import system as system_module
 from compliance.submission.layout import REHEARSAL_MARK
 from compliance.submission.measurements import measurements
 from compliance.submission.system import SystemDescription, describe, read_system_file
 from compliance.submission.system_detect import detect, is_the_machine
-from compliance.submission.system_fields import FIELDS, NAMES
+from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, REPLACE_ME
 from runs.environment import host_facts
 from runs.errors import InputError
 from runs.manifest import Manifest
@@ -38,28 +39,57 @@ def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -
 
 
 def example() -> dict[str, Any]:
-    content = yaml.safe_load((ROOT / "configs" / "system-example.yaml").read_text())
+    """A submitter's file in which everything is given."""
+    return {"system": {field.name: field.example for field in FIELDS if field.name not in GIVEN}}
+
+
+def shipped(*, commented: bool) -> dict[str, Any]:
+    """configs/system-example.yaml, as it is or with the commented fields taken in."""
+    text = (ROOT / "configs" / "system-example.yaml").read_text()
+    if commented:
+        text = re.sub(r"(?m)^  # (?=[a-z_-]+: )", "  ", text)
+    content = yaml.safe_load(text)
     assert isinstance(content, dict)
     return content
 
 
-def test_the_example_is_a_whole_description() -> None:
-    given = example()
-    description = describe(
-        [manifest()],
-        submitter="Org",
-        division="closed",
-        system_name="Box",
-        suites={"edge", "datacenter"},
-        given=read_system_file(given),
-        rehearsal=[],
-    )
+def test_an_example_of_every_field_is_a_whole_description() -> None:
+    description = described(example()["system"], suites={"edge", "datacenter"})
     assert set(description.values) == set(NAMES)
-    assert set(given["system"]) == set(NAMES) - {"division", "submitter", "system_type"}
     assert description.values["system_type"] == "datacenter,edge"
     assert description.values["status"] == "available"
     assert description.origins["host_processor_model_name"] == "file"
     assert "is_network" not in description.values
+
+
+def test_the_shipped_file_shows_every_field() -> None:
+    content = shipped(commented=True)
+    assert set(content["system"]) == set(NAMES) - set(GIVEN)
+    assert set(content["measurements"]) == set(measurements_module.FIELDS)
+    filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
+    read_system_file({**content, "system": filled})
+
+
+def test_the_shipped_file_is_not_taken_at_its_word() -> None:
+    content = shipped(commented=False)
+    assert set(content["system"].values()) == {REPLACE_ME}
+    assert content["measurements"] is None
+    with pytest.raises(InputError) as caught:
+        read_system_file(content)
+    assert caught.value.message == f"--system: still REPLACE-ME in 6 fields: {', '.join(content['system'])}"
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ({"system": {"status": "available", "cooling": "replace-me (air?)"}}, "cooling"),
+        ({"measurements": {"weight_data_types": "REPLACE-ME", "retraining": "no"}}, "weight_data_types"),
+    ],
+)
+def test_a_placeholder_that_is_left_is_named(content: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_system_file(content)
+    assert caught.value.message == f"--system: still REPLACE-ME in 1 fields: {field}"
 
 
 def test_what_the_legs_recorded_is_used() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_bytes, read_object
-from compliance.submission.check.structure import Contents, organisations, subfolders
-from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree
+from compliance.submission.check.structure import Contents
+from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree, subfolders
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.rules import ALL_OF, ONE_OF, SUITE_OF
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
@@ -18,7 +18,7 @@ SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 # [checker] system_check.required_fields_check: these are turned into numbers
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
 _PLACEHOLDER = re.compile(
-    r"\b(todo|tbd|fixme|placeholder|change ?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
+    r"\b(todo|tbd|fixme|placeholder|change ?me|replace[ -]?me|lorem ipsum|your (company|organi[sz]ation|system))\b"
     r"|<[^<>]+>|\?\?\?|x{3,}",
     re.IGNORECASE,
 )
@@ -27,7 +27,7 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model
 
 def check_systems(tree: Tree, places: list[Place], findings: Findings) -> None:
     """Descriptions, their results, and whether each closed set of scenarios is complete."""
-    for division, organisation in organisations(tree.root):
+    for division, organisation in tree.organisations():
         home = tree.organisation(division, organisation)
         systems = {place.system for place in places if (place.division, place.organisation) == (division, organisation)}
         results = tree.results(division, organisation)
@@ -131,7 +131,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
 
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Each submitter's code, and the mapping of model names in the open division."""
-    for division, organisation in organisations(tree.root):
+    for division, organisation in tree.organisations():
         source = tree.source(division, organisation)
         files = [status for path, status in contents.files.items() if path.is_relative_to(source)]
         if not files:

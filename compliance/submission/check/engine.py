@@ -8,7 +8,7 @@ from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.scenario import check_scenario
-from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, places, walk
+from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.layout import DIVISIONS, Place, Round, Tree
 from runs.errors import InputError
 
@@ -43,7 +43,7 @@ def check_tree(root: Path, round_name: Round, runs: RunsIndex | None = None) -> 
             f"{root} holds no submission: none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
             "name the directory that holds closed/ or open/",
         )
-    found = list(places(tree))
+    found = list(tree.places())
     check_names(contents, findings)
     check_layout(tree, contents, findings)
     check_rehearsal(tree, contents, findings)

@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from compliance.submission.layout import (
     DIVISIONS,
     REHEARSAL_MARK,
     SPLIT_ROUNDS,
-    Place,
     Tree,
 )
 from compliance.submission.rules import MOST_FILE_BYTES
@@ -63,29 +61,6 @@ def walk(root: Path, findings: Findings) -> Contents:
         except OSError as error:
             findings.add("tree-unreadable", folder, f"cannot be read: {error.strerror}")
     return contents
-
-
-def organisations(root: Path) -> Iterator[tuple[str, str]]:
-    """(division, organisation) by their directories."""
-    for division in DIVISIONS:
-        yield from ((division, path.name) for path in subfolders(root / division))
-
-
-def places(tree: Tree) -> Iterator[Place]:
-    """Every scenario directory, whatever its name; unlike `Tree.places` it takes any tree."""
-    for division, organisation in organisations(tree.root):
-        for system in subfolders(tree.results(division, organisation)):
-            for benchmark in subfolders(system):
-                for scenario in subfolders(benchmark):
-                    yield Place(division, organisation, system.name, benchmark.name, scenario.name)
-
-
-def subfolders(path: Path) -> list[Path]:
-    """Directories in a directory; links to directories are none, nor is one that cannot be read."""
-    try:
-        return sorted(one for one in path.iterdir() if is_folder(one)) if is_folder(path) else []
-    except OSError:
-        return []
 
 
 def check_names(contents: Contents, findings: Findings) -> None:

@@ -1,0 +1,1 @@
+"""Programs for set-up, data and the bench."""

@@ -1,0 +1,58 @@
+"""What the programs that write a data set share: the output checked beforehand, progress, and the facts at the end."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from qsl.prepare import Prepared, write_dataset
+from qsl.tokenizers import Tokenizer
+from runs.errors import InputError
+
+Steps = Callable[[int], None]  # told how many rows are done
+INTERRUPTED = "interrupted: nothing was written"
+
+
+def check_output(output: Path) -> None:
+    """Find out before minutes of work, not after them.
+
+    Raises:
+        InputError: no file of this name can be written.
+    """
+    if output.is_dir():
+        raise InputError(f"--output {output} is a directory", "give the name of the file to write")
+    if not output.absolute().parent.is_dir():
+        raise InputError(f"the directory of --output {output} does not exist", f"mkdir -p {output.absolute().parent}")
+
+
+@contextmanager
+def progress(total: int, *tasks: str) -> Iterator[list[Steps]]:
+    """A bar on stderr for each task; none where stderr is no terminal.
+
+    Args:
+        total: rows of each task.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        yield [_steps(bar, bar.add_task(task, total=total)) for task in tasks]
+
+
+def _steps(bar: Progress, task: TaskID) -> Steps:
+    return lambda done: bar.update(task, completed=done)
+
+
+def write(
+    output: Path, articles: Sequence[str], summaries: Sequence[str], tokenizer: Tokenizer, tell: Steps
+) -> Prepared:
+    """Write the data set, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written, or a row cannot be used.
+    """
+    try:
+        return write_dataset(output, articles, summaries, tokenizer, tell)
+    except OSError as error:
+        raise InputError(f"{output} cannot be written: {error.strerror}", "name another place with --output") from error
