@@ -298,7 +298,7 @@ class StandIn:
         self.engine_core = SimpleNamespace(get_output_async=None)
         self.parameters: Any = None
 
-    async def generate(self, prompt: Any, parameters: Any, request_id: str) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, parameters: Any, request_id: str, *, priority: int) -> AsyncIterator[Any]:
         self.parameters = parameters
         output = SimpleNamespace(token_ids=[7, 8], finish_reason="stop")
         yield SimpleNamespace(outputs=[output], finished=True, num_cached_tokens=0)
