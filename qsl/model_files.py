@@ -33,7 +33,7 @@ def model_facts(name: str) -> ModelFacts:
     Raises:
         InputError: no such folder or hub id, or no usable config.json in it.
     """
-    folder = Path(name)
+    folder = Path(name).absolute()  # the engine runs in another working directory
     revision = None
     if not folder.is_dir():
         if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:

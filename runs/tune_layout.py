@@ -31,6 +31,16 @@ class TuneDir:
         return self.root / "user.conf"
 
     @property
+    def best(self) -> Path:
+        """The options of `run` that go with user.conf: what was given, and what a search found."""
+        return self.root / "best.yaml"
+
+    @property
+    def search_conf(self) -> Path:
+        """What LoadGen is given in the short legs of a search."""
+        return self.root / "search.user.conf"
+
+    @property
     def plot(self) -> Path:
         return self.root / "rates.svg"
 
@@ -44,14 +54,14 @@ class TuneDir:
         return self.root / "estimate"
 
     def leg(self, step: str, number: int) -> Path:
-        """The run directory of the n-th probe or confirmation, from 1."""
+        """The run directory of the n-th probe (of a search, of the rate) or confirmation, from 1."""
         return self.root / f"{step}-{number}"
 
     def contents(self) -> list[Path]:
         """Everything of a tune that is there, but for the lock and what was discarded."""
-        files = (self.journal, self.record, self.user_conf, self.plot, self.estimate_conf, self.estimate)
-        legs = [*self.root.glob("probe-*"), *self.root.glob("confirm-*")]
-        return [path for path in (*files, *sorted(legs)) if path.exists()]
+        files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
+        legs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
+        return [path for path in (*files, self.search_conf, *sorted(legs)) if path.exists()]
 
     @property
     def discarded(self) -> Path:

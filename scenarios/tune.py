@@ -1,5 +1,7 @@
 """Finding target_qps: an estimate, probes at rates, a full leg that confirms, and a user.conf with the rate.
 
+With --search the scheduling options come first (scenarios/tune_scheduling.py); the rate is then that of the best ones.
+
 Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. Which rate
 comes next follows from the journal alone (scenarios/tune_search.py), so a tune that was interrupted goes on where it
 was, and one that is repeated in an empty directory asks the same questions of the system.
@@ -8,14 +10,13 @@ was, and one that is repeated in an empty directory asks the same questions of t
 import contextlib
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 
 from runs.benchmarks import LOADGEN_SCENARIO
-from runs.early_stopping import min_queries
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.layout import RunDir
-from runs.probe_verdict import SERVER_PERCENTILE
 from runs.result import read_result
 from scenarios.campaign_display import duration, say
 from scenarios.campaign_identity import Machine, identity_of_plan, model_hashes
@@ -24,10 +25,12 @@ from scenarios.places import held, set_aside
 from scenarios.plan import prepare
 from scenarios.supervisor import signals_raise
 from scenarios.tune_config import Tune
-from scenarios.tune_journal import Configuration, Estimate, Journal, LegRecord, Step, summary
+from scenarios.tune_journal import Configuration, Estimate, Journal, LegRecord, Step, summary, tried_of
 from scenarios.tune_legs import LegPlanner, estimate_offline, run_at
 from scenarios.tune_plot import draw
+from scenarios.tune_scheduling import OptionSearch, search_identity
 from scenarios.tune_search import Bracket, cheaper, next_rate, rounded
+from scenarios.tune_space import Options, applied
 
 CONFIRMATIONS = 3  # legs at most that try to confirm a rate, each a little lower than the one before
 BACK_OFF = 0.99  # the next rate after a confirmation that failed
@@ -71,6 +74,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode
             identity["tune resolution"] = f"{tune.options.resolution:g}"
         if tune.options.offline_qps is not None:
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
+        identity |= search_identity(tune)
         configuration = Configuration(scenario=tune.config.scenario, identity=identity)
         run = _Run(tune, planner, console)
         run.open(configuration, restart_changed)
@@ -90,6 +94,8 @@ class _Run:
         self._planner = planner
         self._console = console
         self._journal = Journal(tune.place.journal)
+        self._options: Options = {}  # that the search found
+        self._option_search: OptionSearch | None = None
 
     def open(self, configuration: Configuration, restart_changed: bool) -> None:
         """Go on from the journal, if it is of this configuration.
@@ -123,11 +129,19 @@ class _Run:
         """All steps that are not done."""
         estimate = self._estimate()
         self._say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        confirmed: LegRecord | None = None
         if self._tune.config.scenario == "Offline":
             confirmed = self._confirm_offline(estimate)
-        else:
-            self._search(estimate)
+        elif self._tune.space is None:
+            self._search(estimate, None)
             confirmed = self._confirm()
+        else:
+            self._option_search = OptionSearch(self._tune, self._planner, self._journal, self._console, self._make_room)
+            best = self._option_search.go(estimate)
+            if best is not None:
+                self._options = best.options
+                self._search(estimate, best.target_qps)
+                confirmed = self._confirm()
         self._write(confirmed)
         return self._close(confirmed)
 
@@ -146,17 +160,22 @@ class _Run:
         self._journal.add(estimate)
         return estimate
 
-    def _search(self, estimate: Estimate) -> None:
-        """Probe until the bracket is narrow enough or the probes are used up."""
+    def _search(self, estimate: Estimate, start: float | None) -> None:
+        """Probe until the bracket is narrow enough or the probes are used up.
+
+        Args:
+            start: a rate that is likely to be near the best one.
+        """
         options, scenario = self._tune.options, self._tune.config.scenario
         while True:
-            tried = self._journal.tried()
+            tried = tried_of(self._legs("probe"))
             rate = next_rate(
                 scenario,
                 estimate.samples_per_second,
                 tried,
                 resolution=options.resolution,
                 most_probes=options.max_probes,
+                start=start,
             )
             if rate is None:
                 return
@@ -165,11 +184,11 @@ class _Run:
 
     def _confirm(self) -> LegRecord | None:
         """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
-        best = Bracket.of(self._journal.tried()).valid
+        best = self._bracket.valid
         if best is None:
             return None
         while True:
-            tried = self._journal.legs("confirm")
+            tried = self._legs("confirm")
             if tried and tried[-1].valid:
                 return tried[-1]
             if len(tried) == CONFIRMATIONS:
@@ -180,7 +199,7 @@ class _Run:
         """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
         rate = rounded(estimate.samples_per_second)
         while True:
-            tried = self._journal.legs("confirm")
+            tried = self._legs("confirm")
             if tried and tried[-1].valid:
                 return tried[-1]
             if len(tried) == CONFIRMATIONS:
@@ -194,24 +213,16 @@ class _Run:
         """Run one leg at a rate, and record it."""
         number = len(self._journal.legs(step)) + 1
         planned = self._planner.count(rate)
-        self._refuse_hopeless(rate, planned.samples)
+        self._planner.refuse_hopeless(rate)
         self._say(
             f"\n{step} {number} {of}".rstrip()
             + f": {rate:g} samples/s, {planned.samples:,} samples, {duration(planned.expected_s)} ({planned.why})"
         )
         self._make_room(self._place.leg(step, number))
-        record = run_at(self._tune, self._planner, step, number, rate, self._console)
+        record = run_at(self._tune, self._planner, step, number, rate, self._options, self._console)
         self._journal.add(record)
         self._say(f"{step} {number}: {rate:g} samples/s {_outcome(record)}")
         return record
-
-    def _refuse_hopeless(self, rate: float, queries: int) -> None:
-        needed = min_queries(0, SERVER_PERCENTILE)
-        if LOADGEN_SCENARIO[self._tune.config.scenario] == "Server" and queries < needed:
-            raise SetupError(
-                f"at {rate:g} queries/s LoadGen issues {queries} queries; with fewer than {needed} none can be VALID",
-                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
-            )
 
     def _make_room(self, folder: Path) -> None:
         """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
@@ -219,21 +230,31 @@ class _Run:
             aside = set_aside([folder], self._place.discarded)
             self._say(f"an unfinished {folder.name} is now in {aside}")
 
+    def _legs(self, step: Step) -> list[LegRecord]:
+        """Finished legs with the options in question."""
+        return self._journal.legs(step, self._options)
+
+    @property
+    def _bracket(self) -> Bracket:
+        return Bracket.of(tried_of(self._legs("probe")))
+
     # The outcome -------------------------------------------------------------------------------------------------
 
     def _write(self, confirmed: LegRecord | None) -> None:
         """tune.json, the plot, and the user.conf with the rate."""
         plan, place = self._planner.leg.plan, self._place
-        legs = [*self._journal.legs("probe"), *self._journal.legs("confirm")]
-        bracket = Bracket.of(self._journal.tried())
+        legs = [*self._legs("probe"), *self._legs("confirm")]
+        bracket = self._bracket
         rate = None if confirmed is None else confirmed.target_qps
         if plan.loadgen_scenario == "Server":
             write_atomic(place.plot, draw(legs, f"{plan.scenario}, {plan.loadgen_key}: p99 by target_qps", rate))
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
+            place.best.unlink(missing_ok=True)
         else:
             # What LoadGen was given in the leg that confirmed the rate.
             write_atomic(place.user_conf, RunDir(place.root / confirmed.directory).user_conf.read_bytes())
+            write_atomic(place.best, _best_yaml(self._tune, self._options, rate))
         write_json(
             place.record,
             {
@@ -246,13 +267,14 @@ class _Run:
                 "confirmed_by": None if confirmed is None else confirmed.directory,
                 "highest_valid_probe": bracket.valid,
                 "lowest_invalid_probe_above": bracket.invalid,
+                **({} if self._option_search is None else {"search": self._option_search.summary()}),
                 **summary(self._journal),
             },
         )
 
     def _close(self, confirmed: LegRecord | None) -> ExitCode:
         self._say("")
-        for leg in [*self._journal.legs("probe"), *self._journal.legs("confirm")]:
+        for leg in [*self._legs("probe"), *self._legs("confirm")]:
             self._say(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {_outcome(leg)}")
         place = self._place
         if confirmed is None:
@@ -263,7 +285,7 @@ class _Run:
             f"{self._tune.config.scenario} target_qps {confirmed.target_qps:g}: {result.verdict} in "
             f"{place.root / confirmed.directory}"
         )
-        bracket = Bracket.of(self._journal.tried())
+        bracket = self._bracket
         if bracket.valid is not None:
             above = (
                 f"the lowest rate above it that failed is {bracket.invalid:g}"
@@ -273,10 +295,22 @@ class _Run:
             self._say(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""
         self._say(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
+        self._say(f"  python main.py run --config {place.best}")
         return ExitCode.OK
 
     def _say(self, text: str) -> None:
         say(self._console, text)
+
+
+def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
+    """The options of `run` for the rate that was found; paths that do not depend on where it is run."""
+    values = applied(tune.values, options) | {"user_conf": tune.place.user_conf}
+    content = make_config(values).model_dump(mode="json", include=set(values))
+    for name in ("user_conf", "dataset_path", "model_path"):
+        if content.get(name) and Path(content[name]).exists():
+            content[name] = str(Path(content[name]).resolve())
+    head = f"# {tune.config.scenario} at {rate:g} queries/s, as `main.py tune` confirmed it. Use:\n"
+    return f"{head}#   python main.py run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)
 
 
 def _outcome(leg: LegRecord) -> str:

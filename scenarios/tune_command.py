@@ -15,7 +15,11 @@ HELP = """Find the highest target_qps that is VALID in Server or Interactive; fo
 
 An Offline leg gives a first estimate (or --offline-qps). Probes at a few rates follow, each a leg of its own with the
 settings of the real run; one that can no longer be VALID is stopped at once. The best rate is confirmed by another full
-leg. The rate goes to DIR/user.conf, the figures to DIR/tune.json and DIR/rates.svg.
+leg. The rate goes to DIR/user.conf, the figures to DIR/tune.json and DIR/rates.svg, and the options of a leg to
+DIR/best.yaml: `main.py run --config DIR/best.yaml`.
+
+With --search, short legs come first that try the engine's scheduling options, within --search-budget-s and
+--search-trials; the rate is then found and confirmed with the best ones.
 
 The same command goes on after an interruption, from DIR/journal.jsonl. Steps that were made with another configuration,
 model, data set or machine stop it, naming each key.
@@ -54,6 +58,6 @@ def _tune(config: Path | None, restart_changed: bool, **parsed: Any) -> ExitCode
     from scenarios.tune import run_tune
     from scenarios.tune_config import load_tune
 
-    own = {name: value for name in TuneOptions.model_fields if (value := parsed.pop(name)) is not None}
+    own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     tune = load_tune(config, own, given_values(RunConfig, parsed))
     return run_tune(tune, Console(), restart_changed=restart_changed)

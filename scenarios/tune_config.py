@@ -11,10 +11,15 @@ from runs.errors import InputError
 from runs.tune_layout import TuneDir
 from scenarios.config import LOWEST_QPS, RunConfig, load_yaml, make_config, merged
 from scenarios.tune_search import MOST_PROBES, RESOLUTION
+from scenarios.tune_space import Space, make_space
 from scenarios.user_conf import HIGHEST_QPS
 
 # A tune sets these itself, leg by leg.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
+
+SEARCH_TRIALS = 30
+SEARCH_BUDGET_S = 7200.0
+SEARCH_LEG_S = 60.0
 
 
 def _field(default: Any, help: str, metavar: str, **limits: Any) -> Any:
@@ -46,6 +51,32 @@ class TuneOptions(BaseModel):
         ge=0.001,
         le=0.5,
     )
+    search: bool = _field(
+        False, "First search the engine's scheduling options for the highest valid rate (Server, Interactive).", ""
+    )
+    search_trials: int = _field(
+        SEARCH_TRIALS, f"Settings tried at most, besides the given ones. Default: {SEARCH_TRIALS}.", "N", ge=1, le=1000
+    )
+    search_budget_s: float = _field(
+        SEARCH_BUDGET_S,
+        f"Wall time of the search at most; the rate's own probes come after it. Default: {SEARCH_BUDGET_S:.0f}.",
+        "S",
+        gt=0,
+        le=1e6,
+    )
+    search_leg_s: float = _field(
+        SEARCH_LEG_S,
+        f"min_duration of the search's legs, where user.conf has a longer one. Default: {SEARCH_LEG_S:.0f}.",
+        "S",
+        ge=1,
+        le=3600,
+    )
+    search_values: dict[str, Any] = _field(
+        {},
+        "Search this option over these values, as in max_num_seqs='[64, 128]'; repeatable. Default: the usual options "
+        "of the engine on this machine.",
+        "OPTION=LIST",
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +87,7 @@ class Tune:
     values: dict[str, Any]  # fields of RunConfig that all legs share
     config: RunConfig
     place: TuneDir
+    space: Space | None  # what a search may change; None without one
 
 
 def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> Tune:
@@ -78,7 +110,9 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
         if name in NOT_FOR_TUNES:
             raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
     try:
-        options = TuneOptions.model_validate({**{str(key).replace("-", "_"): one for key, one in block.items()}, **own})
+        options = TuneOptions.model_validate(
+            merged({str(key).replace("-", "_"): one for key, one in block.items()}, own)
+        )
     except ValidationError as error:
         raise InputError("; ".join(map(_said, error.errors())), "see `python main.py tune --help`") from error
     config = make_config(values)
@@ -87,13 +121,32 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
             "--scenario SingleStream has no target_qps: its queries come one after another",
             "tune Server, Interactive or Offline",
         )
+    space = _space(options, values, config)
     place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
-    if config.user_conf is not None and config.user_conf.resolve() == place.user_conf.resolve():
+    if config.user_conf is not None and config.user_conf.resolve() in (
+        place.user_conf.resolve(),
+        place.search_conf.resolve(),
+    ):
         raise InputError(
             f"--user-conf {config.user_conf} is what the tune will write",
             "give --output-log-dir another directory, or tune from a copy of the file",
         )
-    return Tune(options, values, config, place)
+    return Tune(options, values, config, place, space)
+
+
+def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig) -> Space | None:
+    if not options.search:
+        for name in sorted(options.model_fields_set):
+            if name.startswith("search_"):
+                raise InputError(f"--{name.replace('_', '-')} has no use without --search", "add --search")
+        return None
+    if LOADGEN_SCENARIO[config.scenario] != "Server":
+        raise InputError(
+            f"--search with --scenario {config.scenario}: options are searched for Server and Interactive, whose rate "
+            "has limits to keep",
+            "leave --search out",
+        )
+    return make_space(values, config, options.search_values)
 
 
 def _said(problem: Any) -> str:

@@ -15,6 +15,8 @@ from runs.errors import InputError
 from runs.files import write_atomic
 from scenarios.campaign_identity import Difference, Identity, differences
 from scenarios.tune_search import Tried
+from scenarios.tune_space import Options
+from scenarios.tune_trials import Phase, Probe
 
 Step = Literal["probe", "confirm"]
 
@@ -41,10 +43,9 @@ class Estimate(_Line):
     directory: str | None = None
 
 
-class LegRecord(_Line):
-    """One probe or confirmation. Latencies of a leg that was stopped are those of the answers it had."""
+class LegFacts(_Line):
+    """One leg with a verdict. Latencies of a leg that was stopped are those of the answers it had."""
 
-    step: Step
     number: int  # from 1
     target_qps: float
     verdict: Literal["VALID", "INVALID"]
@@ -63,15 +64,44 @@ class LegRecord(_Line):
     tokens_per_second: float | None = None
     wall_s: float  # engine start and judging included
     directory: str
+    options: Options = {}  # scheduling options that a search set; the others are those of the configuration
 
     @property
     def valid(self) -> bool:
         return self.verdict == "VALID"
 
 
-_LINE: TypeAdapter[Configuration | Estimate | LegRecord] = TypeAdapter(
-    Annotated[Configuration | Estimate | LegRecord, Field(discriminator="step")]
-)
+class LegRecord(LegFacts):
+    """One probe or confirmation."""
+
+    step: Step
+
+
+class SearchRecord(LegFacts):
+    """One probe of the search over scheduling options."""
+
+    step: Literal["search"] = "search"
+    trial: int
+    phase: Phase
+
+
+class NoVerdict(_Line):
+    """A probe of the search that came to no verdict."""
+
+    step: Literal["no verdict"] = "no verdict"
+    number: int  # counted with those that did
+    cut: bool  # by the end of the time that the search has; otherwise the leg failed
+    reason: str
+    target_qps: float
+    wall_s: float
+    directory: str
+    options: Options
+    trial: int
+    phase: Phase
+
+
+Line = Configuration | Estimate | LegRecord | SearchRecord | NoVerdict
+_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step")])
 
 
 class Journal:
@@ -83,7 +113,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines: list[Configuration | Estimate | LegRecord] = []
+        self._lines: list[Line] = []
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -107,14 +137,19 @@ class Journal:
     def estimate(self) -> Estimate | None:
         return next((line for line in self._lines if isinstance(line, Estimate)), None)
 
-    def legs(self, step: Step) -> list[LegRecord]:
-        """All finished probes, or confirmations, in their order."""
-        return [line for line in self._lines if isinstance(line, LegRecord) and line.step == step]
+    def legs(self, step: Step, options: Options | None = None) -> list[LegRecord]:
+        """All finished probes, or confirmations, in their order; with some options only, if these are given."""
+        return [
+            line
+            for line in self._lines
+            if isinstance(line, LegRecord) and line.step == step and options in (None, line.options)
+        ]
 
-    def tried(self) -> list[Tried]:
-        return [Tried(leg.target_qps, leg.valid) for leg in self.legs("probe")]
+    def searched(self) -> list[SearchRecord | NoVerdict]:
+        """All probes of the search in their order."""
+        return [line for line in self._lines if isinstance(line, SearchRecord | NoVerdict)]
 
-    def add(self, line: Configuration | Estimate | LegRecord) -> None:
+    def add(self, line: Line) -> None:
         """Record a finished step."""
         self._lines.append(line)
         write_atomic(self._path, b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in self._lines))
@@ -123,6 +158,24 @@ class Journal:
         """What the finished steps were made with and is not so now."""
         then = self.configuration
         return [] if then is None else differences(then.identity, now.identity)
+
+
+def tried_of(legs: Sequence[LegFacts]) -> list[Tried]:
+    """Rates and verdicts."""
+    return [Tried(leg.target_qps, leg.valid) for leg in legs]
+
+
+def probes_of(lines: Sequence[SearchRecord | NoVerdict]) -> list[Probe]:
+    """What the search is decided by. A probe that the clock cut short tells nothing and is left out."""
+    found = []
+    for line in lines:
+        valid, held = None, 0.0
+        if isinstance(line, SearchRecord):
+            valid, held = line.valid, min(1.0, line.queries_answered / line.queries_planned)
+        elif line.cut:
+            continue
+        found.append(Probe(line.trial, line.phase, line.options, line.target_qps, valid, held))
+    return found
 
 
 def summary(journal: Journal) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import numpy as np
 from rich.console import Console
 
 from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS
-from runs.errors import ExecutionError
+from runs.early_stopping import min_queries
+from runs.errors import ExecutionError, SetupError
 from runs.files import write_atomic
 from runs.layout import RunDir
-from runs.loadgen_counts import LegCount, count_leg, settings_of
+from runs.loadgen_counts import CountSettings, LegCount, count_leg, settings_of
 from runs.probe_verdict import SERVER_PERCENTILE, ProbeTally
+from runs.progress import Progress
 from runs.result import Result
 from runs.schedule import poisson_offsets_ns
 from scenarios.config import RunConfig, make_config
@@ -22,6 +24,7 @@ from scenarios.leg import run_leg
 from scenarios.plan import PreparedLeg, prepare
 from scenarios.tune_config import Tune
 from scenarios.tune_journal import Estimate, LegRecord, Step
+from scenarios.tune_space import Options, applied
 from scenarios.tune_watch import ProbeWatch, RateWatch, Stopped
 from scenarios.user_conf import lookup, parse_conf, with_setting
 
@@ -42,12 +45,34 @@ class LegPlanner:
 
     def count(self, target_qps: float) -> LegCount:
         """How many queries a leg at this rate has, and how long it takes."""
+        return count_leg(self._settings(target_qps), "performance")
+
+    @property
+    def set_size(self) -> int:
+        """Samples that LoadGen loads at a time, of which it issues whole multiples."""
+        return self._settings(1.0).set_size
+
+    def _settings(self, target_qps: float) -> CountSettings:
         plan = self.leg.plan
 
         def value(key: str) -> str | None:
             return f"{target_qps}" if key == "target_qps" else self.setting(key)
 
-        return count_leg(settings_of(plan.scenario, self.leg.benchmark, plan.sample_count, value), "performance")
+        return settings_of(plan.scenario, self.leg.benchmark, plan.sample_count, value)
+
+    def refuse_hopeless(self, target_qps: float) -> None:
+        """Before a leg that cannot be VALID, however fast the system is.
+
+        Raises:
+            SetupError: early stopping does not pass with so few queries.
+        """
+        queries, needed = self.count(target_qps).samples, min_queries(0, SERVER_PERCENTILE)
+        if self.leg.plan.loadgen_scenario == "Server" and queries < needed:
+            raise SetupError(
+                f"at {target_qps:g} queries/s LoadGen issues {queries} queries; with fewer than {needed} none can be "
+                "VALID",
+                f"set *.Server.min_query_count = {needed} or a longer min_duration in user.conf",
+            )
 
     def watch(self, target_qps: float, requests: Path) -> ProbeWatch:
         """Watches a leg at this rate."""
@@ -62,27 +87,55 @@ class LegPlanner:
         )
 
 
-def run_at(tune: Tune, planner: LegPlanner, step: Step, number: int, target_qps: float, console: Console) -> LegRecord:
+def run_at(
+    tune: Tune, planner: LegPlanner, step: Step, number: int, target_qps: float, options: Options, console: Console
+) -> LegRecord:
     """Run one leg at a rate; a leg that can no longer be VALID is stopped.
+
+    Args:
+        options: scheduling options that a search found.
 
     Raises:
         HarnessError: the leg failed or was interrupted; it has no verdict.
     """
-    run_dir = RunDir(tune.place.leg(step, number))
-    config = make_config({**tune.values, "target_qps": target_qps, "output_log_dir": run_dir.root})
-    planned = planner.count(target_qps)
+    facts = leg_facts(tune, planner, RunDir(tune.place.leg(step, number)), target_qps, options, console)
+    return LegRecord.model_validate({**facts, "step": step, "number": number})
+
+
+def leg_facts(
+    tune: Tune,
+    planner: LegPlanner,
+    run_dir: RunDir,
+    target_qps: float,
+    options: Options,
+    console: Console,
+    also: Callable[[Progress], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run one leg at a rate, and return the fields of `LegFacts` but for its number.
+
+    Args:
+        also: told of each heartbeat, after the one who stops a leg that can no longer be VALID.
+
+    Raises:
+        HarnessError: the leg failed or was interrupted; it has no verdict.
+    """
+    config = make_config({**applied(tune.values, options), "target_qps": target_qps, "output_log_dir": run_dir.root})
     started_s = time.monotonic()
     facts: dict[str, Any] = {
-        "step": step,
-        "number": number,
         "target_qps": target_qps,
-        "queries_planned": planned.samples,
+        "queries_planned": planner.count(target_qps).samples,
         "directory": run_dir.root.name,
+        "options": options,
     }
     watch = planner.watch(target_qps, run_dir.requests) if _has_limits(config) else None
+
+    def on_progress(progress: Progress) -> None:
+        if watch is not None:
+            watch(progress)
+        also(progress)
+
     try:
-        result = _run(config, console, watch or (lambda _: None))
-        facts |= _of_result(result)
+        facts |= _of_result(_run(config, console, on_progress))
     except Stopped as stopped:
         assert watch is not None
         assert watch.tally is not None
@@ -90,7 +143,7 @@ def run_at(tune: Tune, planner: LegPlanner, step: Step, number: int, target_qps:
     finally:
         if watch is not None:
             watch.close()
-    return LegRecord.model_validate({**facts, "wall_s": round(time.monotonic() - started_s, 1)})
+    return {**facts, "wall_s": round(time.monotonic() - started_s, 1)}
 
 
 def estimate_offline(tune: Tune, planner: LegPlanner, console: Console) -> Estimate:
@@ -125,14 +178,14 @@ def estimate_offline(tune: Tune, planner: LegPlanner, console: Console) -> Estim
 
 
 # Only the latency scenarios know these, and the key of Interactive is its alone.
-_NOT_OFFLINE = frozenset({"admission", "admission_tokens", "lg_model_name", "enable_log_trace"})
+_NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
 
 
 def _has_limits(config: RunConfig) -> bool:
     return LOADGEN_SCENARIO[config.scenario] == "Server"
 
 
-def _run(config: RunConfig, console: Console, watch: Callable[[Any], None]) -> Result:
+def _run(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False)
 

@@ -17,6 +17,9 @@ RESOLUTION = 0.02
 START_SHARE = {"Server": 0.9, "Interactive": 0.8}
 STEPS_DOWN = (0.75, 0.5, 0.35)  # from the lowest invalid rate, while no rate was valid; the last one repeats
 STEPS_UP = (1.12, 1.25, 1.5)  # from the highest valid rate, while none above it was invalid
+# The same where the search starts at a rate that is likely to be near the best one.
+NEAR_STEPS_DOWN = (0.97, 0.93, 0.85, 0.7)
+NEAR_STEPS_UP = (1.04, 1.15, 1.3, 1.5)
 
 # LoadGen issues whole data sets: a hair below the rate at which another one begins, a leg takes half the time.
 SAVING_WORTH = 0.8  # of the expected time
@@ -53,7 +56,13 @@ class Bracket:
 
 
 def next_rate(
-    scenario: str, offline_qps: float, tried: Sequence[Tried], *, resolution: float, most_probes: int
+    scenario: str,
+    offline_qps: float,
+    tried: Sequence[Tried],
+    *,
+    resolution: float,
+    most_probes: int,
+    start: float | None = None,
 ) -> float | None:
     """The next target_qps to try, or None when the search is over.
 
@@ -63,17 +72,18 @@ def next_rate(
         tried: all probes so far.
         resolution: how far the ends of the bracket may lie apart, as a share.
         most_probes: the search ends after so many.
+        start: begin here instead of at a share of the Offline rate; likely to be near the best rate.
     """
     if len(tried) >= most_probes:
         return None
     bracket = Bracket.of(tried)
     if bracket.valid is None and bracket.invalid is None:
-        return rounded(START_SHARE[scenario] * offline_qps)
+        return rounded(START_SHARE[scenario] * offline_qps if start is None else start)
     if bracket.valid is None:
         assert bracket.invalid is not None
-        return rounded(bracket.invalid * STEPS_DOWN[min(len(tried), len(STEPS_DOWN)) - 1])
+        return rounded(bracket.invalid * _step(STEPS_DOWN if start is None else NEAR_STEPS_DOWN, tried))
     if bracket.invalid is None:
-        return rounded(bracket.valid * STEPS_UP[min(len(tried), len(STEPS_UP)) - 1])
+        return rounded(bracket.valid * _step(STEPS_UP if start is None else NEAR_STEPS_UP, tried))
     if bracket.width <= resolution:
         return None
     return rounded(math.sqrt(bracket.valid * bracket.invalid))
@@ -95,6 +105,10 @@ def cheaper(rate: float, above: float | None, expected_s: Callable[[float], floa
         if expected_s(lower) <= worth_s:
             return lower
     return rate
+
+
+def _step(steps: Sequence[float], tried: Sequence[Tried]) -> float:
+    return steps[min(len(tried), len(steps)) - 1]
 
 
 def rounded(rate: float) -> float:

@@ -151,6 +151,15 @@ def test_endpoints_are_refused(values: dict[str, Any]) -> None:
         prepared(**({"engine": "vllm"} | values))
 
 
+def test_a_relative_model_path_is_made_absolute(
+    small_model: Path, make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine starts in the run directory."""
+    monkeypatch.chdir(small_model.parent)
+    plan = prepared(model_path=small_model.name, dataset_path=make_dataset([1, 2])).plan
+    assert plan.model_path == str(small_model)
+
+
 def test_ids_outside_the_vocabulary(small_model: Path, make_dataset: MakeDataset) -> None:
     prepared(model_path=str(small_model), dataset_path=make_dataset([1, 299]))
     with pytest.raises(InputError, match=r"row 1.*id 300 at position 1 is outside 0 to 299"):

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from tests.conftest import Finished, StartedMain
+from tests.scenarios.legs import alive, leg_pid, progress, until
 
 from runs.errors import ExitCode
 from runs.layout import RunDir
 from runs.manifest import read_manifest
 from runs.result import read_result
 from runs.tune_layout import TuneDir
-from tests.conftest import Finished, StartedMain
-from tests.scenarios.legs import alive, leg_pid, progress, until
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +85,9 @@ def test_a_rate_is_found_and_confirmed(small: Small, start_main: Callable[..., S
     assert f"llama3_1-8b.Server.target_qps = {rate:g}" in small.place.user_conf.read_text()
     assert "# the settings of the real run" in small.place.user_conf.read_text()
     assert small.place.plot.read_text().startswith("<svg")
+    best = yaml.safe_load(small.place.best.read_text())
+    assert best["dummy_ttft_ms"] == 35
+    assert best["user_conf"] == str(small.place.user_conf.resolve())
 
     # Repeated, it finds everything done.
     starts = small.starts()
@@ -168,6 +172,102 @@ def test_offline_finds_the_rate_of_a_full_run(small: Small, run_main: Callable[.
     result = read_result(RunDir(small.place.leg("confirm", 2)).result)
     assert result.duration_ns is not None
     assert result.duration_ns >= 2_000_000_000
+
+
+# Searches whose outcome is known: with more slots a queue holds a higher rate, with fewer a lower one.
+SEARCH = (
+    "--offline-qps", 410, "--dummy-slots", 16, "--search", "--search-values", "dummy_slots=[4, 18]",
+    "--search-values", 'admission=["fcfs"]', "--max-probes", 3,
+)  # fmt: skip
+
+
+def test_scheduling_options_are_searched_and_used(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    finished = start_main(*small.arguments(*SEARCH, "--search-trials", 3)).wait(400)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    record = small.record()
+    search = record["search"]
+    assert search["trials"] == 3
+    assert search["legs_shortened"] is False
+    assert search["best"]["options"]["dummy_slots"] == 18
+    (worth,) = [one for one in search["worth"] if one["option"] == "dummy_slots"]
+    assert worth["best_target_qps"] == search["best"]["target_qps"]
+    assert worth["without"]["invalid"] > worth["without"]["valid"]
+    assert worth["worth_at_most"] > worth["worth_at_least"] >= 0
+    # A setting that fails at the rate of the best one is over with that leg.
+    assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
+    assert {leg["options"]["dummy_slots"] for leg in record["probes"] + record["confirmations"]} == {18}
+
+    # What was found is one option away.
+    best = yaml.safe_load(small.place.best.read_text())
+    assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
+    assert best["user_conf"] == str(small.place.user_conf.resolve())
+    again = RunDir(small.conf.parent / "again")
+    run = run_main("run", "--config", small.place.best, "--output-log-dir", again.root)
+    assert run.code in (ExitCode.OK, ExitCode.NEGATIVE), run.stderr  # near its limit, either may come out
+    assert read_manifest(again.manifest).resolved.engine_options["slots"] == 18
+    assert read_result(again.result).in_force.target_qps == pytest.approx(record["target_qps"])
+
+
+def test_a_search_keeps_its_time_and_goes_on(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "600000"))  # legs of official length; those of the search are short
+    arguments = small.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 1)
+
+    # A time in which no leg can end.
+    finished = run_main(*arguments, "--search-budget-s", 0.5)
+    assert finished.code == ExitCode.NEGATIVE, finished.stderr
+    assert "no rate was VALID with the settings as given" in finished.stdout
+    (cut,) = small.record()["search"]["probes"]
+    assert cut["cut"] is True
+    assert read_manifest(RunDir(small.place.leg("search", 1)).manifest).status == "interrupted"
+    assert "min_duration = 1000" in RunDir(small.place.leg("search", 1)).user_conf.read_text()
+
+    # More of it: the same rate is probed again. Interrupted in the leg after that.
+    tune = start_main(*arguments, "--search-budget-s", 600)
+    third = small.place.leg("search", 3)
+    until(lambda: progress(third).get("completed", 0) > 5, "the second whole probe", 60)
+    group = leg_pid(third)
+    starts = small.starts()
+    os.kill(tune.process.pid, signal.SIGINT)
+    assert tune.wait().code == ExitCode.INTERRUPTED
+    until(lambda: not alive(group), "the leg's processes to end")
+    assert len(small.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
+
+    # Less than it has used: the search is over, and the rate is looked for in whole legs.
+    again = start_main(*arguments, "--search-budget-s", 0.6)
+    first = small.place.leg("probe", 1)
+    until(lambda: progress(first).get("completed", 0) > 5, "the first probe after the search")
+    assert "min_duration = 600000" in RunDir(first).user_conf.read_text()
+    os.kill(again.process.pid, signal.SIGINT)
+    finished = again.wait()
+    assert finished.code == ExitCode.INTERRUPTED
+    assert "search: defaults: VALID at 270 queries/s" in finished.stdout
+    assert {name: small.starts()[name] for name in ("search-1", "search-2")} == {
+        name: starts[name] for name in ("search-1", "search-2")
+    }
+    assert not third.exists()
+    assert (small.place.discarded / "1" / "search-3").exists()
+    assert not small.place.best.exists()
+
+
+def test_settings_that_do_not_run_are_passed_over(small: Small, start_main: Callable[..., StartedMain]) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    finished = start_main(
+        *small.arguments(
+            "--dummy-slots", 16, "--offline-qps", 300, "--search", "--search-trials", 2, "--search-values",
+            "max_num_seqs=[8, 16]", "--max-probes", 1,
+        )
+    ).wait(300)  # fmt: skip
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    search = small.record()["search"]
+    assert search["best"]["options"] == {}
+    reasons = [one["reason"] for one in search["probes"] if "reason" in one]
+    assert len(reasons) == 2
+    assert all("the dummy engine takes no --engine-arg" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The parts of a tune: options, journal, what ends a leg early, the plot."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -10,10 +11,24 @@ import pytest
 from runs.errors import InputError
 from runs.progress import Progress
 from runs.requests_log import RequestRecord, encode
-from scenarios.tune_config import load_tune
-from scenarios.tune_journal import Configuration, Estimate, Journal, LegRecord
+from scenarios.config import make_config
+from scenarios.plan import prepare
+from scenarios.tune_config import Tune, load_tune
+from scenarios.tune_journal import (
+    Configuration,
+    Estimate,
+    Journal,
+    LegRecord,
+    NoVerdict,
+    SearchRecord,
+    probes_of,
+    tried_of,
+)
+from scenarios.tune_legs import LegPlanner
 from scenarios.tune_plot import draw
+from scenarios.tune_scheduling import is_shortened, shortened
 from scenarios.tune_search import Tried
+from scenarios.tune_trials import Probe
 from scenarios.tune_watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
 
@@ -75,7 +90,7 @@ def test_unknown_keys_of_a_file_are_refused(tmp_path: Path) -> None:
 def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
-    assert (journal.configuration, journal.estimate, journal.tried()) == (None, None, [])
+    assert (journal.configuration, journal.estimate, journal.legs("probe")) == (None, None, [])
     lines = (
         Configuration(scenario="Server", identity={"engine": "dummy"}),
         Estimate(samples_per_second=20.5, source="given"),
@@ -89,9 +104,45 @@ def test_a_journal_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (again.configuration, again.estimate) == lines[:2]
     assert again.legs("probe") == list(lines[2:4])
     assert again.legs("confirm") == [lines[4]]
-    assert again.tried() == [Tried(18, True), Tried(20, False)]
+    assert tried_of(again.legs("probe")) == [Tried(18, True), Tried(20, False)]
     assert len(path.read_text().splitlines()) == 5
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_legs_of_other_options_are_kept_apart(tmp_path: Path) -> None:
+    """A search that goes on may find better options; the probes of those before are not theirs."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.add(record(1, 18))
+    journal.add(record(2, 20, options={"max_num_seqs": 64}))
+    again = Journal(tmp_path / "journal.jsonl")
+    assert [leg.number for leg in again.legs("probe")] == [1, 2]
+    assert [leg.number for leg in again.legs("probe", {})] == [1]
+    assert [leg.number for leg in again.legs("probe", {"max_num_seqs": 64})] == [2]
+
+
+def test_the_probes_of_a_search(tmp_path: Path) -> None:
+    facts = record(1, 18).model_dump(exclude={"step"})
+    seqs = {"max_num_seqs": 64}
+    common: dict[str, Any] = {"target_qps": 19.0, "wall_s": 9.5, "directory": "x", "reason": "why"}
+    lines = (
+        SearchRecord(**{**facts, "trial": 0, "phase": "defaults"}),
+        NoVerdict(**common, number=2, cut=False, options=seqs, trial=1, phase="trial"),
+        SearchRecord(
+            **{**facts, "number": 3, "trial": 2, "phase": "trial", "verdict": "INVALID", "queries_answered": 125}
+        ),
+        NoVerdict(**common, number=4, cut=True, options={}, trial=3, phase="worth"),
+    )
+    journal = Journal(tmp_path / "journal.jsonl")
+    for line in lines:
+        journal.add(line)
+    again = Journal(tmp_path / "journal.jsonl")
+    assert again.searched() == list(lines)
+    assert again.legs("probe") == []
+    assert probes_of(again.searched()) == [
+        Probe(0, "defaults", {}, 18, True, 1.0),
+        Probe(1, "trial", seqs, 19, None, 0.0),
+        Probe(2, "trial", {}, 18, False, 0.25),
+    ]
 
 
 @pytest.mark.parametrize("damage", ["{", '{"step": "probe"}', '{"step": "guess"}', "[]", '{"samples_per_second": 1}'])
@@ -165,6 +216,49 @@ def test_an_estimate_waits_for_enough_answers() -> None:
     for second in range(300):
         watch(heartbeat(elapsed_s=float(second), completed=second // 5))
     assert watch.samples_per_second is None
+
+
+# Short legs of a search -----------------------------------------------------------------------------------------------
+
+
+def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: str) -> tuple[Tune, LegPlanner]:
+    tmp_path.mkdir(exist_ok=True)
+    user_conf = tmp_path / "given.conf"
+    user_conf.write_text(conf)
+    values = {
+        "scenario": "Server", "engine": "dummy", "user_conf": user_conf, "output_log_dir": tmp_path / "tune",
+        "dataset_path": make_dataset(*([number + 1, 2, 3] for number in range(rows))),
+    }  # fmt: skip
+    (tmp_path / "tune").mkdir()
+    tune = load_tune(None, {"search": True}, values)
+    return tune, LegPlanner(prepare(make_config(values), print))
+
+
+def test_legs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    tune, planner = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
+    assert planner.count(20).samples == 14_000  # 600 s, rounded up to 2,000
+    assert is_shortened(tune, planner)
+    short, short_planner = shortened(tune, planner)
+    assert short_planner.count(20).samples == 1_280  # 60 s, rounded up to 256
+    assert short_planner.count(2).samples == 1_024
+    # What LoadGen is given says the same.
+    leg = prepare(make_config({**short.values, "target_qps": 20.0, "output_log_dir": tmp_path / "leg"}), print)
+    assert LegPlanner(leg).count(20) == short_planner.count(20)
+    assert tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
+
+
+def test_small_sets_and_short_legs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    tune, planner = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
+    assert not is_shortened(tune, planner)
+    tune, planner = planned(
+        tmp_path / "other",
+        100,
+        lambda *prompts: make_dataset(*prompts, name="b.json"),
+        "*.Server.min_duration = 90000\n",
+    )
+    _, short_planner = shortened(tune, planner)
+    assert (planner.count(50).samples, short_planner.count(50).samples) == (4_600, 3_100)
+    assert short_planner.set_size == planner.set_size == 100
 
 
 # The plot -------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,23 @@ def test_a_sharp_threshold_is_found_within_the_resolution(threshold: float, offl
         assert bracket.width <= RESOLUTION or len(tried) == MOST_PROBES
 
 
+@given(threshold=st.floats(0.9, 1.3))
+def test_a_start_near_the_best_rate_needs_fewer_probes(threshold: float) -> None:
+    def valid(qps: float) -> bool:
+        return qps <= threshold * 50
+
+    tried: list[Tried] = []
+    while (rate := next_rate("Server", 100, tried, resolution=RESOLUTION, most_probes=8, start=50)) is not None:
+        tried.append(Tried(rate, valid(rate)))
+    assert tried[0].target_qps == 50
+    bracket = Bracket.of(tried)
+    assert bracket.valid is not None
+    assert bracket.width <= RESOLUTION
+    assert len(tried) <= MOST_PROBES
+    if 1 <= threshold < 1.04:
+        assert len(tried) <= 4
+
+
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_the_search_ends_whatever_the_verdicts(verdicts: list[bool]) -> None:
     left = iter(verdicts)

@@ -1,0 +1,153 @@
+"""Which scheduling options a search may change, and what they become in a leg."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.errors import InputError
+from scenarios import tune_space
+from scenarios.config import make_config
+from scenarios.tune_config import load_tune
+from scenarios.tune_space import ALLOWED, Space, applied, make_space, shown
+
+
+def space_of(values: dict[str, Any], **asked: Any) -> Space:
+    return make_space(values, make_config(values), asked)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune_space, "accelerators", lambda: [{"index": "0"}, {"index": "1"}])
+    monkeypatch.setattr(tune_space, "vllm_is_cpu_build", lambda: False)
+
+
+def on_cores(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    monkeypatch.setattr(tune_space, "vllm_is_cpu_build", lambda: True)
+    monkeypatch.setattr(tune_space, "usable_cores", lambda: list(range(cores)))
+
+
+def test_what_is_given_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(monkeypatch, 4)
+    whole = space_of({"scenario": "Server"})
+    assert list(whole.values) == [
+        "data_parallel_size", "admission", "admission_tokens", "max_num_batched_tokens", "max_num_seqs",
+    ]  # fmt: skip
+    assert whole.values["data_parallel_size"] == (2, 4)
+    assert "off" not in whole.values["admission"]  # the default
+    given = {"scenario": "Server", "engine_arg": {"max_num_seqs": 64, "data_parallel_size": 2}, "admission": "off"}
+    assert list(space_of(given).values) == ["max_num_batched_tokens"]
+    fixed = space_of({"scenario": "Server", "admission": "fcfs"})
+    assert "admission" not in fixed.values
+    assert fixed.matters("admission_tokens", {})
+
+
+def test_a_given_value_is_searched_from_if_asked_for() -> None:
+    values = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "seed": 1}}
+    space = space_of(values, max_num_seqs=[4, 8, 16])
+    assert space.values == {"max_num_seqs": (4, 16)}
+    assert applied(values, {"max_num_seqs": 16})["engine_arg"] == {"max_num_seqs": 16, "seed": 1}
+
+
+def test_replicas_only_where_there_is_a_place_for_them(monkeypatch: pytest.MonkeyPatch, two_gpus: None) -> None:
+    assert space_of({"scenario": "Server"}).values["data_parallel_size"] == (2,)
+    assert "data_parallel_size" not in space_of({"scenario": "Server", "tensor_parallel_size": 2}).values
+    on_cores(monkeypatch, 1)
+    assert "data_parallel_size" not in space_of({"scenario": "Server"}).values
+
+
+def test_replicas_on_gpus_share_them(two_gpus: None) -> None:
+    """All visible GPUs are one copy's by default; two copies have half of them each."""
+    values = {"scenario": "Server", "engine_arg": {"seed": 1}}
+    changed = applied(values, {"data_parallel_size": 2, "admission": "fcfs"})
+    assert changed == {
+        "scenario": "Server",
+        "engine_arg": {"seed": 1, "data_parallel_size": 2},
+        "tensor_parallel_size": 1,
+        "admission": "fcfs",
+    }
+    assert values == {"scenario": "Server", "engine_arg": {"seed": 1}}
+    assert "tensor_parallel_size" not in applied({"engine_arg": {"tensor_parallel_size": 1}}, {"data_parallel_size": 2})
+
+
+def test_the_usual_values_are_allowed_ones(monkeypatch: pytest.MonkeyPatch, two_gpus: None) -> None:
+    for usual in (tune_space.GPU_VALUES, tune_space.CPU_VALUES):
+        assert set(usual) <= set(ALLOWED)
+        # vLLM refuses a budget of tokens below the number of sequences.
+        assert min(usual["max_num_batched_tokens"]) >= max(usual["max_num_seqs"])
+        for policy in usual["admission"]:
+            make_config({"scenario": "Server", "admission": policy})
+
+
+def test_nothing_that_changes_answers_or_reuses_work_is_searched() -> None:
+    never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
+    for name in never:
+        assert name not in ALLOWED
+        with pytest.raises(InputError, match=f"{name}: not an option that is searched"):
+            space_of({"scenario": "Server"}, **{name: [True]})
+
+
+@pytest.mark.parametrize(
+    ("values", "asked", "words"),
+    [
+        ({}, {"max_num_seqs": 64}, "not a list of values"),
+        ({}, {"max_num_seqs": []}, "not a list of values"),
+        ({}, {"max_num_seqs": [64, 64]}, "stands there twice"),
+        ({}, {"max_num_seqs": [[64]]}, "is not a value of it"),
+        ({}, {"max_num_seqs": [None]}, "is not a value of it"),
+        ({}, {"admission": ["best"]}, "--admission best"),
+        ({}, {"admission_tokens": [0]}, "--admission-tokens 0"),
+        ({}, {"admission_tokens": [512]}, "no use with admission off"),
+        ({"engine": "dummy", "admission": "off"}, {}, "nothing to search beside what is given"),
+        ({"engine_arg": {"max_num_seqs": 8}}, {"max_num_seqs": [8]}, "nothing to search beside what is given"),
+    ],
+)
+def test_what_cannot_be_searched_says_why(values: dict[str, Any], asked: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        space_of({"scenario": "Server", **values}, **asked)
+
+
+def test_equal_settings_are_equal() -> None:
+    space = Space({"admission": ("fcfs",), "admission_tokens": (512, 1024), "max_num_seqs": (8,)})
+    assert space.reduced({"admission": None, "admission_tokens": 512, "max_num_seqs": 8}) == {"max_num_seqs": 8}
+    assert space.reduced({"admission": "fcfs", "admission_tokens": 512}) == {
+        "admission": "fcfs", "admission_tokens": 512,
+    }  # fmt: skip
+    every = list(space.combinations())
+    assert every[0] == {}
+    assert len(every) == space.count() == (1 + 3) * 2
+    assert shown(every[0]) == "defaults"
+    assert shown({"max_num_seqs": 8, "admission": "fcfs"}) == "max_num_seqs=8, admission=fcfs"
+
+
+# As a user asks for it ------------------------------------------------------------------------------------------------
+
+
+def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "tune.yaml"
+    file.write_text(
+        "scenario: Server\nengine: dummy\ntune:\n  search: true\n  search-trials: 5\n"
+        "  search_values:\n    dummy_slots: [4, 8]\n    admission: [fcfs]\n"
+    )
+    tune = load_tune(file, {"search_values": {"dummy_slots": [2]}, "search_budget_s": 60.0}, {})
+    assert tune.space is not None
+    assert tune.space.values == {"admission": ("fcfs",), "dummy_slots": (2,)}
+    assert (tune.options.search_trials, tune.options.search_budget_s) == (5, 60)
+    assert load_tune(None, {}, {"scenario": "Server"}).space is None
+
+
+@pytest.mark.parametrize(
+    ("own", "legs", "words"),
+    [
+        ({"search_trials": 3}, {}, "--search-trials has no use without --search"),
+        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no use without --search"),
+        ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
+        ({"search": True, "search_trials": 0}, {}, "--search-trials 0"),
+        ({"search": True, "search_budget_s": 0.0}, {}, "--search-budget-s 0"),
+        ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
+        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: not an option"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        load_tune(None, own, {"scenario": "Server", "engine": "dummy", **legs})
