@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Finished, StartedMain
-from tests.scenarios.legs import alive, leg_pid, progress, until
 
 from runs.errors import ExitCode
 from runs.layout import RunDir
 from runs.manifest import read_manifest
 from runs.result import read_result
 from runs.tune_layout import TuneDir
+from tests.conftest import Finished, StartedMain
+from tests.scenarios.legs import alive, leg_pid, progress, until
 
 pytestmark = pytest.mark.slow
 
