@@ -184,6 +184,11 @@ class RunConfig(BaseModel):
             raise ValueError(f"must be a positive number, not {value}")
         return value
 
+    @field_validator("admission", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads a plain off as false
+
     @field_validator("target_qps")
     @classmethod
     def _writable_rate(cls, value: float | None) -> float | None:

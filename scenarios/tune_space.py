@@ -128,9 +128,6 @@ def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
     if engine:
         changed["engine_arg"] = {**changed.get("engine_arg", {}), **engine}
     changed.update({name: value for name, value in options.items() if name in RUN_OPTIONS})
-    replicas = options.get("data_parallel_size")
-    if replicas and not _on_cpu() and not _tensor_parallel_given(values):
-        changed["tensor_parallel_size"] = max(1, _power_of_two(len(accelerators())) // replicas)
     return changed
 
 
@@ -159,10 +156,6 @@ def _usual(config: RunConfig) -> dict[str, tuple[Any, ...]]:
 
 def _on_cpu() -> bool:
     return vllm_is_cpu_build() or not accelerators()
-
-
-def _tensor_parallel_given(values: dict[str, Any]) -> bool:
-    return bool(values.get("tensor_parallel_size")) or "tensor_parallel_size" in values.get("engine_arg", {})
 
 
 def _power_of_two(number: int) -> int:

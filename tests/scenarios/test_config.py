@@ -70,6 +70,12 @@ def test_yaml_has_the_same_keys(tmp_path: Path) -> None:
     assert config.model_fields_set == {"scenario", "target_qps", "engine_arg", "user_conf"}
 
 
+def test_a_plain_off_in_yaml_is_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("scenario: Server\nadmission: off\n")
+    assert make_config(load_yaml(path)).admission == "off"
+
+
 def test_command_line_wins_pair_by_pair() -> None:
     file = {"scenario": "Server", "engine_arg": {"max_num_seqs": 8, "block_size": 32}}
     given = {"scenario": "Offline", "engine_arg": {"max_num_seqs": 64}}

@@ -352,9 +352,9 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest
     assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
 
 
-@pytest.mark.parametrize(("gpus", "size"), [(1, 1), (2, 2), (3, 2), (8, 8), (16, 8)])
+@pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])
 def test_vllm_on_gpus(
-    gpus: int, size: int, for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+    gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}] * gpus)
     monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
@@ -363,6 +363,8 @@ def test_vllm_on_gpus(
     assert plan.engine_options["tensor_parallel_size"] == size
     assert not any(name.startswith("VLLM_CPU") for name in plan.environment)
     assert for_vllm(tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
+    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan.engine_options
+    assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
 
 
 def test_options_given_twice(for_vllm: Callable[..., PreparedLeg]) -> None:

@@ -31,7 +31,8 @@ def test_what_is_given_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(monkeypatch, 4)
     whole = space_of({"scenario": "Server"})
     assert list(whole.values) == [
-        "data_parallel_size", "admission", "admission_tokens", "max_num_batched_tokens", "max_num_seqs",
+        "data_parallel_size", "admission", "admission_tokens", "admission_queries", "max_num_batched_tokens",
+        "max_num_seqs",
     ]  # fmt: skip
     assert whole.values["data_parallel_size"] == (2, 4)
     assert "off" not in whole.values["admission"]  # the default
@@ -54,20 +55,6 @@ def test_replicas_only_where_there_is_a_place_for_them(monkeypatch: pytest.Monke
     assert "data_parallel_size" not in space_of({"scenario": "Server", "tensor_parallel_size": 2}).values
     on_cores(monkeypatch, 1)
     assert "data_parallel_size" not in space_of({"scenario": "Server"}).values
-
-
-def test_replicas_on_gpus_share_them(two_gpus: None) -> None:
-    """All visible GPUs are one copy's by default; two copies have half of them each."""
-    values = {"scenario": "Server", "engine_arg": {"seed": 1}}
-    changed = applied(values, {"data_parallel_size": 2, "admission": "fcfs"})
-    assert changed == {
-        "scenario": "Server",
-        "engine_arg": {"seed": 1, "data_parallel_size": 2},
-        "tensor_parallel_size": 1,
-        "admission": "fcfs",
-    }
-    assert values == {"scenario": "Server", "engine_arg": {"seed": 1}}
-    assert "tensor_parallel_size" not in applied({"engine_arg": {"tensor_parallel_size": 1}}, {"data_parallel_size": 2})
 
 
 def test_the_usual_values_are_allowed_ones(monkeypatch: pytest.MonkeyPatch, two_gpus: None) -> None:
