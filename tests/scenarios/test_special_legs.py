@@ -176,8 +176,10 @@ def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) 
         in_leg="""
         from sut.recorder import Recorder
         append = Recorder.append
-        def append_another_sample(self, outcome):
-            append(self, (outcome[0], (outcome[1] + 1) % 64, *outcome[2:]))
+        def append_another_sample(self, complete_ns, outcomes):
+            for request, ids, reason in outcomes:
+                request.sample_index = (request.sample_index + 1) % 64
+            append(self, complete_ns, outcomes)
         Recorder.append = append_another_sample
         """,
     )
