@@ -76,7 +76,7 @@ class Manifest(BaseModel):
     dataset: dict[str, Any]  # path, sha256, rows
     loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
     engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
-    observed: dict[str, Any] = Field(default_factory=dict)  # cached tokens, samples issued and completed, …
+    observed: dict[str, Any] = Field(default_factory=dict)  # samples, cached tokens, contention, hashes of the logs
     parent_pid: int
     pid: int | None = None
     start_time_ns: int | None = None

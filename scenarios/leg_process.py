@@ -22,10 +22,12 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from qsl.sample_library import SampleLibrary
+from runs.contention import CONTENTION
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.layout import RunDir
 from runs.manifest import read_manifest, write_manifest
 from runs.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
+from scenarios.cpu_times import contention_between, read_cpu
 from scenarios.dataset_beside import DatasetBeside
 from scenarios.engine_load import WORKING_FACTOR, children_are_working
 from scenarios.engines import make_engine, sut_class
@@ -245,10 +247,12 @@ class LegProcess:
         gc.freeze()
         gc.disable()
         self._beat("running")
+        cpu_before = read_cpu(self.manifest.parent_pid)
         self._started_s = time.monotonic()
         threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
         self._wait(finished.is_set, look)
         self._beat("closing")
+        cpu_after = read_cpu(self.manifest.parent_pid)
         if sut.outstanding:
             raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
         self._recorder.close()
@@ -256,6 +260,7 @@ class LegProcess:
             "samples_issued": sut.issued,
             "samples_completed": sut.completed,
             "cached_prompt_tokens": sut.cached_tokens,
+            CONTENTION: contention_between(cpu_before, cpu_after),
         }
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)

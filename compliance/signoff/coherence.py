@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from compliance.accuracy import ROUGE_NAMES, TokenIds, decode_ids
+from compliance.signoff.answer_text import ids_known, text_printable
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     COHERENT_SHARE,
@@ -46,8 +47,13 @@ def coherent(legs: list[Evidence]) -> Iterator[Reason]:
         except HarnessError as error:
             yield fail("C-1", "unverifiable_noncoherent_reference", error.message, evidence.run.accuracy_log)
             continue
+        unknown = list(ids_known(ids, evidence))
+        yield from unknown
+        if any(reason.severity == "FAIL" for reason in unknown):
+            continue  # such ids cannot be decoded
         if not _reaches_target(evidence):
             yield from _ids_coherent(ids, evidence)
+            yield from text_printable(ids, evidence)
         yield from _scores_coherent(evidence)
 
 
@@ -139,7 +145,7 @@ def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float
         return
     problems: list[str] = []
     for evidence in candidates:
-        problems += _below_target(evidence, reference)
+        problems += _below_target(evidence, reference) + _unknown_ids(evidence)
     if problems:
         yield "accuracy_gate_fail"
         yield fail("C-3", "accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
@@ -147,6 +153,14 @@ def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float
     yield "accuracy_gate_pass"
     text = f"{share:.1%} of the answers are the reference's; the candidate's own scores pass"
     yield note("C-3", "accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)
+
+
+def _unknown_ids(evidence: Evidence) -> list[str]:
+    try:
+        ids = [decode_ids(entry.data, entry.token_count) for entry in evidence.entries]
+    except HarnessError as error:
+        return [error.message]
+    return [reason.text for reason in ids_known(ids, evidence) if reason.severity == "FAIL"]
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:

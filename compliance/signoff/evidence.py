@@ -19,6 +19,8 @@ from compliance.verify.performance import verify_performance
 from compliance.verify.record import log_hashes
 from compliance.verify.scorer import References
 from qsl.bundled import bundled_dataset
+from qsl.model_files import model_facts
+from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.detail_log import DetailLog
 from runs.ending import unfinished
@@ -87,6 +89,42 @@ class Evidence:
         except (HarnessError, OSError):
             return None
         return found if found.sha256 == plan.dataset_sha256 else None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """What decodes the answers; None where it is not at hand."""
+        if self.manifest is None:
+            return None
+        try:
+            return load_tokenizer(self._model)
+        except HarnessError:
+            return None
+
+    @cached_property
+    def vocabulary_size(self) -> int | None:
+        """How many ids the model has, by its config.json, else its tokenizer; None where neither is at hand."""
+        if self.manifest is None:
+            return None
+        try:
+            if self._model != BYTES:
+                return model_facts(self._model).vocab_size
+        except HarnessError:
+            pass
+        return self.tokenizer.vocab_size if self.tokenizer is not None else None
+
+    @property
+    def _model(self) -> str:
+        """Where the model's files lie on this machine, or "bytes".
+
+        Raises:
+            InputError: they are not at hand.
+        """
+        assert self.manifest is not None
+        name = self.scored_with.model_path
+        if name is not None:
+            return local_model(name)
+        revision = self.manifest.model.get("revision")
+        return local_model(self.manifest.resolved.model_path, revision if isinstance(revision, str) else None)
 
     @cached_property
     def trace(self) -> Trace | None:

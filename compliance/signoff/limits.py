@@ -8,6 +8,14 @@ NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; m
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
 # legs of the dummy engine on a shared machine of two cores, which stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
+# B-4: what others used of the cores that a leg may use. A tenth of the machine is more than an idle system needs for
+# itself; half of that, more on one side of a comparison than on the other, is a difference that is not the lever's.
+FOREIGN_SHARE = 0.10
+FOREIGN_DIFFERENCE = 0.05
+LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and each process: shorter windows say nothing
+ROUNDED_S = 0.02  # sums of times that were rounded to 10 ms
+WINDOW_SLACK_S = 0.1  # of a monotonic clock against one that is adjusted meanwhile, by
+WINDOW_SLACK_SHARE = 0.001  # 0.0005 at most, the kernel's limit (500 ppm)
 
 # P-4: our stamps lie inside LoadGen's: later at issue, earlier at completion, by 10 to 100 µs on an idle machine; the
 # medians of a hundred honest legs, of the dummy engine and of vLLM on two busy cores, were at most 3.3 ms apart.
@@ -68,6 +76,7 @@ WORSE_PCT = 10.0
 # C-1: coherent text, on ids alone.
 COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
 UNIQUE_4GRAMS = 0.3
+PRINTABLE_SHARE = 0.99  # of the decoded characters; in the answers of honest legs it is 1
 ROUGE1_SHARE = 0.5  # of the reference score
 ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares words with the article it is of
 # C-3 without official targets: the reference leg's own scores, by the benchmark's shares.

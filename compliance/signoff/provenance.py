@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from compliance.signoff.contention import contention
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.reasons import Reason, fail, flag, note
@@ -287,6 +288,7 @@ def between_legs(legs: list[Evidence]) -> Iterator[Reason]:
     for place, one in enumerate(legs):
         for other in legs[place + 1 :]:
             yield from _pair(one, other)
+    yield from contention(legs)
 
 
 def _pair(one: Evidence, other: Evidence) -> Iterator[Reason]:

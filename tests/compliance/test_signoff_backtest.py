@@ -15,7 +15,7 @@ from runs.errors import InputError
 from tests.signoff.make_runs import LEGS
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "dd09be7a4529e6ca5ec7076ac22be9f01b8e36c2679842655df2236daa88ae24"
+FROZEN = "4beefbcae7fa0af75e8629c9f7817a6a489cea7fcf377027fef7b9845de71e66"
 
 
 def test_the_labels_are_frozen() -> None:

@@ -14,6 +14,7 @@ import pytest
 from qsl.dataset import Dataset, load_dataset
 from runs.accuracy_log import read_accuracy_log
 from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS, SCENARIOS
+from runs.contention import Contention, contention_of
 from runs.detail_log import read_detail
 from runs.files import sha256_of
 from runs.layout import LOADGEN_LOGS, RunDir
@@ -142,6 +143,7 @@ def test_manifest(leg: Leg) -> None:
     assert manifest.engine["warm_up"]["prompts"] == plan.warmup_prompts
     assert manifest.observed["samples_issued"] == manifest.observed["samples_completed"] > 0
     assert manifest.observed["cached_prompt_tokens"] == 0
+    assert isinstance(contention_of(manifest.observed), Contention)
 
 
 def test_settings_in_force_are_recorded(leg: Leg) -> None:
