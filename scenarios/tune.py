@@ -8,6 +8,7 @@ was, and one that is repeated in an empty directory asks the same questions of t
 """
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -185,29 +186,24 @@ class _Run:
     def _confirm(self) -> LegRecord | None:
         """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
         best = self._bracket.valid
-        if best is None:
-            return None
-        while True:
-            tried = self._legs("confirm")
-            if tried and tried[-1].valid:
-                return tried[-1]
-            if len(tried) == CONFIRMATIONS:
-                return None
-            self._leg("confirm", rounded(tried[-1].target_qps * BACK_OFF) if tried else best, "")
+        return None if best is None else self._full_leg(best, lambda last: last.target_qps * BACK_OFF)
 
     def _confirm_offline(self, estimate: Estimate) -> LegRecord | None:
         """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
-        rate = rounded(estimate.samples_per_second)
+        return self._full_leg(
+            rounded(estimate.samples_per_second),
+            lambda last: OFFLINE_MORE * max(last.samples_per_second or 0.0, last.target_qps),
+        )
+
+    def _full_leg(self, first: float, after: Callable[[LegRecord], float]) -> LegRecord | None:
+        """Legs at the first rate, then at the one that follows from the leg that failed, until one is VALID."""
         while True:
             tried = self._legs("confirm")
             if tried and tried[-1].valid:
                 return tried[-1]
             if len(tried) == CONFIRMATIONS:
                 return None
-            if tried:
-                measured = tried[-1].samples_per_second or 0.0
-                rate = rounded(OFFLINE_MORE * max(measured, tried[-1].target_qps))
-            self._leg("confirm", rate, "")
+            self._leg("confirm", rounded(after(tried[-1])) if tried else first, "")
 
     def _leg(self, step: Step, rate: float, of: str) -> LegRecord:
         """Run one leg at a rate, and record it."""

@@ -5,6 +5,7 @@ import tarfile
 from pathlib import Path
 
 from compliance.signoff.backtest import DEFAULT_FOLDER, RUNS_NAME
+from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.faults import inject
 from runs.layout import RunDir
 
@@ -31,3 +32,9 @@ class FrozenLegs:
         for fault, *arguments in faults:
             inject(RunDir(target), str(fault), arguments, self._root)
         return target
+
+
+def evidence(path: Path) -> Evidence:
+    """A leg as sign-off sees it."""
+    (found,), _ = load([path])
+    return found

@@ -9,24 +9,18 @@ import pytest
 
 from compliance.signoff.conditions import asked_options, batch_limit
 from compliance.signoff.cross_checks import cross_checks
-from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.reasons import Reason
 from compliance.signoff.twins import twins
 from qsl.bundled import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.layout import RunDir
 from tests.compliance.mechanism_rows import manifest
-from tests.compliance.signoff_fixtures import FrozenLegs
+from tests.compliance.signoff_fixtures import FrozenLegs, evidence
 
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory.mktemp("frozen"))
-
-
-def evidence(path: Path) -> Evidence:
-    (found,), _ = load([path])
-    return found
 
 
 def findings(path: Path) -> list[Reason]:

@@ -10,14 +10,13 @@ import pytest
 from compliance.signoff import sign_off
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FLAG
 from compliance.signoff.record_faults import shorten_requests
 from compliance.signoff.twins import twins
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.layout import RunDir
-from tests.compliance.signoff_fixtures import FrozenLegs
+from tests.compliance.signoff_fixtures import FrozenLegs, evidence
 from tests.conftest import Finished
 from tests.scenarios.legs import USER_CONF
 
@@ -25,11 +24,6 @@ from tests.scenarios.legs import USER_CONF
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory.mktemp("frozen"))
-
-
-def evidence(path: Path) -> Evidence:
-    (found,), _ = load([path])
-    return found
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,14 @@ def seqs(requests: list[Request]) -> list[int]:
     return [request.seq for request in requests]
 
 
+def show_sixty(admission: Admission, admitted: list[Request], clock: Clock) -> None:
+    """Queries from which it learns that a prompt token takes 10 ns: each is alone in the engine."""
+    for seq in range(60):
+        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
+        clock.now_ns += 400
+        admission.prefilled(admitted[-1])
+
+
 def test_the_bound_holds_the_rest_back_until_a_first_token_shows() -> None:
     admission, admitted, _ = make("fcfs", 100)
     for seq in range(4):
@@ -108,10 +116,7 @@ def test_deadline_lets_the_hopeless_step_back_but_serves_them() -> None:
 
 def test_deadline_counts_the_prompts_that_are_ahead() -> None:
     admission, admitted, clock = make("deadline", 100, limit_ns=1_000)
-    for seq in range(60):  # each takes 10 ns a token, alone in the engine
-        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
-        clock.now_ns += 400
-        admission.prefilled(admitted[-1])
+    show_sixty(admission, admitted, clock)
     now_ns = clock.now_ns
     admission.offer(query(60, 60, issue_ns=now_ns))
     admission.offer(query(61, 50, issue_ns=now_ns))  # behind 60 tokens: 1,100 ns
@@ -124,10 +129,7 @@ def test_deadline_counts_the_prompts_that_are_ahead() -> None:
 
 def test_priority_hands_the_hopeless_over_at_once_and_lets_the_engine_put_them_last() -> None:
     admission, admitted, clock = make("priority", 100, limit_ns=1_000)
-    for seq in range(60):  # each takes 10 ns a token, alone in the engine
-        admission.offer(query(seq, 40, issue_ns=clock.now_ns))
-        clock.now_ns += 400
-        admission.prefilled(admitted[-1])
+    show_sixty(admission, admitted, clock)
     now_ns = clock.now_ns
     admission.offer(query(60, 60, issue_ns=now_ns))
     admission.offer(query(61, 60, issue_ns=now_ns))  # behind 60 tokens: 1,200 ns
