@@ -13,6 +13,7 @@ from runs.errors import InputError
 from scenarios.config import RunConfig
 
 KV_CACHE_GIB_ON_CPU = 4
+BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
 # glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
 # activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
 KEEP_FREED_MEMORY = {
@@ -22,11 +23,30 @@ KEEP_FREED_MEMORY = {
 }
 
 
-def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]:
-    """The variables vLLM and the C library read when they are loaded.
+def computes_in_core(options: dict[str, Any], cores: int) -> bool:
+    """Whether a CPU engine computes in the process that schedules, instead of in a worker beside it.
+
+    With a worker, vLLM's scheduling process waits for each step in a loop that never sleeps, on a core that the model
+    needs. Several parts of one model need a worker each. So do copies whose threads are to be bound to cores of their
+    own: worth it once a copy has many.
 
     Args:
-        options: engine options; only the parallel sizes matter.
+        options: engine options; only the parallel sizes and the executor matter.
+        cores: how many may be used.
+
+    Raises:
+        InputError: a parallel size that is no whole number from 1.
+    """
+    copies, *parts = [parallel_size(options, f"{kind}_parallel_size") for kind in ("data", "tensor", "pipeline")]
+    fits = max(parts) == 1 and (copies == 1 or cores // copies < BINDING_PAYS_FROM)
+    return fits and options.get("distributed_executor_backend", "uni") == "uni"
+
+
+def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]:
+    """The variables vLLM, OpenMP and the C library read when they are loaded.
+
+    Args:
+        options: engine options; only the parallel sizes and the executor matter.
         on_cpu: whether the engine computes on the CPU.
 
     Raises:
@@ -40,7 +60,14 @@ def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]
     }
     if on_cpu:
         ranks = parallel_size(options, "tensor_parallel_size") * parallel_size(options, "data_parallel_size")
-        environment["VLLM_CPU_OMP_THREADS_BIND"] = core_binding(usable_cores(), ranks)
+        cores = usable_cores()
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = core_binding(cores, ranks)
+        if computes_in_core(options, len(cores)):
+            environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # AsyncLLM's core has a process of its own even so
+            environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
+            if ranks == 1:  # as vLLM binds a worker's threads
+                environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
+                environment["OMP_PROC_BIND"] = "true"
         quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
         environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
         environment |= KEEP_FREED_MEMORY

@@ -12,15 +12,16 @@ from qsl.bundled import bundled_dataset
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import Dataset, load_dataset
 from qsl.default_model import ensure_default_model
-from qsl.model_files import ModelFacts, model_facts
+from qsl.model_files import ModelFacts, model_facts, parameter_count
 from qsl.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
-from runs.environment import HARNESS_ROOT, accelerators, vllm_is_cpu_build
+from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
 from runs.errors import InputError, SetupError
 from runs.layout import RunDir
 from runs.manifest import LegPlan
+from scenarios.batch_limits import cpu_batch_limits
 from scenarios.config import RunConfig
-from scenarios.engine_environment import parallel_size, vllm_environment
+from scenarios.engine_environment import computes_in_core, parallel_size, vllm_environment
 from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
 from scenarios.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from sut.dummy_cheats import parse_cheat
@@ -107,7 +108,9 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         }
         environment = {}
     else:
-        options, environment = _vllm_options(config, sampling, dataset, notes)
+        streaming = config.scenario in ("Server", "Interactive")
+        limit_ms = benchmark.ttft_limit_ms if streaming else None
+        options, environment = _vllm_options(config, sampling, dataset, model, limit_ms)
     reasons = engine_reasons(engine, options, sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
@@ -308,7 +311,11 @@ def _common_lead(prompts: list[list[int]]) -> int:
 
 
 def _vllm_options(
-    config: RunConfig, sampling: SamplingPolicy, dataset: Dataset, notes: list[str]
+    config: RunConfig,
+    sampling: SamplingPolicy,
+    dataset: Dataset,
+    model: ModelFacts | None,
+    ttft_limit_ms: int | None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Engine arguments and the variables vLLM reads at import."""
     gpus = accelerators()
@@ -325,6 +332,14 @@ def _vllm_options(
     if on_cpu:
         # torch.compile for the CPU needs minutes at each start and brings little to small models.
         options["enforce_eager"] = True
+        cores = len(usable_cores())
+        if computes_in_core({**options, **config.engine_arg}, cores):
+            options["distributed_executor_backend"] = "uni"
+        parameters = parameter_count(model.folder) if ttft_limit_ms and model else 0
+        if ttft_limit_ms and parameters:
+            options |= cpu_batch_limits(
+                config.engine_arg, ttft_limit_ms=ttft_limit_ms, parameters=parameters, cores=max(1, cores // replicas)
+            )
     for name in ("dtype", "tensor_parallel_size"):
         if name in config.engine_arg and getattr(config, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")

@@ -15,6 +15,9 @@ CLASS_A = frozenset(
         "kernel_config",
         "linear_backend",
         "moe_backend",
+        "OMP_NUM_THREADS",
+        "OMP_PLACES",
+        "OMP_PROC_BIND",
         "VLLM_ATTENTION_BACKEND",
         "VLLM_CPU_OMP_THREADS_BIND",
         "VLLM_USE_DEEP_GEMM",
@@ -30,6 +33,7 @@ CLASS_B = frozenset(
         "async_scheduling",
         "block_size",
         "data_parallel_size",
+        "distributed_executor_backend",
         "dtype",
         "enable_chunked_prefill",
         "enable_prefix_caching",
@@ -49,6 +53,7 @@ CLASS_B = frozenset(
         "swap_space",
         "tensor_parallel_size",
         "VLLM_CPU_KVCACHE_SPACE",
+        "VLLM_ENABLE_V1_MULTIPROCESSING",
         # the dummy engine's batch size
         "slots",
     }

@@ -11,9 +11,10 @@ import pytest
 import main
 from runs.benchmarks import BENCHMARKS, SCENARIOS
 from runs.errors import InputError, SetupError
+from scenarios import engine_environment
 from scenarios import plan as plan_module
 from scenarios.config import make_config
-from scenarios.engine_environment import core_binding
+from scenarios.engine_environment import computes_in_core, core_binding
 from scenarios.plan import PreparedLeg, prepare
 
 MakeDataset = Callable[..., Path]
@@ -350,6 +351,33 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest
     assert options["max_model_len"] == 20 + 128
     assert for_vllm(dtype="bfloat16").plan.engine_options["dtype"] == "bfloat16"
     assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
+
+
+def test_a_cpu_engine_computes_where_it_schedules(
+    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [2, 3, 6])
+    alone = for_vllm().plan
+    assert alone.engine_options["distributed_executor_backend"] == "uni"
+    assert alone.environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert alone.environment["OMP_NUM_THREADS"] == "3"
+    assert alone.environment["OMP_PLACES"] == "{2,3,6}"
+    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan
+    assert copies.engine_options["distributed_executor_backend"] == "uni"
+    assert copies.environment["OMP_NUM_THREADS"] == "1"
+    assert "OMP_PLACES" not in copies.environment  # all copies have the same variables
+    for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}):
+        plan = for_vllm(engine_arg=worker).plan
+        assert plan.engine_options.get("distributed_executor_backend", "mp") == "mp"
+        assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
+
+
+def test_copies_with_many_cores_keep_bound_workers() -> None:
+    assert computes_in_core({}, 64)
+    assert computes_in_core({"data_parallel_size": 4}, 16)
+    assert not computes_in_core({"data_parallel_size": 2}, 16)
+    assert not computes_in_core({"pipeline_parallel_size": 2}, 2)
 
 
 @pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])

@@ -1,0 +1,47 @@
+"""The limits of a CPU engine's steps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from qsl.model_files import parameter_count
+from runs.errors import InputError
+from scenarios.batch_limits import FEWEST_TOKENS, MOST_TOKENS, cpu_batch_limits
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ttft_limit_ms", "cores", "tokens"),
+    [
+        (400_000, 500, 2, MOST_TOKENS),
+        (9_500_000, 500, 2, 512),  # 526 in time
+        (9_500_000, 500, 4, 1024),
+        (9_500_000, 2000, 2, 2048),
+        (8_000_000_000, 500, 128, FEWEST_TOKENS),
+    ],
+)
+def test_a_step_of_prompts_takes_a_share_of_the_limit(
+    parameters: int, ttft_limit_ms: int, cores: int, tokens: int
+) -> None:
+    limits = cpu_batch_limits({}, ttft_limit_ms=ttft_limit_ms, parameters=parameters, cores=cores)
+    assert limits == {"max_num_seqs": 256, "max_num_batched_tokens": tokens}
+
+
+def test_a_step_has_room_for_a_token_of_each_query() -> None:
+    limits = cpu_batch_limits({"max_num_seqs": 700}, ttft_limit_ms=500, parameters=9_500_000, cores=2)
+    assert limits["max_num_batched_tokens"] == 700
+
+
+def test_parameters_are_counted_over_all_files(tmp_path: Path) -> None:
+    assert parameter_count(tmp_path) == 0
+    save_file({"a": torch.zeros(3, 5), "b": torch.zeros(7, dtype=torch.bfloat16)}, tmp_path / "one.safetensors")
+    save_file({"c": torch.zeros(())}, tmp_path / "two.safetensors", metadata={"format": "pt"})
+    assert parameter_count(tmp_path) == 15 + 7 + 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\2\0\0\0\0\0\0\0[]", b"\7\0\0\0\0\0\0\0" + b'{"a":1}'])
+def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
+        parameter_count(tmp_path)
