@@ -21,9 +21,10 @@ def run(work: Path, sizes: Sizes) -> Part:
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _model(part, work / shape.name, shape.name, samples, sizes.repeats)
     part.notes.append(
-        "same environment: the variables that the harness gives a CPU engine (core binding, freed memory kept, KV "
-        "cache size); plain: only the KV cache size, vLLM's own choice otherwise. The LLM stays alive and is stopped "
-        "while a leg runs. A leg's rate is LoadGen's samples per second; ratios compare neighbours in time."
+        "same environment: the options and variables that the harness gives a CPU engine (no worker process, core "
+        "binding, freed memory kept, KV cache size); plain: the KV cache size, and vLLM's own choice of the rest. The "
+        "LLM stays alive and is stopped while a leg runs. A leg's rate is LoadGen's samples per second; ratios compare "
+        "neighbours in time."
     )
     return part
 
@@ -43,12 +44,13 @@ def _model(part: Part, work: Path, name: str, samples: int, repeats: int) -> Non
     rows = load_dataset(data).prompts
     first = run_leg(RunDir(work / "leg-order"), options, conf)
     prompts = [rows[index] for index in first.requests.sample_index]
+    plain_options = {key: value for key, value in plan.options.items() if key != "distributed_executor_backend"}
     kv_cache = {key: value for key, value in plan.environment.items() if key == "VLLM_CPU_KVCACHE_SPACE"}
     legs: list[float] = []
     calls: dict[str, list[float]] = {"same environment": [], "plain": []}
     with (
         llm_server(work / "same", model, plan.options, plan.environment, prompts) as same,
-        llm_server(work / "plain", model, plan.options, kv_cache, prompts) as plain,
+        llm_server(work / "plain", model, plain_options, kv_cache, prompts) as plain,
     ):
         for repeat in range(repeats):
             for side, server in (("same environment", same), ("plain", plain)):
