@@ -19,10 +19,9 @@ class Sizes:
     null_rates: tuple[float, float] = (5_000.0, 160_000.0)  # lowest and highest queries/s tried
     null_offline_samples: int = 200_000
     # (c)
-    server_seconds: float = 12.0
+    server_seconds: float = 20.0
     rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
-    admissions: tuple[str, ...] = ("off", "deadline")
-    rate_models: tuple[str, ...] = ("T",)
+    rate_sides: tuple[str, ...] = ("default", "two copies")
     # (e)
     scored_samples: int = 13_368  # the benchmark's
     scorings: int = 1  # of each side: the reference procedure takes minutes
@@ -43,6 +42,7 @@ SMALLEST = Sizes(
     null_rates=(500.0, 1_000.0),
     null_offline_samples=1_000,
     server_seconds=1.0,
+    rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
     scored_samples=64,
     result_queries=1_024,

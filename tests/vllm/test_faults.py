@@ -52,6 +52,7 @@ def assert_failed(leg: FinishedLeg, exit_code: ExitCode, status: str) -> None:
 
 def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
     with long_leg(tiny_model, tmp_path) as running:
+        assert "Worker" not in " ".join(process.name() for process in running.processes)  # the core computes
         running.engine_core.send_signal(signal.SIGKILL)
         leg = running.finished(END_TIMEOUT_S)
         assert running.survivors(GONE_TIMEOUT_S) == []
