@@ -108,9 +108,7 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         }
         environment = {}
     else:
-        streaming = config.scenario in ("Server", "Interactive")
-        limit_ms = benchmark.ttft_limit_ms if streaming else None
-        options, environment = _vllm_options(config, sampling, dataset, model, limit_ms)
+        options, environment = _vllm_options(config, sampling, dataset, model)
     reasons = engine_reasons(engine, options, sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
@@ -311,11 +309,7 @@ def _common_lead(prompts: list[list[int]]) -> int:
 
 
 def _vllm_options(
-    config: RunConfig,
-    sampling: SamplingPolicy,
-    dataset: Dataset,
-    model: ModelFacts | None,
-    ttft_limit_ms: int | None,
+    config: RunConfig, sampling: SamplingPolicy, dataset: Dataset, model: ModelFacts | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Engine arguments and the variables vLLM reads at import."""
     gpus = accelerators()
@@ -335,11 +329,10 @@ def _vllm_options(
         cores = len(usable_cores())
         if computes_in_core({**options, **config.engine_arg}, cores):
             options["distributed_executor_backend"] = "uni"
-        parameters = parameter_count(model.folder) if ttft_limit_ms and model else 0
-        if ttft_limit_ms and parameters:
-            options |= cpu_batch_limits(
-                config.engine_arg, ttft_limit_ms=ttft_limit_ms, parameters=parameters, cores=max(1, cores // replicas)
-            )
+        streamed = config.scenario in ("Server", "Interactive")
+        parameters = parameter_count(model.folder) if streamed and model else 0
+        if parameters:
+            options |= cpu_batch_limits(config.engine_arg, parameters=parameters, cores=max(1, cores // replicas))
     for name in ("dtype", "tensor_parallel_size"):
         if name in config.engine_arg and getattr(config, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
