@@ -4,6 +4,7 @@ They are needed before everything else is known: a leg's process is started whil
 checked.
 """
 
+import os
 from typing import Any
 
 import psutil
@@ -14,6 +15,7 @@ from scenarios.config import RunConfig
 
 KV_CACHE_GIB_ON_CPU = 4
 BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
+_SEPARATE_WORKER = "VLLM_ENABLE_V1_MULTIPROCESSING"
 # glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
 # activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
 KEEP_FREED_MEMORY = {
@@ -39,7 +41,8 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     """
     copies, *parts = [parallel_size(options, f"{kind}_parallel_size") for kind in ("data", "tensor", "pipeline")]
     fits = max(parts) == 1 and (copies == 1 or cores // copies < BINDING_PAYS_FROM)
-    return fits and options.get("distributed_executor_backend", "uni") == "uni"
+    allowed = os.environ.get(_SEPARATE_WORKER, "0") == "0"  # what the user sets wins
+    return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
 def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]:
@@ -63,7 +66,7 @@ def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]
         cores = usable_cores()
         environment["VLLM_CPU_OMP_THREADS_BIND"] = core_binding(cores, ranks)
         if computes_in_core(options, len(cores)):
-            environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # AsyncLLM's core has a process of its own even so
+            environment[_SEPARATE_WORKER] = "0"  # AsyncLLM's core has a process of its own even so
             environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
             if ranks == 1:  # as vLLM binds a worker's threads
                 environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"

@@ -1,6 +1,7 @@
 """From what was asked to a leg that can run: everything that can be checked is checked here, before anything starts."""
 
 import math
+import os
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -109,6 +110,11 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         environment = {}
     else:
         options, environment = _vllm_options(config, sampling, dataset, model)
+    threads, ours = os.environ.get("OMP_NUM_THREADS"), environment.get("OMP_NUM_THREADS")
+    if threads and ours and threads != ours:
+        notes.append(
+            f"OMP_NUM_THREADS={threads} of your environment holds: without it, an engine would have {ours} threads"
+        )
     reasons = engine_reasons(engine, options, sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):

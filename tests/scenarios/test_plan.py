@@ -373,6 +373,19 @@ def test_a_cpu_engine_computes_where_it_schedules(
         assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
 
 
+def test_what_the_user_sets_in_the_environment_wins(
+    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert any(note.startswith("OMP_NUM_THREADS=1 of your environment holds") for note in for_vllm().notes)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not any("OMP_NUM_THREADS" in note for note in for_vllm().notes)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    assert "distributed_executor_backend" not in for_vllm().plan.engine_options
+
+
 def test_copies_with_many_cores_keep_bound_workers() -> None:
     assert computes_in_core({}, 64)
     assert computes_in_core({"data_parallel_size": 4}, 16)
