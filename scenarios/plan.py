@@ -110,11 +110,6 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         environment = {}
     else:
         options, environment = _vllm_options(config, sampling, dataset, model)
-    threads, ours = os.environ.get("OMP_NUM_THREADS"), environment.get("OMP_NUM_THREADS")
-    if threads and ours and threads != ours:
-        notes.append(
-            f"OMP_NUM_THREADS={threads} of your environment holds: without it, an engine would have {ours} threads"
-        )
     reasons = engine_reasons(engine, options, sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
@@ -125,7 +120,7 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
-    notes += _compatibility_notes(config)
+    notes += _compatibility_notes(config, environment)
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, *registries_or_error())["issues"]
     _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
@@ -358,8 +353,13 @@ def _parallel_size(gpus: int) -> int:
     return min(8, 1 << int(math.log2(max(1, gpus))))
 
 
-def _compatibility_notes(config: RunConfig) -> list[str]:
+def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list[str]:
     notes = []
+    threads, ours = os.environ.get("OMP_NUM_THREADS"), environment.get("OMP_NUM_THREADS")
+    if threads and ours and threads != ours:
+        notes.append(
+            f"OMP_NUM_THREADS={threads} of your environment holds: without it, an engine would have {ours} threads"
+        )
     if config.batch_size is not None:
         notes.append(
             f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from compliance.accuracy import ROUGE_NAMES, TokenIds, decode_ids
+from compliance.accuracy import ROUGE_NAMES, TokenIds
 from compliance.signoff.answer_text import ids_known, text_printable
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
@@ -43,7 +43,7 @@ def coherent(legs: list[Evidence]) -> Iterator[Reason]:
         yield flag("C-1", "coherence_not_seen", text)
     for evidence in found:
         try:
-            ids = [decode_ids(entry.data, entry.token_count) for entry in evidence.entries]
+            ids = evidence.answer_ids
         except HarnessError as error:
             yield fail("C-1", "unverifiable_noncoherent_reference", error.message, evidence.run.accuracy_log)
             continue
@@ -157,7 +157,7 @@ def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float
 
 def _unknown_ids(evidence: Evidence) -> list[str]:
     try:
-        ids = [decode_ids(entry.data, entry.token_count) for entry in evidence.entries]
+        ids = evidence.answer_ids
     except HarnessError as error:
         return [error.message]
     return [reason.text for reason in ids_known(ids, evidence) if reason.severity == "FAIL"]

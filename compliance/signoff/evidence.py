@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from compliance.accuracy import TokenIds, decode_ids
 from compliance.signoff.mllog_shape import LogShape, read_shape
 from compliance.signoff.reasons import Reason, fail
 from compliance.verify.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
@@ -89,6 +90,15 @@ class Evidence:
         except (HarnessError, OSError):
             return None
         return found if found.sha256 == plan.dataset_sha256 else None
+
+    @cached_property
+    def answer_ids(self) -> list[TokenIds]:
+        """Token ids of the logged answers, in the log's order.
+
+        Raises:
+            HarnessError: data that are no ids.
+        """
+        return [decode_ids(entry.data, entry.token_count) for entry in self.entries]
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:

@@ -1,6 +1,5 @@
 """Admission options: what they become in a leg's plan, and which contradict each other."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ Planned = Callable[..., LegPlan]
 
 
 @pytest.fixture
-def planned(tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Planned:
+def planned(small_model: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Planned:
     """The plan of an Interactive leg of vLLM on a CPU, unless told otherwise."""
     monkeypatch.setattr(plan_module, "accelerators", list)
-    model = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
-    (tmp_path / "config.json").write_text(json.dumps(model))
-    common = {"scenario": "Interactive", "model_path": str(tmp_path), "dataset_path": make_dataset([1] * 10, [2] * 20)}
+    path = make_dataset([1] * 10, [2] * 20)
+    common = {"scenario": "Interactive", "model_path": str(small_model), "dataset_path": path}
 
     def plan(**values: Any) -> LegPlan:
         return prepare(make_config({**common, **values}), lambda text: None).plan

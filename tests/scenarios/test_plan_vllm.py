@@ -1,0 +1,108 @@
+"""What a leg's plan asks of vLLM, told without vLLM."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.errors import InputError
+from scenarios import engine_environment
+from scenarios import plan as plan_module
+from scenarios.config import make_config
+from scenarios.engine_environment import computes_in_core, core_binding
+from scenarios.plan import PreparedLeg, prepare
+
+
+@pytest.fixture
+def for_vllm(small_model: Path, make_dataset: Callable[..., Path]) -> Callable[..., PreparedLeg]:
+    path = make_dataset([1] * 10, [2] * 20)
+    common = {"scenario": "Offline", "engine": "vllm", "model_path": str(small_model), "dataset_path": path}
+    return lambda **values: prepare(make_config({**common, **values}), lambda text: None)
+
+
+def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    options = for_vllm().plan.engine_options
+    assert options["dtype"] == "float32"
+    assert options["tensor_parallel_size"] == 1
+    assert options["enable_prefix_caching"] is False
+    assert options["max_model_len"] == 20 + 128
+    assert for_vllm(dtype="bfloat16").plan.engine_options["dtype"] == "bfloat16"
+    assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
+
+
+def test_a_cpu_engine_computes_where_it_schedules(
+    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [2, 3, 6])
+    alone = for_vllm().plan
+    assert alone.engine_options["distributed_executor_backend"] == "uni"
+    assert alone.environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert alone.environment["OMP_NUM_THREADS"] == "3"
+    assert alone.environment["OMP_PLACES"] == "{2,3,6}"
+    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan
+    assert copies.engine_options["distributed_executor_backend"] == "uni"
+    assert copies.environment["OMP_NUM_THREADS"] == "1"
+    assert "OMP_PLACES" not in copies.environment  # all copies have the same variables
+    for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}):
+        plan = for_vllm(engine_arg=worker).plan
+        assert plan.engine_options.get("distributed_executor_backend", "mp") == "mp"
+        assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
+
+
+def test_what_the_user_sets_in_the_environment_wins(
+    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert any(note.startswith("OMP_NUM_THREADS=1 of your environment holds") for note in for_vllm().notes)
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not any("OMP_NUM_THREADS" in note for note in for_vllm().notes)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    assert "distributed_executor_backend" not in for_vllm().plan.engine_options
+
+
+def test_copies_with_many_cores_keep_bound_workers() -> None:
+    assert computes_in_core({}, 64)
+    assert computes_in_core({"data_parallel_size": 4}, 16)
+    assert not computes_in_core({"data_parallel_size": 2}, 16)
+    assert not computes_in_core({"pipeline_parallel_size": 2}, 2)
+
+
+@pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])
+def test_vllm_on_gpus(
+    gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}] * gpus)
+    monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
+    plan = for_vllm().plan
+    assert plan.engine_options["dtype"] == "bfloat16"
+    assert plan.engine_options["tensor_parallel_size"] == size
+    assert not any(name.startswith("VLLM_CPU") for name in plan.environment)
+    assert for_vllm(tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
+    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan.engine_options
+    assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
+
+
+def test_options_given_twice(for_vllm: Callable[..., PreparedLeg]) -> None:
+    with pytest.raises(InputError, match="--dtype and --engine-arg dtype are both given"):
+        for_vllm(dtype="half", engine_arg={"dtype": "half"})
+    with pytest.raises(InputError, match="--model-path"):
+        for_vllm(engine_arg={"model": "other"})
+    with pytest.raises(InputError, match="tensor_parallel_size=many"):
+        for_vllm(engine_arg={"tensor_parallel_size": "many"})
+
+
+def test_forbidden_options_are_taken_and_told(for_vllm: Callable[..., PreparedLeg]) -> None:
+    leg = for_vllm(engine_arg={"enable_prefix_caching": True, "speculative_config": {"method": "ngram"}})
+    assert leg.plan.engine_options["enable_prefix_caching"] is True
+    assert any("prefix caching" in reason for reason in leg.unofficial_reasons)
+    assert any("speculative" in reason for reason in leg.unofficial_reasons)
+
+
+def test_cores_are_shared_among_ranks() -> None:
+    assert core_binding([0, 1, 2, 3], 1) == "0,1,2,3"
+    assert core_binding([0, 1, 4, 5, 6], 2) == "0,1|4,5"
+    assert core_binding([0, 1], 3) == "auto"
