@@ -15,7 +15,7 @@ from scenarios.config import RunConfig
 
 KV_CACHE_GIB_ON_CPU = 4
 BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
-_SEPARATE_WORKER = "VLLM_ENABLE_V1_MULTIPROCESSING"
+CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" for no process beside the one that schedules
 # glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
 # activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
 KEEP_FREED_MEMORY = {
@@ -41,7 +41,7 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     """
     copies, *parts = [parallel_size(options, f"{kind}_parallel_size") for kind in ("data", "tensor", "pipeline")]
     fits = max(parts) == 1 and (copies == 1 or cores // copies < BINDING_PAYS_FROM)
-    allowed = os.environ.get(_SEPARATE_WORKER, "0") == "0"  # what the user sets wins
+    allowed = os.environ.get(CORE_PROCESS, "0") == "0"  # what the user sets wins
     return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
@@ -66,7 +66,7 @@ def vllm_environment(options: dict[str, Any], *, on_cpu: bool) -> dict[str, str]
         cores = usable_cores()
         environment["VLLM_CPU_OMP_THREADS_BIND"] = core_binding(cores, ranks)
         if computes_in_core(options, len(cores)):
-            environment[_SEPARATE_WORKER] = "0"  # AsyncLLM's core has a process of its own even so
+            environment[CORE_PROCESS] = "0"  # AsyncLLM's core has a process of its own even so; SingleStream's not
             environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
             if ranks == 1:  # as vLLM binds a worker's threads
                 environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"

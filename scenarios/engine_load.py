@@ -12,8 +12,8 @@ LOOK_S = 2.0
 WORKING_FACTOR = 30.0
 
 
-def children_are_working() -> bool:
-    """Whether this process's descendants use the processor, measured over two seconds.
+def engine_is_working() -> bool:
+    """Whether this process, which may be the engine, or its descendants use the processor, measured over two seconds.
 
     Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
     """
@@ -24,8 +24,9 @@ def children_are_working() -> bool:
 
 def _processor_seconds() -> float:
     total = 0.0
-    for child in psutil.Process().children(recursive=True):
+    leg = psutil.Process()
+    for process in (leg, *leg.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
-            times = child.cpu_times()
+            times = process.cpu_times()
             total += times.user + times.system
     return total

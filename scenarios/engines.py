@@ -8,10 +8,13 @@ from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.dataset import load_dataset
 from runs.errors import SetupError
 from runs.manifest import LegPlan
+from scenarios.engine_environment import CORE_PROCESS
 from sut.dummy_cheats import CheatContext, OvercountingSut, make_cheats
 from sut.dummy_engine import Cheat, DummyEngine, Fault
 from sut.engine import Engine, SamplingPolicy
 from sut.loadgen_sut import LoadgenSut
+from sut.vllm_engine import VllmEngine
+from sut.vllm_one_process import OneProcessVllmEngine
 
 
 def import_engine(engine: str) -> None:
@@ -39,10 +42,17 @@ def make_engine(plan: LegPlan) -> Engine:
         options["cheats"] = _cheats(plan, sampling)
         return DummyEngine(sampling, **options)
     if plan.engine == "vllm":
-        from sut.vllm_engine import VllmEngine  # importing vLLM takes seconds: only where it is used
-
-        return VllmEngine(plan.model_path, options, sampling, stream_first_token=plan.loadgen_scenario != "Offline")
+        return _vllm_class(plan)(
+            plan.model_path, options, sampling, stream_first_token=plan.loadgen_scenario != "Offline"
+        )
     raise SetupError(f"there is no engine {plan.engine!r}", "use vllm or dummy")
+
+
+def _vllm_class(plan: LegPlan) -> type[VllmEngine]:
+    one_at_a_time = plan.scenario == "SingleStream" and plan.engine_options.get("data_parallel_size", 1) == 1
+    if one_at_a_time and plan.environment.get(CORE_PROCESS) == "0":
+        return OneProcessVllmEngine
+    return VllmEngine
 
 
 def sut_class(plan: LegPlan) -> type[LoadgenSut]:

@@ -29,7 +29,7 @@ from runs.manifest import read_manifest, write_manifest
 from runs.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
 from scenarios.cpu_times import contention_between, read_cpu
 from scenarios.dataset_beside import DatasetBeside
-from scenarios.engine_load import WORKING_FACTOR, children_are_working
+from scenarios.engine_load import WORKING_FACTOR, engine_is_working
 from scenarios.engines import make_engine, sut_class
 from scenarios.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.warmup import warm_up
@@ -235,7 +235,7 @@ class LegProcess:
                 )
             stalled_s = watchdog.stalled_for(sut.outstanding > 0, engine.activity(), sut.issued, sut.completed)
             if stalled_s is not None and not (
-                on_cpu and stalled_s < WORKING_FACTOR * watchdog.allowed_s and children_are_working()
+                on_cpu and stalled_s < WORKING_FACTOR * watchdog.allowed_s and engine_is_working()
             ):
                 raise ExecutionError(
                     f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",

@@ -325,7 +325,7 @@ def _vllm_options(
         "disable_log_stats": True,
     }
     if on_cpu:
-        # torch.compile for the CPU needs minutes at each start and brings little to small models.
+        # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
         options["enforce_eager"] = True
         cores = len(usable_cores())
         if computes_in_core({**options, **config.engine_arg}, cores):
@@ -354,12 +354,11 @@ def _parallel_size(gpus: int) -> int:
 
 
 def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list[str]:
-    notes = []
-    threads, ours = os.environ.get("OMP_NUM_THREADS"), environment.get("OMP_NUM_THREADS")
-    if threads and ours and threads != ours:
-        notes.append(
-            f"OMP_NUM_THREADS={threads} of your environment holds: without it, an engine would have {ours} threads"
-        )
+    notes = [
+        f"{name}={os.environ[name]} of your environment holds; without it, it would be {value}"
+        for name, value in environment.items()
+        if os.environ.get(name, value) != value
+    ]
     if config.batch_size is not None:
         notes.append(
             f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"

@@ -1,7 +1,7 @@
-"""In-process vLLM (AsyncLLM); the only file that imports vllm.
+"""vLLM, driven from the leg's process. No file but this and `vllm_one_process.py` imports it.
 
-Token ids in, token ids out: no detokenising, no text. The engine core runs in a process of vLLM's own; this side
-adds requests and reads two outputs a request at most: the first token and the rest.
+Token ids in, token ids out: no detokenising, no text. vLLM's AsyncLLM runs its core in a process of its own; this
+side adds requests and reads two outputs a request at most: the first token and the rest.
 """
 
 import asyncio
@@ -51,7 +51,6 @@ class VllmEngine:
             from vllm.inputs import tokens_input
             from vllm.sampling_params import RequestOutputKind
             from vllm.usage.usage_lib import UsageContext
-            from vllm.v1.engine.async_llm import AsyncLLM
         except ImportError as error:
             raise SetupError(
                 f"vLLM cannot be imported: {error}",
@@ -74,7 +73,7 @@ class VllmEngine:
         try:
             # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
             context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
-            self._llm = AsyncLLM.from_engine_args(arguments, usage_context=context)
+            self._llm = self._create(arguments, context)
         except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
             raise InputError(
                 f"vLLM refuses to start: {_reason(error)}",
@@ -98,12 +97,14 @@ class VllmEngine:
             # Two outputs a request: the first token, and everything else when it is finished.
             stream_interval=self._sampling.max_tokens + 1 if self._stream_first_token else None,
         )
-        self._count_core_outputs()
         return self._report(vllm.__version__)
 
-    def _count_core_outputs(self) -> None:
-        """Count the engine core's messages: the only sign of progress between a request's first and last token."""
-        core = self._llm.engine_core
+    def _create(self, arguments: Any, context: Any) -> Any:
+        """The engine, whose core's outputs are counted: the only sign of progress between first and last token."""
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        llm = AsyncLLM.from_engine_args(arguments, usage_context=context)
+        core = llm.engine_core
         inner = core.get_output_async
 
         async def counted() -> Any:
@@ -112,11 +113,13 @@ class VllmEngine:
             return outputs
 
         core.get_output_async = counted
+        return llm
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
         in_force: dict[str, Any] = {}
-        front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": self._llm.log_requests}
+        logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
+        front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
         for name, asked in self._asked.items():
             found, value = (True, front[name]) if name in front else find_option(config, name)
             if not found:
@@ -168,7 +171,6 @@ class VllmEngine:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, request: Request) -> None:
-        sink = request.sink
         try:
             self._request_number += 1
             outputs = self._llm.generate(
@@ -179,17 +181,21 @@ class VllmEngine:
             )
             ids: list[int] = []
             async for output in outputs:
-                new = output.outputs[0].token_ids
-                if self._stream_first_token and not ids and new:
-                    sink.first_token(request, new[0])
-                ids += new
-                if output.finished:
-                    reason = output.outputs[0].finish_reason or "unknown"
-                    sink.complete(request, ids, reason, output.num_cached_tokens or 0)
+                self._tell(request, ids, output)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            sink.failed(request, _explain(error))
+            request.sink.failed(request, explain(error))
+
+    def _tell(self, request: Request, ids: list[int], output: Any) -> None:
+        """Pass one of vLLM's outputs on; `ids` are those before it, and grow."""
+        new = output.outputs[0].token_ids
+        if self._stream_first_token and not ids and new:
+            request.sink.first_token(request, new[0])
+        ids += new
+        if output.finished:
+            reason = output.outputs[0].finish_reason or "unknown"
+            request.sink.complete(request, ids, reason, output.num_cached_tokens or 0)
 
     def check_alive(self) -> None:
         if self._llm is not None and self._llm.errored:
@@ -221,7 +227,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _explain(error: Exception) -> HarnessError:
+def explain(error: Exception) -> HarnessError:
     name = type(error).__name__
     if name == "EngineDeadError":
         return ExecutionError("the vLLM engine died", "see engine.log for its own account")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -13,17 +14,32 @@ from scenarios import engine_load
     [("import time; print(flush=True); time.sleep(60)", False), ("print(flush=True)\nwhile True: pass", True)],
     ids=["idle", "computing"],
 )
-def test_children_are_working(code: str, working: bool) -> None:
+def test_a_process_below_is_working(code: str, working: bool) -> None:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()  # it is up: what follows is what it does
-        assert engine_load.children_are_working() is working
+        assert engine_load.engine_is_working() is working
     finally:
         child.kill()
         child.wait()
 
 
-def test_without_children_nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_load, "LOOK_S", 0.01)
-    assert engine_load.children_are_working() is False
+def test_the_leg_itself_may_be_the_engine() -> None:
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            pass
+
+    engine = threading.Thread(target=compute)
+    engine.start()
+    try:
+        assert engine_load.engine_is_working() is True
+    finally:
+        over.set()
+        engine.join()
+
+
+def test_without_an_engine_nothing_works() -> None:
+    assert engine_load.engine_is_working() is False

@@ -10,7 +10,10 @@ from scenarios import engine_environment
 from scenarios import plan as plan_module
 from scenarios.config import make_config
 from scenarios.engine_environment import computes_in_core, core_binding
+from scenarios.engines import make_engine
 from scenarios.plan import PreparedLeg, prepare
+from sut.vllm_engine import VllmEngine
+from sut.vllm_one_process import OneProcessVllmEngine
 
 
 @pytest.fixture
@@ -51,13 +54,33 @@ def test_a_cpu_engine_computes_where_it_schedules(
         assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
 
 
+def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(
+    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def engine_class(**values: object) -> type:
+        return type(make_engine(for_vllm(**values).plan))
+
+    monkeypatch.setattr(plan_module, "accelerators", list)
+    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
+    assert engine_class(scenario="SingleStream") is OneProcessVllmEngine
+    for scenario in ("Offline", "Server", "Interactive"):
+        assert engine_class(scenario=scenario) is VllmEngine
+    for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}, {"data_parallel_size": 2}):
+        assert engine_class(scenario="SingleStream", engine_arg=worker) is VllmEngine
+    monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}])
+    monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
+    assert engine_class(scenario="SingleStream") is VllmEngine
+
+
 def test_what_the_user_sets_in_the_environment_wins(
     for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_module, "accelerators", list)
     monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert any(note.startswith("OMP_NUM_THREADS=1 of your environment holds") for note in for_vllm().notes)
+    assert any(
+        note == "OMP_NUM_THREADS=1 of your environment holds; without it, it would be 2" for note in for_vllm().notes
+    )
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert not any("OMP_NUM_THREADS" in note for note in for_vllm().notes)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
