@@ -1,68 +1,15 @@
 """LoadGen's side of the system under test: every sample is answered once, and nothing after a failure."""
 
-import asyncio
 import hashlib
-import random
 import sys
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from runs.errors import ExecutionError
-from sut.admission import Admission
-from sut.engine import Request
-from sut.loadgen_sut import MOST_ANSWERS, LoadgenSut, int32_ids
-from tests.sut.fakes import FakeEngine, FakeLoadgen, FakeRecorder, Sample
-
-PROMPTS = [[10, 11], [20], [30, 31, 32], [40]]
-HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
-
-
-class Stage:
-    """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
-
-    def __init__(self, *, report_first_token: bool = True, admission_tokens: int | None = None) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.loadgen = FakeLoadgen()
-        self.engine = FakeEngine()
-        self.recorder = FakeRecorder()
-        self.failures: list[BaseException] = []
-        self.sut = LoadgenSut(
-            self.loadgen,
-            self.loop,
-            self.engine,
-            PROMPTS.__getitem__,
-            self.recorder,  # type: ignore[arg-type]  # the one method that is used
-            report_first_token=report_first_token,
-            on_failure=self.failures.append,
-            admission=Admission(self.engine.submit, policy="fcfs", prefill_tokens=admission_tokens, ttft_limit_ns=10**9)
-            if admission_tokens
-            else None,
-        )
-
-    def issue(self, *indices: int) -> list[Request]:
-        """Issue samples as LoadGen does, on a thread of its own; the requests that reached the engine."""
-        before = len(self.engine.requests)
-        samples = [Sample(HANDLE + 8 * (self.sut.issued + place), index) for place, index in enumerate(indices)]
-        thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
-        thread.start()
-        thread.join()
-        self.turn()
-        return self.engine.requests[before:]
-
-    def turn(self) -> None:
-        self.loop.run_until_complete(asyncio.sleep(0))
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.loop.close()
+from sut.loadgen_sut import MOST_ANSWERS, int32_ids
+from tests.sut.fakes import FakeLoadgen, Sample
+from tests.sut.stage import HANDLE, PROMPTS, Stage
 
 
 def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:
@@ -321,99 +268,3 @@ def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> Non
     assert [request.sample_index for request in stage.engine.requests] == [0, 1, 2]
     assert stage.failures == []
     stage.loop.close()
-
-
-# The wake-up -----------------------------------------------------------------------------------------------------
-
-
-class Interrupted(deque[Any]):
-    """The queue between the threads; lets the other side act in the middle of an operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before_append: Callable[[], None] = lambda: None
-        self.after_len: Callable[[], None] = lambda: None
-
-    def append(self, item: Any) -> None:
-        act, self.before_append = self.before_append, lambda: None
-        act()
-        super().append(item)
-
-    def __len__(self) -> int:
-        length = super().__len__()
-        act, self.after_len = self.after_len, lambda: None
-        act()
-        return length
-
-
-def test_one_wake_up_for_all_that_arrived_before_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    woken: list[Callable[[], None]] = []
-    wake = stage.loop.call_soon_threadsafe
-
-    def counted(call: Callable[[], None]) -> Any:
-        woken.append(call)
-        return wake(call)
-
-    monkeypatch.setattr(stage.loop, "call_soon_threadsafe", counted)
-    for place in range(5):
-        stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0)])
-    stage.turn()
-    assert (len(stage.engine.requests), len(woken)) == (5, 1)
-    stage.sut.issue_queries([Sample(HANDLE + 40, 0)])
-    stage.turn()
-    assert (len(stage.engine.requests), len(woken)) == (6, 2)
-
-
-def test_a_query_that_arrives_when_the_loop_has_just_looked(stage: Stage) -> None:
-    stage.sut._arrived = arrived = Interrupted()
-    arrived.after_len = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
-    stage.sut.issue_queries([Sample(HANDLE, 0)])
-    stage.turn()
-    stage.turn()
-    assert [request.sample_index for request in stage.engine.requests] == [0, 1]
-
-
-def test_a_query_that_is_put_down_when_the_loop_has_just_looked(stage: Stage) -> None:
-    stage.sut._arrived = arrived = Interrupted()
-    stage.sut.issue_queries([Sample(HANDLE, 0)])  # the loop is told, and has not begun to look
-    arrived.before_append = stage.turn
-    stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
-    stage.turn()
-    assert [request.sample_index for request in stage.engine.requests] == [0, 1]
-
-
-def test_no_query_is_lost_between_many_threads() -> None:
-    threads, queries_each = 8, 1_500
-    stage = Stage()
-    stage.sut._submit = lambda request: stage.sut.complete(request, [request.seq, 1], "stop", 0)
-    running = threading.Thread(target=stage.loop.run_forever)
-    running.start()
-    interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # threads change places in the middle of everything
-
-    def issue(thread: int) -> None:
-        pauses = random.Random(thread)
-        for place in range(queries_each):
-            stage.sut.issue_queries([Sample(HANDLE + 8 * (thread * queries_each + place), 0)])
-            if not pauses.randrange(10):
-                time.sleep(pauses.random() * 1e-3)  # the loop falls asleep in between
-
-    try:
-        issuers = [threading.Thread(target=issue, args=(thread,)) for thread in range(threads)]
-        for issuer in issuers:
-            issuer.start()
-        for issuer in issuers:
-            issuer.join()
-        end_s = time.monotonic() + 60
-        while stage.sut.completed < threads * queries_each and not stage.failures and time.monotonic() < end_s:
-            time.sleep(0.01)
-    finally:
-        sys.setswitchinterval(interval_s)
-        stage.loop.call_soon_threadsafe(stage.loop.stop)
-        running.join()
-        stage.loop.close()
-    assert stage.failures == []
-    handles = [handle for _, handle, _, _ in stage.loadgen.calls]
-    assert sorted(handles) == [HANDLE + 8 * place for place in range(threads * queries_each)]
-    assert sorted(ids[0] for _, _, ids, _ in stage.loadgen.calls) == list(range(threads * queries_each))
-    assert len(stage.recorder.outcomes) == threads * queries_each

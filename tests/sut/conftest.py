@@ -1,0 +1,12 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sut.stage import Stage
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    stage = Stage()
+    yield stage
+    stage.loop.close()
