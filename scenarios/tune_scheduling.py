@@ -27,6 +27,7 @@ from scenarios.user_conf import with_setting
 # stopping needs to allow a few late ones, so that one hiccup does not decide.
 SHORT_SET_SIZE = 256
 SHORT_MIN_QUERIES = 1_024
+SAFE_SHARE = 0.95  # of the Offline rate: prompts and answers in one step are a little slower than each by itself
 
 
 class _TimeIsUp(Interrupted):
@@ -63,6 +64,9 @@ class OptionSearch:
             Interrupted: by a signal.
         """
         options = self._tune.options
+        if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
+            queries = queries_in_time(estimate.samples_per_second, self._planner)
+            self._space = self._space.with_queries_in_time(queries)
         limits = Limits(
             self._tune.config.scenario, estimate.samples_per_second, options.search_trials, options.search_budget_s
         )
@@ -164,6 +168,21 @@ class OptionSearch:
         self._say(f"\nsearch: {shown(best.options)}: VALID at {best.target_qps:g} queries/s ({count})")
         for worth in worths(self._space, probes, best):
             self._say(f"  {worth.name}={best.options[worth.name]}: {said(worth, best)}")
+
+
+def queries_in_time(samples_per_second: float, planner: LegPlanner) -> int:
+    """Queries in the engine at a time for which, at its full rate, output tokens keep their limit. [Little's law]
+
+    An engine that is behind answers at its full rate: so many queries, which come and go at this rate, each stay as
+    long as their output tokens may take.
+
+    Args:
+        samples_per_second: the engine's full rate.
+        planner: of legs of the scenario.
+    """
+    limit_ms = planner.setting("tpot_latency") or planner.leg.benchmark.tpot_limit_ms or 0
+    stay_s = float(limit_ms) / 1e3 * (int(planner.leg.plan.sampling["max_tokens"]) - 1)
+    return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 
 def is_shortened(tune: Tune, planner: LegPlanner) -> bool:

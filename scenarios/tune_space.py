@@ -4,6 +4,7 @@ Only options that decide when something is computed, never what: nothing that lo
 queries or changes an answer stands here, so that no search can leave the rules.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from runs.environment import accelerators, usable_cores, vllm_is_cpu_build
 from runs.errors import InputError
 from scenarios.config import RunConfig, make_config
+from scenarios.engine_environment import parallel_size
 
 Options = dict[str, Any]  # option → value; what is not here is left as the user gave it, or at its default
 
@@ -27,7 +29,8 @@ ENGINE_OPTIONS = (
 ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
 RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
 # In the order in which they are asked about; one that depends on another comes behind it.
-ALLOWED = ("data_parallel_size", *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name != "data_parallel_size"))
+_ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
+ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
 
 # Values tried by themselves, around what vLLM chooses on such machines. The smallest token budget is no smaller than
 # the largest number of sequences, which vLLM would refuse.
@@ -54,14 +57,34 @@ class Space:
     Attributes:
         values: for each option, the values tried besides leaving it as it is.
         admission: the admission policy where the search sets none.
+        copies: of the model, where the search sets none.
+        in_time: queries that may be in the engine at a time, all copies together, for output tokens within their
+            limit; 0 where it is not known.
     """
 
     values: Mapping[str, tuple[Any, ...]]
     admission: str = "off"
+    copies: int = 1
+    in_time: int = 0
+
+    def with_queries_in_time(self, queries: int) -> "Space":
+        """With `max_num_seqs` so that no copy has more queries than keep its output tokens in time.
+
+        vLLM admits queries to its batch as long as there is room. In a burst each one more slows the output tokens of
+        all, while a query that waits in vLLM's queue only uses its own time to the first token, which is longer.
+        """
+        copies = (self.copies, *self.values.get("data_parallel_size", ()))
+        bounds = {max(1, queries // number) for number in copies}
+        seqs = tuple(sorted(bounds.union(self.values["max_num_seqs"])))
+        return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
 
     def alone(self, name: str, best: Options) -> Options:
-        """The best settings with one option at the middle one of its values, and what it needs to have an effect."""
-        options = {**best, name: _middle(self.values[name])}
+        """The best settings with one option at its likeliest value or the middle one, and what it needs to matter."""
+        if name == "max_num_seqs" and self.in_time:
+            likely = max(1, self.in_time // best.get("data_parallel_size", self.copies))
+        else:
+            likely = _middle(self.values[name])
+        options = {**best, name: likely}
         if not self.matters(name, options) and "admission" in self.values:
             options["admission"] = _middle(self.values["admission"])
         return self.reduced(options)
@@ -118,7 +141,8 @@ def make_space(values: dict[str, Any], config: RunConfig, asked: Mapping[str, An
     chosen = {name: of for name, of in chosen.items() if of}
     if not chosen:
         raise InputError("--search: there is nothing to search beside what is given", "use --search-values")
-    return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission)
+    copies = parallel_size(config.engine_arg, "data_parallel_size")
+    return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
 
 
 def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:

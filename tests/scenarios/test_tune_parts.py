@@ -26,7 +26,7 @@ from scenarios.tune_journal import (
 )
 from scenarios.tune_legs import LegPlanner
 from scenarios.tune_plot import draw
-from scenarios.tune_scheduling import is_shortened, shortened
+from scenarios.tune_scheduling import is_shortened, queries_in_time, shortened
 from scenarios.tune_search import Tried
 from scenarios.tune_trials import Probe
 from scenarios.tune_watch import ProbeWatch, RateWatch, Stopped
@@ -259,6 +259,16 @@ def test_small_sets_and_short_legs_stay_as_they_are(tmp_path: Path, make_dataset
     _, short_planner = shortened(tune, planner)
     assert (planner.count(50).samples, short_planner.count(50).samples) == (4_600, 3_100)
     assert short_planner.set_size == planner.set_size == 100
+
+
+def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
+    # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
+    _, planner = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
+    assert queries_in_time(10.0, planner) == int(0.95 * 127)
+    other = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731
+    _, planner = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
+    assert queries_in_time(10.0, planner) == int(0.95 * 38.1)
+    assert queries_in_time(0.01, planner) == 1
 
 
 # The plot -------------------------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ def test_what_is_given_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(monkeypatch, 4)
     whole = space_of({"scenario": "Server"})
     assert list(whole.values) == [
-        "data_parallel_size", "admission", "admission_tokens", "admission_queries", "max_num_batched_tokens",
-        "max_num_seqs",
+        "data_parallel_size", "max_num_seqs", "admission", "admission_tokens", "admission_queries",
+        "max_num_batched_tokens",
     ]  # fmt: skip
     assert whole.values["data_parallel_size"] == (2, 4)
     assert "off" not in whole.values["admission"]  # the default
@@ -105,6 +105,17 @@ def test_equal_settings_are_equal() -> None:
     assert len(every) == space.count() == (1 + 3) * 2
     assert shown(every[0]) == "defaults"
     assert shown({"max_num_seqs": 8, "admission": "fcfs"}) == "max_num_seqs=8, admission=fcfs"
+
+
+def test_the_queries_that_are_in_time_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(monkeypatch, 2)
+    space = space_of({"scenario": "Server"}).with_queries_in_time(107)
+    assert space.values["max_num_seqs"] == (32, 53, 64, 107, 128, 256, 512)
+    assert space.alone("max_num_seqs", {}) == {"max_num_seqs": 107}
+    assert space.alone("max_num_seqs", {"data_parallel_size": 2})["max_num_seqs"] == 53
+    two_copies = space_of({"scenario": "Server", "engine_arg": {"data_parallel_size": 2}}).with_queries_in_time(107)
+    assert two_copies.alone("max_num_seqs", {}) == {"max_num_seqs": 53}
+    assert space_of({"scenario": "Server"}).alone("max_num_seqs", {}) == {"max_num_seqs": 128}
 
 
 # As a user asks for it ------------------------------------------------------------------------------------------------
