@@ -33,8 +33,10 @@ from scenarios.tune_scheduling import OptionSearch, search_identity
 from scenarios.tune_search import Bracket, cheaper, next_rate, rounded
 from scenarios.tune_space import Options, applied
 
-CONFIRMATIONS = 3  # legs at most that try to confirm a rate, each a little lower than the one before
-BACK_OFF = 0.99  # the next rate after a confirmation that failed
+# Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
+# disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.
+BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
+OFFLINE_LEGS = 3  # at most, each with more samples than the one before
 # Offline: LoadGen adds a tenth to what the rate needs; after a leg that was too short, so much on top of its rate.
 OFFLINE_MORE = 1.05
 
@@ -186,24 +188,33 @@ class _Run:
     def _confirm(self) -> LegRecord | None:
         """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
         best = self._bracket.valid
-        return None if best is None else self._full_leg(best, lambda last: last.target_qps * BACK_OFF)
+        if best is None:
+            return None
+        rates = [rounded(best * (1 - share)) for share in BACK_OFF]
+        return self._full_leg(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
 
     def _confirm_offline(self, estimate: Estimate) -> LegRecord | None:
         """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
-        return self._full_leg(
-            rounded(estimate.samples_per_second),
-            lambda last: OFFLINE_MORE * max(last.samples_per_second or 0.0, last.target_qps),
-        )
 
-    def _full_leg(self, first: float, after: Callable[[LegRecord], float]) -> LegRecord | None:
-        """Legs at the first rate, then at the one that follows from the leg that failed, until one is VALID."""
+        def rate(tried: list[LegRecord]) -> float | None:
+            if not tried:
+                return rounded(estimate.samples_per_second)
+            last = tried[-1]
+            more = rounded(OFFLINE_MORE * max(last.samples_per_second or 0.0, last.target_qps))
+            return more if len(tried) < OFFLINE_LEGS else None
+
+        return self._full_leg(rate)
+
+    def _full_leg(self, rate_after: Callable[[list[LegRecord]], float | None]) -> LegRecord | None:
+        """Legs at the rate that follows from those before it, until one is VALID or there is no further rate."""
         while True:
             tried = self._legs("confirm")
             if tried and tried[-1].valid:
                 return tried[-1]
-            if len(tried) == CONFIRMATIONS:
+            rate = rate_after(tried)
+            if rate is None:
                 return None
-            self._leg("confirm", rounded(after(tried[-1])) if tried else first, "")
+            self._leg("confirm", rate, "")
 
     def _leg(self, step: Step, rate: float, of: str) -> LegRecord:
         """Run one leg at a rate, and record it."""

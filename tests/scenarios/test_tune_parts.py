@@ -1,5 +1,6 @@
 """The parts of a tune: options, journal, what ends a leg early, the plot."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from runs.errors import InputError
 from runs.progress import Progress
 from runs.requests_log import RequestRecord, encode
+from scenarios import tune as tune_module
 from scenarios.config import make_config
 from scenarios.plan import prepare
 from scenarios.tune_config import Tune, load_tune
@@ -269,6 +272,31 @@ def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_data
     _, planner = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
     assert queries_in_time(10.0, planner) == int(0.95 * 38.1)
     assert queries_in_time(0.01, planner) == 1
+
+
+# Confirmation ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("legs_needed", [1, 3, 5, 6])
+def test_a_rate_that_fails_is_tried_lower(
+    legs_needed: int, tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune, planner = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
+    run = tune_module._Run(tune, planner, Console(file=io.StringIO()))
+    run._journal.add(record(1, 20))
+    run._journal.add(record(2, 21, verdict="INVALID"))
+    rates: list[float] = []
+
+    def run_at(_tune: Any, _planner: Any, step: str, number: int, rate: float, *_others: Any) -> LegRecord:
+        rates.append(rate)
+        return record(number, rate, step=step, verdict="VALID" if number == legs_needed else "INVALID")
+
+    monkeypatch.setattr(tune_module, "run_at", run_at)
+    confirmed = run._confirm()
+    assert rates == [20, 19.8, 19.6, 19.2, 18.4][:legs_needed]
+    assert confirmed == (None if legs_needed > 5 else run._journal.legs("confirm")[-1])
+    if confirmed is not None:
+        assert confirmed.target_qps == rates[-1]
 
 
 # The plot -------------------------------------------------------------------------------------------------------------
