@@ -8,7 +8,7 @@ from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.dataset import load_dataset
 from runs.errors import SetupError
 from runs.manifest import LegPlan
-from scenarios.engine_environment import CORE_PROCESS
+from scenarios.engine_environment import CORE_PROCESS, parallel_size
 from sut.dummy_cheats import CheatContext, OvercountingSut, make_cheats
 from sut.dummy_engine import Cheat, DummyEngine, Fault
 from sut.engine import Engine, SamplingPolicy
@@ -49,7 +49,7 @@ def make_engine(plan: LegPlan) -> Engine:
 
 
 def _vllm_class(plan: LegPlan) -> type[VllmEngine]:
-    one_at_a_time = plan.scenario == "SingleStream" and plan.engine_options.get("data_parallel_size", 1) == 1
+    one_at_a_time = plan.scenario == "SingleStream" and parallel_size(plan.engine_options, "data_parallel_size") == 1
     if one_at_a_time and plan.environment.get(CORE_PROCESS) == "0":
         return OneProcessVllmEngine
     return VllmEngine

@@ -28,8 +28,8 @@ ENGINE_OPTIONS = (
 # Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
 ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
 RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
-# In the order in which they are asked about; one that depends on another comes behind it.
 _ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
+# In the order in which they are asked about; one that depends on another comes behind it.
 ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
 
 # Values tried by themselves, around what vLLM chooses on such machines. The smallest token budget is no smaller than
@@ -74,14 +74,14 @@ class Space:
         all, while a query that waits in vLLM's queue only uses its own time to the first token, which is longer.
         """
         copies = (self.copies, *self.values.get("data_parallel_size", ()))
-        bounds = {max(1, queries // number) for number in copies}
+        bounds = {_share(queries, number) for number in copies}
         seqs = tuple(sorted(bounds.union(self.values["max_num_seqs"])))
         return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
 
     def alone(self, name: str, best: Options) -> Options:
         """The best settings with one option at its likeliest value or the middle one, and what it needs to matter."""
         if name == "max_num_seqs" and self.in_time:
-            likely = max(1, self.in_time // best.get("data_parallel_size", self.copies))
+            likely = _share(self.in_time, best.get("data_parallel_size", self.copies))
         else:
             likely = _middle(self.values[name])
         options = {**best, name: likely}
@@ -158,6 +158,11 @@ def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
 def shown(options: Options) -> str:
     """In the user's words."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+
+
+def _share(queries: int, copies: int) -> int:
+    """Of each copy: `max_num_seqs` holds for one."""
+    return max(1, queries // copies)
 
 
 def _middle(values: tuple[Any, ...]) -> Any:

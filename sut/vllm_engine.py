@@ -51,6 +51,8 @@ class VllmEngine:
             from vllm.inputs import tokens_input
             from vllm.sampling_params import RequestOutputKind
             from vllm.usage.usage_lib import UsageContext
+
+            engine_class = self._engine_class()
         except ImportError as error:
             raise SetupError(
                 f"vLLM cannot be imported: {error}",
@@ -73,7 +75,7 @@ class VllmEngine:
         try:
             # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
             context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
-            self._llm = self._create(arguments, context)
+            self._llm = engine_class.from_engine_args(arguments, usage_context=context)
         except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
             raise InputError(
                 f"vLLM refuses to start: {_reason(error)}",
@@ -97,14 +99,17 @@ class VllmEngine:
             # Two outputs a request: the first token, and everything else when it is finished.
             stream_interval=self._sampling.max_tokens + 1 if self._stream_first_token else None,
         )
+        self._count_core_outputs()
         return self._report(vllm.__version__)
 
-    def _create(self, arguments: Any, context: Any) -> Any:
-        """The engine, whose core's outputs are counted: the only sign of progress between first and last token."""
+    def _engine_class(self) -> Any:
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        llm = AsyncLLM.from_engine_args(arguments, usage_context=context)
-        core = llm.engine_core
+        return AsyncLLM
+
+    def _count_core_outputs(self) -> None:
+        """Count the engine core's messages: the only sign of progress between a request's first and last token."""
+        core = self._llm.engine_core
         inner = core.get_output_async
 
         async def counted() -> Any:
@@ -113,7 +118,6 @@ class VllmEngine:
             return outputs
 
         core.get_output_async = counted
-        return llm
 
     def _report(self, version: str) -> EngineReport:
         config = self._llm.vllm_config
@@ -199,7 +203,7 @@ class VllmEngine:
 
     def check_alive(self) -> None:
         if self._llm is not None and self._llm.errored:
-            raise ExecutionError("the vLLM engine died", "see engine.log for its own account")
+            raise engine_died()
 
     def activity(self) -> int:
         return self._core_outputs
@@ -227,9 +231,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def engine_died() -> ExecutionError:
+    return ExecutionError("the vLLM engine died", "see engine.log for its own account")
+
+
 def explain(error: Exception) -> HarnessError:
     name = type(error).__name__
     if name == "EngineDeadError":
-        return ExecutionError("the vLLM engine died", "see engine.log for its own account")
+        return engine_died()
     cause = error.__cause__ or error
     return ExecutionError(f"vLLM failed on a request: {type(cause).__name__}: {_first_line(cause)}", "see engine.log")

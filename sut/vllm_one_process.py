@@ -7,9 +7,8 @@ sends for every token is received on a core that the model's threads are waiting
 import asyncio
 from typing import Any
 
-from runs.errors import ExecutionError
 from sut.engine import Request
-from sut.vllm_engine import VllmEngine, explain
+from sut.vllm_engine import VllmEngine, engine_died, explain
 
 
 class OneProcessVllmEngine(VllmEngine):
@@ -24,10 +23,13 @@ class OneProcessVllmEngine(VllmEngine):
         self._stepping = False
         self._dead = False
 
-    def _create(self, arguments: Any, context: Any) -> Any:
+    def _engine_class(self) -> Any:
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        return LLMEngine.from_engine_args(arguments, usage_context=context)
+        return LLMEngine
+
+    def _count_core_outputs(self) -> None:
+        """Nothing to do: each step is counted here."""
 
     def submit(self, request: Request) -> None:
         self._request_number += 1
@@ -63,7 +65,7 @@ class OneProcessVllmEngine(VllmEngine):
 
     def check_alive(self) -> None:
         if self._dead:
-            raise ExecutionError("the vLLM engine died", "see engine.log for its own account")
+            raise engine_died()
 
     async def stop(self) -> None:
         if self._llm is not None:

@@ -11,6 +11,7 @@ import pytest
 from runs.errors import ExecutionError
 from sut.engine import Request, SamplingPolicy
 from sut.vllm_one_process import OneProcessVllmEngine
+from tests.sut.fakes import FakeSink
 
 PROMPT = [5, 6, 7]
 
@@ -48,22 +49,16 @@ class StandIn:
         return outputs
 
 
-class Told:
-    """A sink that keeps what it is told, and may submit more when an answer is there."""
+class Asking(FakeSink):
+    """A sink that does something when an answer is there."""
 
-    def __init__(self, when_answered: Callable[[], None] = lambda: None) -> None:
-        self.words: list[tuple[Any, ...]] = []
+    def __init__(self, when_answered: Callable[[], None]) -> None:
+        super().__init__()
         self._when_answered = when_answered
 
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.words.append(("first", token_id))
-
     def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.words.append(("complete", token_ids, finish_reason, cached_tokens))
+        super().complete(request, token_ids, finish_reason, cached_tokens)
         self._when_answered()
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        self.words.append(("failed", error))
 
 
 def engine_around(llm: StandIn) -> OneProcessVllmEngine:
@@ -83,20 +78,20 @@ def run(submit: Callable[[], None]) -> None:
     asyncio.run(work())
 
 
-ANSWERED = [("first", 1), ("complete", [1, 2, 3], "length", 0)]
+ANSWERED = [("first", 1), ("done", ([1, 2, 3], "length", 0))]
 
 
 def test_the_first_token_is_told_once_and_the_answer_is_whole() -> None:
     llm = StandIn([[], [1], [2, 3]])
-    engine, told = engine_around(llm), Told()
+    engine, told = engine_around(llm), FakeSink()
     run(lambda: engine.submit(Request(told, PROMPT)))
-    assert told.words == ANSWERED
+    assert told.events == ANSWERED
     assert engine.activity() == llm.steps == 3, "a step for each output, and none for an idle engine"
 
 
 def test_a_query_keeps_its_priority() -> None:
     llm = StandIn([[1]])
-    request = Request(Told(), PROMPT)
+    request = Request(FakeSink(), PROMPT)
     request.priority = 4
     run(lambda: engine_around(llm).submit(request))
     assert llm.priorities == [4]
@@ -104,44 +99,44 @@ def test_a_query_keeps_its_priority() -> None:
 
 def test_requests_that_are_there_together_are_stepped_together() -> None:
     llm = StandIn([[1], [2, 3]])
-    engine, told = engine_around(llm), [Told(), Told()]
+    engine, told = engine_around(llm), [FakeSink(), FakeSink()]
 
     def submit() -> None:
         for sink in told:
             engine.submit(Request(sink, PROMPT))
 
     run(submit)
-    assert [sink.words for sink in told] == [ANSWERED, ANSWERED]
+    assert [sink.events for sink in told] == [ANSWERED, ANSWERED]
     assert llm.steps == 2
 
 
 def test_an_answer_may_bring_the_next_query() -> None:
     llm = StandIn([[1], [2, 3]])
-    engine, second = engine_around(llm), Told()
-    first = Told(lambda: engine.submit(Request(second, PROMPT)))
+    engine, second = engine_around(llm), FakeSink()
+    first = Asking(lambda: engine.submit(Request(second, PROMPT)))
     run(lambda: engine.submit(Request(first, PROMPT)))
-    assert first.words == second.words == ANSWERED
+    assert first.events == second.events == ANSWERED
     assert llm.steps == 4
 
 
 def test_a_request_that_vllm_refuses_fails_alone() -> None:
-    engine, refused, good = engine_around(StandIn([[1], [2, 3]])), Told(), Told()
+    engine, refused, good = engine_around(StandIn([[1], [2, 3]])), FakeSink(), FakeSink()
 
     def submit() -> None:
         engine.submit(Request(refused, PROMPT * 10))
         engine.submit(Request(good, PROMPT))
 
     run(submit)
-    ((word, error),) = refused.words
+    ((word, error),) = refused.events
     assert word == "failed"
     assert "ValueError: prompt too long" in str(error)
-    assert good.words == ANSWERED
+    assert good.events == ANSWERED
     engine.check_alive()
 
 
 def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> None:
     llm = StandIn([[1], [2, 3]], dies_at_step=2)
-    engine, told = engine_around(llm), [Told(), Told()]
+    engine, told = engine_around(llm), [FakeSink(), FakeSink()]
 
     def submit() -> None:
         for sink in told:
@@ -149,8 +144,8 @@ def test_an_engine_that_fails_in_a_step_is_dead_and_its_requests_failed() -> Non
 
     run(submit)
     for sink in told:
-        assert [words[0] for words in sink.words] == ["first", "failed"]
-        assert "out of memory" in str(sink.words[1][1])
+        assert [word for word, _ in sink.events] == ["first", "failed"]
+        assert "out of memory" in str(sink.events[1][1])
     assert llm.steps == 2, "a dead engine is left alone"
     with pytest.raises(ExecutionError, match="died"):
         engine.check_alive()
