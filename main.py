@@ -11,8 +11,8 @@ from rich.console import Console
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
-from scenarios.command_line import command, normalise
-from scenarios.config import RunConfig, load_yaml, make_config, merged
+from scenarios.commands.schema import command, normalise
+from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
 RUN_HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
 
@@ -22,7 +22,7 @@ Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to st
 
 def run(values: dict[str, Any]) -> int:
     """One leg."""
-    from scenarios.leg import run_leg
+    from scenarios.leg.parent import run_leg
 
     console = Console()
     config_file = values.pop("config", None)
@@ -32,7 +32,7 @@ def run(values: dict[str, Any]) -> int:
         console.print(text, highlight=False, markup=False)
 
     def prepared() -> Any:
-        from scenarios.plan import prepare  # the leg's process is under way by now, and imports much more
+        from scenarios.leg.plan import prepare  # the leg's process is under way by now, and imports much more
 
         return prepare(config, say)
 
@@ -48,7 +48,7 @@ def run_click_command() -> click.Command:
 
 def doctor(model_path: str | None, dataset_path: Path | None) -> int:
     """What is installed and what can run."""
-    from scenarios.doctor import print_report
+    from scenarios.commands.doctor import print_report
 
     return print_report(Console(), model_path, dataset_path)
 
@@ -68,7 +68,7 @@ def doctor_click_command() -> click.Command:
 
 
 HERE: dict[str, Callable[[], click.Command]] = {"run": run_click_command, "doctor": doctor_click_command}
-# Made by `scenarios/<name>_command.py`.
+# Made by `scenarios/commands/<name>.py`.
 ELSEWHERE = ("audit", "campaign", "check", "gate", "signoff", "store", "submit", "tune", "verify")
 COMMANDS = sorted((*HERE, *ELSEWHERE))
 
@@ -83,7 +83,7 @@ class _Commands(click.Group):
         if cmd_name in HERE:
             return HERE[cmd_name]()
         if cmd_name in ELSEWHERE:
-            make = getattr(importlib.import_module(f"scenarios.{cmd_name}_command"), f"{cmd_name}_click_command")
+            make = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), f"{cmd_name}_click_command")
             found: click.Command = make()
             return found
         return None

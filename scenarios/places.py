@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from runs.errors import SetupError
-from runs.layout import RunDir
-from runs.progress import read_progress
+from runs.record.layout import RunDir
+from runs.record.progress import read_progress
 
 LAST_BREATH_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from qsl.prepare import Prepared, write_dataset
+from qsl.cnn_dailymail.prepare import Prepared, write_dataset
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.default_model import DEFAULT_MODEL_NAME, REQUIREMENT, ensure_default_model
+from qsl.embedded.default_model import DEFAULT_MODEL_NAME, REQUIREMENT, ensure_default_model
 from scripts.program import exit_code_of
 
 

@@ -15,10 +15,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from compliance.accuracy import score_texts
-from qsl.bundled import BASELINE_FILE, Baseline, bundled_dataset, bundled_sha256
+from compliance.accuracy.scores import score_texts
 from qsl.dataset import Dataset, load_dataset
-from qsl.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
+from qsl.embedded.articles import BASELINE_FILE, Baseline, bundled_dataset, bundled_sha256
+from qsl.embedded.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
 from runs.files import write_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.rehearsal import MARK, make_rows
+from qsl.cnn_dailymail.rehearsal import MARK, make_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.prepare import HUB, HUB_DATASET, read_source
+from qsl.cnn_dailymail.prepare import HUB, HUB_DATASET, read_source
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write

@@ -20,7 +20,7 @@ import numpy as np
 import orjson
 
 from runs.errors import ExecutionError
-from runs.requests_log import MAX_LINE_BYTES, RequestRecord
+from runs.record.requests_log import MAX_LINE_BYTES, RequestRecord
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25

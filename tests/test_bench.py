@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from runs.errors import ExecutionError, ExitCode
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.progress import read_progress
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.progress import read_progress
 from scripts.bench import null_path, reading, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg

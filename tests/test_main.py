@@ -12,8 +12,8 @@ import pytest
 import main
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, Interrupted, SetupError
-from scenarios import leg as leg_module
-from scenarios.config import RunConfig
+from scenarios.leg import parent as leg_module
+from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished
 
 Capture = pytest.CaptureFixture[str]
@@ -169,14 +169,15 @@ def test_an_unknown_command_is_not_found() -> None:
 
 def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
     code = """
-import sys, main, scenarios.leg, scenarios.supervisor
+import sys, main, scenarios.leg.parent, scenarios.leg.supervisor
 class Enough(Exception): pass
 def start(self): raise Enough
-scenarios.supervisor.EarlyLeg.__enter__ = start
+scenarios.leg.supervisor.EarlyLeg.__enter__ = start
 try:
     main.main(["--scenario", "Offline", "--engine", "dummy"])
 except Enough:
-    late = {"nltk", "rouge_score", "transformers", "scenarios.plan", "scenarios.tune_command", "compliance.signoff"}
+    late = {"nltk", "rouge_score", "transformers", "scenarios.leg.plan", "scenarios.commands.tune"}
+    late.add("compliance.signoff")
     sys.exit(len(late & set(sys.modules)))
 sys.exit(-1)
 """

@@ -15,15 +15,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from compliance.checks import Check
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.benchmarks import Scenario
-from runs.detail_log import DetailLog, read_detail
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.layout import RunDir
-from runs.manifest import Manifest, Mode, read_manifest
-from runs.numbers import Numbers, reported_numbers
-from runs.replay import expected_samples
-from runs.requests_log import RequestTable, read_requests
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.replay import expected_samples
+from runs.numbers.numbers import Numbers, reported_numbers
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, Mode, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")
 PERFORMANCE_MODE = 2  # LoadGen's number for it

@@ -30,7 +30,7 @@ from compliance.audits.performance_text import performance_text
 from compliance.checks import Check
 from runs.benchmarks import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.manifest import Mode
+from runs.record.manifest import Mode
 
 DEFAULT_SAMPLES = {"Offline": 64, "SingleStream": 32}
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from compliance.audits.base import LegArtifacts
 from compliance.checks import Check
-from runs.numbers import LatencyNumbers
+from runs.numbers.numbers import LatencyNumbers
 
 SHOWN = ("mean", "p50", "p90", "p99")
 

@@ -22,7 +22,7 @@ from compliance.audits.base import (
 from compliance.audits.performance_text import own_lines
 from compliance.checks import Check
 from runs.errors import InputError, SetupError
-from runs.manifest import Mode
+from runs.record.manifest import Mode
 
 # [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
 SAME_INDEX = 3

@@ -22,10 +22,10 @@ from compliance.audits.base import (
     refuse_foreign_knobs,
 )
 from compliance.checks import Check
-from runs.accuracy_log import AccuracyEntry
 from runs.benchmarks import MAX_NEW_TOKENS, MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.errors import InputError
-from runs.manifest import Mode
+from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.record.manifest import Mode
 
 # [mlcommons/inference compliance/TEST06/audit.config]
 LOGGED_SAMPLES = 100

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.registry import BASELINE, NO_VARIANT
-from runs.engine_log import read_engine_log
-from runs.layout import RunDir
-from runs.manifest import Manifest
+from runs.record.engine_log import read_engine_log
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 
 # KV cache data types of vLLM 0.32 (vllm/config/cache.py, CacheDType) that hold the values as computed.
 _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float32", "float"})

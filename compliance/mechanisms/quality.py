@@ -6,7 +6,7 @@ Only the benchmark's own evaluation leaves files that can be judged here; of any
 from dataclasses import dataclass
 from typing import Any
 
-from compliance.accuracy import ROUGE_NAMES
+from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
 from compliance.verify.verdict import Verdict

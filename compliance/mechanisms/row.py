@@ -12,21 +12,21 @@ from typing import Any
 
 import orjson
 
+from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import SUPPORT_STATUS, Declaration
 from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
 from compliance.mechanisms.quality import QualityEvidence, quality_evidence
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
-from compliance.verify.accuracy import ScoreSources
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs, find_results
 from compliance.verify.verdict import Verdict, verify_result
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
-from runs.layout import CampaignDir, ResultDir, RunDir
-from runs.manifest import Manifest, read_manifest
-from runs.numbers import Numbers
-from runs.result import Result, build_result
+from runs.numbers.numbers import Numbers
+from runs.numbers.result import Result, build_result
+from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.manifest import Manifest, read_manifest
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 EVIDENCE = "evidence"

@@ -5,11 +5,11 @@ from typing import Any
 
 import orjson
 
+from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.validation import RECORD
-from compliance.verify.accuracy import ScoreSources
 from runs.errors import HarnessError, InputError
 
 

@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.signoff.claim import read_claim
 from compliance.signoff.faults import inject
-from compliance.signoff.scopes import sign_off
+from compliance.signoff.judge import sign_off
 from compliance.signoff.verdict import Scope, Verdict
 from runs.errors import InputError
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 RUNS_NAME = "runs.tar.xz"
 CASES_NAME = "cases.jsonl"

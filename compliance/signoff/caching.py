@@ -12,10 +12,10 @@ from compliance.signoff.conditions import conditions_of, differences, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
 from compliance.signoff.reasons import Reason, fail, flag, note
-from runs.detail_log import read_detail
 from runs.errors import HarnessError
-from runs.layout import ResultDir, RunDir
-from runs.requests_log import NO_TIME, RequestTable
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import ResultDir, RunDir
+from runs.record.requests_log import NO_TIME, RequestTable
 
 _REPETITION_RULE = "repeated samples cost as much as new ones"
 _AUDIT = OutputCaching()

@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from compliance.accuracy import ROUGE_NAMES, TokenIds
-from compliance.signoff.answer_text import ids_known, text_printable
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.scores import TokenIds
+from compliance.evidence.answer_text import ids_known, text_printable
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     COHERENT_SHARE,

@@ -7,8 +7,8 @@ import numpy as np
 
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import SAME_OPTION
-from runs.manifest import Manifest
-from runs.requests_log import RequestTable
+from runs.record.manifest import Manifest
+from runs.record.requests_log import RequestTable
 
 # LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
 _SETTINGS = (

@@ -9,30 +9,30 @@ from typing import Any
 
 import orjson
 
-from compliance.accuracy import TokenIds, decode_ids
-from compliance.signoff.mllog_shape import LogShape, read_shape
+from compliance.accuracy.scorer import References
+from compliance.accuracy.scores import TokenIds, decode_ids
+from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.leg_record import log_hashes
+from compliance.evidence.mllog_shape import LogShape, read_shape
+from compliance.evidence.performance import verify_performance
 from compliance.signoff.reasons import Reason, fail
-from compliance.verify.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, find_results
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
-from compliance.verify.performance import verify_performance
-from compliance.verify.record import log_hashes
-from compliance.verify.scorer import References
-from qsl.bundled import bundled_dataset
+from qsl.embedded.articles import bundled_dataset
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
-from runs.detail_log import DetailLog
-from runs.ending import unfinished
-from runs.engine_log import EngineLog, read_engine_log
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
-from runs.layout import RunDir
-from runs.manifest import Manifest, read_manifest
-from runs.requests_log import RequestTable
-from runs.timeline import Timeline, timeline
-from runs.trace_log import Trace, read_trace
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.trace_log import Trace, read_trace
+from runs.numbers.timeline import Timeline, timeline
+from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable
+from runs.record.unfinished import unfinished
 
 # Messages about a file that is not there.
 _LACKING = re.compile(r"\.(txt|json|jsonl) is missing|has no accuracy\.txt")
@@ -168,7 +168,7 @@ class Evidence:
 
     @cached_property
     def times(self) -> Timeline:
-        """Per-sample times of a performance leg, by `runs.timeline`."""
+        """Per-sample times of a performance leg, by `runs.numbers.timeline`."""
         if self.requests is None:
             raise InputError(f"{self.run.requests} is missing", "give the run directory whole")
         return timeline(self.detail, self.requests, self.trace)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.signoff.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -40,13 +41,12 @@ from compliance.signoff.record_faults import (
     stretch_requests,
     swap_requests,
 )
-from compliance.verify.record import LOG_HASHES, log_hashes
-from runs.detail_log import PREFIX, read_detail
 from runs.errors import HarnessError, InputError
 from runs.files import write_json
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.result import build_result, write_result
+from runs.loadgen.detail_log import PREFIX, read_detail
+from runs.numbers.result import build_result, write_result
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
 
 Json = dict[str, Any]
 

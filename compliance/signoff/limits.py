@@ -23,7 +23,7 @@ CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest
 STAMP_MEDIAN_NS = 5_000_000
 SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
 SPAN_SHARE = 0.05
-HANDOVER_NS = 2_000  # a sample, while LoadGen hands many over in one call (runs/compare.py)
+HANDOVER_NS = 2_000  # a sample, while LoadGen hands many over in one call (runs/numbers/compare.py)
 LONE_STAMP_NS = 1_000_000_000
 FAR_STAMP_NS = 100_000_000
 # Numbers of nanoseconds are never equal by chance; a record made from LoadGen's own numbers has them equal.

@@ -3,7 +3,7 @@
 from statistics import median
 
 from compliance.signoff.evidence import Evidence
-from runs.numbers import Numbers
+from runs.numbers.numbers import Numbers
 
 # Headline metric by LoadGen scenario, and whether more of it is better.
 HEADLINE: dict[str, tuple[str, bool]] = {

@@ -9,12 +9,12 @@ import numpy as np
 import orjson
 
 from compliance.signoff.record_faults import each_record, read_records, write_records
-from runs.detail_log import PREFIX, DetailLog, read_detail
 from runs.files import write_json
-from runs.layout import RunDir
-from runs.numbers import LATENCIES, RATE_KEYS, latency_keys
-from runs.rederive import derive
-from runs.requests_log import read_requests
+from runs.loadgen.detail_log import PREFIX, DetailLog, read_detail
+from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
+from runs.numbers.rederive import derive
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
 
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from runs.detail_log import read_detail
-from runs.layout import RunDir
-from runs.schedule import poisson_offsets_ns
-from runs.trace_log import read_trace
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.loadgen.trace_log import read_trace
+from runs.record.layout import RunDir
 
 Json = dict[str, Any]
 _SEED = 7  # of what a fault draws: the same in every back-test

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from compliance.evidence.leg_record import hash_in_accuracy_text
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.reasons import Reason, fail, note
-from compliance.verify.record import hash_in_accuracy_text
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
 _LEGS = ("performance/run_*", "accuracy")

@@ -12,19 +12,19 @@ from typing import Any
 
 import orjson
 
+from compliance.evidence.leg_record import LOG_HASHES
 from compliance.submission.build_texts import rehearsal_text, scenario_readme
 from compliance.submission.gates import Judged
-from compliance.submission.layout import Place, Tree
 from compliance.submission.measurements import measurements
 from compliance.submission.rules import MOST_FILE_BYTES
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
+from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import submitted_accuracy
-from compliance.verify.record import LOG_HASHES
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
-from runs.layout import RunDir
-from runs.manifest import Manifest
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from pydantic import ValidationError
 
 from compliance.audits.base import AuditRequest, LegArtifacts
 from compliance.audits.registry import AUDITS, find_audit
+from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
-from compliance.verify.record import LOG_HASHES, log_hashes
-from runs.ending import unfinished
 from runs.errors import HarnessError, InputError
 from runs.json_files import read_object
-from runs.layout import ResultDir
+from runs.record.layout import ResultDir
+from runs.record.unfinished import unfinished
 
 _FIX = "run the audit again"
 _COMPLETE = "verification complete"  # the last line of the official text [mlcommons/inference compliance/TEST06]

@@ -6,12 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.registry import AUDITS
-from compliance.submission.layout import BENCHMARK_DIRECTORIES
+from compliance.submission.tree import BENCHMARK_DIRECTORIES
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs, find_results
 from runs.benchmarks import BENCHMARKS, Scenario
 from runs.errors import InputError
-from runs.layout import CampaignDir, ResultDir, RunDir
-from runs.manifest import Manifest, read_manifest
+from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.manifest import Manifest, read_manifest
 
 # Audits that a submission of this benchmark has a place for; whatever others were run are none of its business.
 SUBMITTED_TESTS = tuple(test.name for test in AUDITS.values() if test.required)

@@ -6,10 +6,10 @@ from pathlib import PurePath
 from typing import Any
 
 from compliance.submission.gates import Judged
-from compliance.submission.layout import REHEARSAL_MARK, Place, Tree
 from compliance.submission.measurements import model_name
 from compliance.submission.source import CODE_FOLDER
-from runs.manifest import Manifest
+from compliance.submission.tree import REHEARSAL_MARK, Place, Tree
+from runs.record.manifest import Manifest
 
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "mechanism"})  # what is declared stands in the table of facts

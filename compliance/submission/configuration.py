@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 # What the legs of one result may differ in. All other fields of a leg's plan are compared, new ones too.
 _MAY_DIFFER = frozenset(

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from compliance.accuracy import ROUGE_NAMES
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate
 from compliance.submission.configuration import configuration, differences, system_facts
-from compliance.submission.layout import Division, Round
 from compliance.submission.rules import ALL_OF, AUDITED, ONE_OF
-from compliance.verify.accuracy import ScoreSources
+from compliance.submission.tree import Division, Round
 from compliance.verify.verdict import Verdict, verify_result
-from qsl.rehearsal import MARK as SYNTHETIC_MARK
+from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import ROUND_SEEDS, RoundSeeds
-from runs.detail_log import DetailLog, read_detail
 from runs.files import sha256_of
+from runs.loadgen.detail_log import DetailLog, read_detail
 
 # Checks of `verify` that have no counterpart in the checker's open division.
 _CLOSED_ONLY = frozenset({*ROUGE_NAMES, "gen_len", "target", "samples"})

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from compliance.submission.layout import REHEARSAL_MARK
+from compliance.submission.tree import REHEARSAL_MARK
 from runs.errors import InputError
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 # [checker: SYSTEM_IMP_REQUIRED_FILES]; all must be there and not empty.
 FIELDS = (

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"
 README = "README.md"

@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.signoff import bundle_verdict
 from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.gates import Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
-from compliance.submission.layout import Division, Round, Tree
 from compliance.submission.rules import SUITE_OF
 from compliance.submission.source import read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
-from compliance.verify.accuracy import ScoreSources, with_scorer
+from compliance.submission.tree import Division, Round, Tree
 from runs.errors import InputError, SetupError
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 
 @dataclass(frozen=True)

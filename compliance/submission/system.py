@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from compliance.submission.configuration import memory_gib
-from compliance.submission.layout import REHEARSAL_MARK, Division
 from compliance.submission.measurements import check_overrides
 from compliance.submission.system_detect import detect, is_the_machine
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLICABLE, REPLACE_ME, STATUSES
+from compliance.submission.tree import REHEARSAL_MARK, Division
 from runs.errors import InputError
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 # Where a value comes from, the strongest last.
 Origin = Literal["assumed", "detected", "recorded", "file", "command line"]

@@ -12,7 +12,7 @@ import psutil
 
 from compliance.submission.configuration import memory_gib
 from runs.environment import accelerators, host_facts
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 
 _SYS = Path("/sys")
 _SECTOR_BYTES = 512  # unit of /sys/block/*/size, whatever the device's own is [Linux block layer]

@@ -6,10 +6,10 @@ written to another place: the run keeps its whole log.
 
 from dataclasses import dataclass
 
-from compliance.verify.record import hash_in_accuracy_text, is_truncated
+from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated
 from runs.errors import InputError
 from runs.files import sha256_of
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"

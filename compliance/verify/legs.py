@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark, Scenario
-from runs.detail_log import DetailLog, read_detail
-from runs.ending import unfinished
 from runs.errors import ExecutionError, HarnessError, InputError
-from runs.layout import LOADGEN_LOGS, RunDir
-from runs.manifest import Manifest, read_manifest
-from runs.requests_log import RequestTable, read_requests
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
+from runs.record.unfinished import unfinished
 
 PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
 # Where the legs of one result lie in a submission.

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance.checks import Check
-from compliance.verify.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.leg_record import log_hashes
+from compliance.evidence.performance import verify_performance
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
 from compliance.verify.part import Part
-from compliance.verify.performance import verify_performance
-from compliance.verify.record import log_hashes
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 TEXT_NAME = "verify_performance.txt"
 RECORD_NAME = "verify_performance.json"

@@ -13,7 +13,7 @@ from rich.console import Console
 from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import ExitCode, HarnessError
 from runs.files import write_json
-from scenarios.supervisor import signals_raise
+from scenarios.leg.supervisor import signals_raise
 
 from .report import Part, load_average, print_part
 from .sizes import SMALLEST, Sizes

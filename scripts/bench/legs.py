@@ -11,11 +11,11 @@ from typing import Any
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, ExitCode
-from runs.layout import RunDir
-from runs.requests_log import RequestTable, read_requests
-from runs.result import Result, read_result
-from scenarios.config import make_config
-from scenarios.plan import prepare
+from runs.numbers.result import Result, read_result
+from runs.record.layout import RunDir
+from runs.record.requests_log import RequestTable, read_requests
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
 
 POLL_S = 0.2
 LEG_TIMEOUT_S = 900.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qsl.bundled import bundled_articles
+from qsl.embedded.articles import bundled_articles
 
 VOCAB_SIZE = 1024
 MAX_POSITIONS = 4096

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from runs.numbers import Numbers
+from runs.numbers.numbers import Numbers
 
 from .null_run import NullSpec, Side, null_run
 from .report import Part, Target, at_least, at_most

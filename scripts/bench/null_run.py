@@ -18,10 +18,10 @@ from typing import Any, Literal
 import orjson
 
 from runs.benchmarks import MAX_NEW_TOKENS
-from runs.detail_log import read_detail
 from runs.errors import ExecutionError
-from runs.layout import RunDir
-from runs.numbers import Numbers, reported_numbers
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.numbers import Numbers, reported_numbers
+from runs.record.layout import RunDir
 from sut.engine import EngineReport, Request
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from qsl.bundled import bundled_dataset
 from qsl.dataset import load_dataset
+from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 from .legs import engine_plan, run_leg
 from .llm_server import llm_server

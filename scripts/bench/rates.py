@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from qsl.bundled import bundled_dataset
-from runs.layout import RunDir
+from qsl.embedded.articles import bundled_dataset
+from runs.record.layout import RunDir
 
 from .legs import run_leg
 from .models import TINY, make_llama

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from runs.layout import RunDir
-from runs.result import build_result, write_result
+from runs.numbers.result import build_result, write_result
+from runs.record.layout import RunDir
 
 from .null_run import NullSpec, null_run
 from .programs import measure, peak_memory_bytes, tell

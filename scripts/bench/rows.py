@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from qsl.bundled import bundled_articles
+from qsl.embedded.articles import bundled_articles
 from runs.files import write_atomic
 
 LONGEST_TOKENS, SHORTEST_TOKENS = 2_540, 200

@@ -15,11 +15,12 @@ import numpy as np
 import orjson
 from rouge_score.rouge_scorer import RougeScorer
 
-from compliance.accuracy import ROUGE_NAMES, AccuracyScores, score_accuracy_log
-from compliance.punkt import sentence_splitter
+from compliance.accuracy.punkt import sentence_splitter
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.scores import AccuracyScores, score_accuracy_log
 from qsl.tokenizers import Tokenizer, load_tokenizer
-from runs.accuracy_log import read_accuracy_log
 from runs.errors import ExecutionError
+from runs.loadgen.accuracy_log import read_accuracy_log
 
 from .models import TINY, make_llama, make_texts
 from .programs import measure, tell

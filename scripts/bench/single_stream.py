@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from qsl.bundled import bundled_dataset
 from qsl.dataset import load_dataset
-from runs.layout import RunDir
+from qsl.embedded.articles import bundled_dataset
+from runs.record.layout import RunDir
 
 from .legs import engine_plan, run_leg
 from .llm_server import llm_server

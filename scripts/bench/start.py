@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from runs.errors import ExecutionError
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.progress import read_progress
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.progress import read_progress
 from sut.recorder import partial_path
 
 from .legs import engine_plan, started_leg

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from compliance.audits.base import LegArtifacts, LegSpec
-from runs.accuracy_log import AccuracyEntry
-from runs.layout import RunDir
-from runs.numbers import LATENCIES, RATE_KEYS, latency_keys
-from runs.requests_log import RequestRecord, encode
+from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
+from runs.record.layout import RunDir
+from runs.record.requests_log import RequestRecord, encode
 
 
 def detail_lines(values: Mapping[str, Any]) -> str:

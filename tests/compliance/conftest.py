@@ -7,7 +7,7 @@ import pytest
 
 from compliance.submission.submit import Outcome, Request, submit
 from compliance.submission.system import read_system_file
-from runs.layout import CampaignDir
+from runs.record.layout import CampaignDir
 from tests.compliance.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., Outcome]

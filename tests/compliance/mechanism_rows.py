@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.row import JudgedRow
-from runs.manifest import LegPlan, Manifest
+from runs.record.manifest import LegPlan, Manifest
 
 
 def row(mechanism: str | None = "baseline", **fields: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from compliance.signoff.backtest import DEFAULT_FOLDER, RUNS_NAME
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.faults import inject
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 
 class FrozenLegs:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy_report import parse_accuracy_text
+from compliance.accuracy.report import parse_accuracy_text
 from compliance.signoff.verdict import Verdict
 from runs.benchmarks import BENCHMARKS, AccuracyTarget
-from runs.layout import CampaignDir, ResultDir
+from runs.record.layout import CampaignDir, ResultDir
 from tests.compliance.verify_legs import USER_CONF
 from tests.conftest import ROOT
 
@@ -50,7 +50,7 @@ def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None
     """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
     for key, benchmark in BENCHMARKS.items():
         monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, sample_count=SAMPLES))
-    monkeypatch.setattr("compliance.verify.performance.MIN_DURATION_MS", 100)
+    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 100)
     text = campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     scores = parse_accuracy_text(text)
     target = AccuracyTarget(

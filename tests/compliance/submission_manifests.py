@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runs.manifest import LegPlan, Manifest
+from runs.record.manifest import LegPlan, Manifest
 
 GPU = {
     "index": "0",

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
-from compliance import scoring_pool
-from compliance.accuracy import AccuracyScores, Scoring, score_texts
-from compliance.punkt import sentence_splitter
-from compliance.scoring_pool import ScoringPool
+from compliance.accuracy import pool as scoring_pool
+from compliance.accuracy.pool import ScoringPool
+from compliance.accuracy.punkt import sentence_splitter
+from compliance.accuracy.scores import AccuracyScores, Scoring, score_texts
 from runs.errors import ExecutionError, InputError
 from tests.nltk_data import nltk_sentences
 
@@ -174,7 +174,7 @@ def test_a_worker_that_died_before_the_pairs_came_is_told(monkeypatch: pytest.Mo
 
 KILLED_WHILE_SCORING = """
 import multiprocessing, os, signal
-from compliance.accuracy import score_texts
+from compliance.accuracy.scores import score_texts
 def die(done, total):
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

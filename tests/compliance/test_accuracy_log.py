@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.accuracy import decode_ids, score_accuracy_log, score_texts
-from runs.accuracy_log import AccuracyEntry
+from compliance.accuracy.scores import decode_ids, score_accuracy_log, score_texts
 from runs.errors import ExecutionError, InputError
+from runs.loadgen.accuracy_log import AccuracyEntry
 
 REFERENCES = ["The river rose .", "Dr. Marsh testified on Tuesday .", "Yes !"]
 END = 257  # stands for a special token: left out of the text

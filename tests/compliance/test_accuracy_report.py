@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compliance import accuracy_report
-from compliance.accuracy import AccuracyScores
-from compliance.accuracy_report import judge, parse_accuracy_text, result_text, write_reports
+from compliance.accuracy import report as accuracy_report
+from compliance.accuracy.report import judge, parse_accuracy_text, result_text, write_reports
+from compliance.accuracy.scores import AccuracyScores
 from runs.benchmarks import DATACENTER_TARGET, EDGE_TARGET
 from runs.errors import InputError
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 # The official checker's patterns, which it matches against every line.

@@ -16,9 +16,9 @@ from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
 from compliance.audits.registry import find_audit
 from compliance.audits.test04 import official_outcome
 from compliance.audits.test06 import dtype_of, official_text
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.errors import InputError, SetupError
-from runs.layout import RunDir
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.record.layout import RunDir
 from tests.compliance.audit_legs import entry, logged
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"

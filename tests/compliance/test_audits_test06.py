@@ -9,8 +9,8 @@ import pytest
 from compliance.audits.base import AuditRequest
 from compliance.audits.registry import find_audit
 from compliance.audits.test06 import dtype_of, judge_entries, official_text
-from runs.accuracy_log import AccuracyEntry
 from runs.errors import ExecutionError, InputError
+from runs.loadgen.accuracy_log import AccuracyEntry
 from tests.compliance.audit_legs import entry, write_leg
 
 STOPS = (128001, 128008, 128009)

@@ -14,9 +14,9 @@ from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
 from compliance.signoff import sign_off
 from runs.errors import ExitCode, InputError
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from scenarios.config import load_yaml, make_config
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.leg.config import load_yaml, make_config
 from tests.compliance.signoff_fixtures import FrozenLegs
 from tests.conftest import ROOT, Finished
 from tests.scenarios.legs import arguments

@@ -17,7 +17,7 @@ from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.registry import QUALITY_FILE, REGISTRY_DIR, VARIANTS_FILE, load_registries
 from compliance.mechanisms.validation import registries_or_error, validate
 from runs.errors import InputError
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.compliance.mechanism_rows import eagle3, fp8, judged, manifest, row, write_engine_log
 from tests.conftest import ROOT
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from compliance.accuracy import AccuracyScores, Answer, TokenIds
+from compliance.accuracy.scores import AccuracyScores, Answer, TokenIds
 from compliance.checks import Check
-from compliance.plausibility import (
+from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     not_padded,
     not_the_reference,
@@ -15,10 +15,10 @@ from compliance.plausibility import (
     rouge_within_reach,
     shared_answers,
 )
-from compliance.verify.plausible import answers_plausible
+from compliance.evidence.plausible import answers_plausible
 from qsl.byte_tokenizer import ByteTokenizer
 from runs.benchmarks import DATACENTER_TARGET
-from runs.requests_log import NO_TIME, RequestTable
+from runs.record.requests_log import NO_TIME, RequestTable
 
 MS = 1_000_000
 

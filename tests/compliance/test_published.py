@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy import decode_ids
+from compliance.accuracy.scores import decode_ids
 from compliance.audits.test06 import judge_entries
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import as_json, as_text, verify_result
-from runs.accuracy_log import read_accuracy_log
-from runs.detail_log import read_detail
-from runs.numbers import reported_numbers
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.numbers import reported_numbers
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 RESULTS = sorted({path.parents[2] for path in PUBLISHED.rglob("results/**/performance/run_1/mlperf_log_summary.txt")})

@@ -1,4 +1,4 @@
-"""The sign-off: verdicts on whole scopes, its promises, and its command."""
+"""The sign-off: verdicts on whole judge, its promises, and its command."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compliance.signoff import bundle_verdict, scopes, sign_off
+from compliance.signoff import bundle_verdict, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.verdict import Verdict
 from runs.errors import ExitCode, InputError
@@ -111,7 +111,7 @@ def test_a_failure_of_the_tool_is_no_verdict(
     def broken(_: object) -> list[object]:
         raise ZeroDivisionError("the tool is broken")
 
-    monkeypatch.setattr(scopes, "replay", broken)
+    monkeypatch.setattr(judge, "replay", broken)
     verdict = sign_off("harness", legs.paths("ss-1", "ss-acc"), policy=policy)  # type: ignore[arg-type]
     record = verdict.as_json()
     assert (record["verdict"], record["auditor_status"], record["blocks"]) == (None, "degraded", blocks)

@@ -11,18 +11,18 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.accuracy import decode_ids, score_texts
+from compliance.accuracy.scores import decode_ids, score_texts
+from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.answer_text import printable_share
 from compliance.signoff import sign_off
-from compliance.signoff.answer_text import printable_share
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
 from compliance.signoff.faults import cover
 from compliance.signoff.verdict import Verdict
-from compliance.verify.accuracy import ScoreSources
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
-from runs.accuracy_log import read_accuracy_log
-from runs.layout import RunDir
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.record.layout import RunDir
 from tests.compliance.signoff_fixtures import FrozenLegs
 
 LEGS = ("off-1", "off-2", "off-acc")

@@ -12,8 +12,8 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE, FOREIGN_SHARE
 from compliance.signoff.reasons import Reason
 from compliance.signoff.verdict import Verdict
-from runs.contention import Contention, contention_of
 from runs.errors import InputError
+from runs.record.contention import Contention, contention_of
 from tests.compliance.signoff_fixtures import FrozenLegs
 
 WINDOW_S, CORES = 4.0, 2

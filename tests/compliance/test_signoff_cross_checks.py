@@ -7,13 +7,13 @@ import numpy as np
 import orjson
 import pytest
 
+from compliance.evidence.cross_checks import cross_checks
+from compliance.evidence.twins import twins
 from compliance.signoff.conditions import asked_options, batch_limit
-from compliance.signoff.cross_checks import cross_checks
 from compliance.signoff.reasons import Reason
-from compliance.signoff.twins import twins
-from qsl.bundled import bundled_dataset
+from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.compliance.mechanism_rows import manifest
 from tests.compliance.signoff_fixtures import FrozenLegs, evidence
 

@@ -15,9 +15,9 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.faults import inject
 from compliance.signoff.record_faults import read_records, write_records
 from compliance.signoff.verdict import Verdict
-from runs.detail_log import read_detail
 from runs.files import write_json
-from runs.layout import RunDir
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
 from tests.compliance.signoff_fixtures import FrozenLegs
 
 STAMPS = ("issue_ns", "first_token_ns", "complete_ns")

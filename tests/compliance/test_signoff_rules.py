@@ -8,18 +8,18 @@ import numpy as np
 import orjson
 import pytest
 
+from compliance.evidence.mllog_shape import read_shape
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import differences, option_of, peak_in_flight, without_mode
-from compliance.signoff.gates import Delta, drift, headline_integrity, isolated, real_delta
+from compliance.signoff.conditions_kept import Levers, _inert
+from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, class_of
 from compliance.signoff.limits import NOISE_BAND_PCT
-from compliance.signoff.mllog_shape import read_shape
 from compliance.signoff.reasons import Reason, decide, fail, flag, note
-from compliance.signoff.same_conditions import Levers, _inert
 from compliance.signoff.verdict import Verdict
-from runs.engine_log import EngineLog, read_engine_log
-from runs.requests_log import RequestTable
+from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.requests_log import RequestTable
 
 REPEATS = [966.36, 1004.05, 1004.71]
 REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
@@ -74,7 +74,7 @@ def test_a_gain_is_real_beyond_the_band_and_without_overlap(
 
 
 def test_drift_is_measured_against_the_given_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compliance.signoff.gates.medians", lambda _: {"tokens_per_second": 1004.9})
+    monkeypatch.setattr("compliance.signoff.gain.medians", lambda _: {"tokens_per_second": 1004.9})
     delta = Delta("tokens_per_second", True, [1004.9], [])
     assert slugs(drift(delta, [], Claim(baseline=1300), NOISE_BAND_PCT)) == [("FAIL", "baseline_drift")]
     assert slugs(drift(delta, [], Claim(baseline=1003), NOISE_BAND_PCT)) == [("NOTE", "no_drift")]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from compliance.accuracy import Scoring
-from compliance.signoff import bundle_verdict, evidence, scopes, sign_off
+from compliance.accuracy.scores import Scoring
+from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_scorer
+from compliance.signoff import bundle_verdict, evidence, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict
 from compliance.signoff.evidence import Evidence
 from compliance.submission.submit import Outcome
-from compliance.verify.accuracy import ScoreSources, verify_accuracy, with_scorer
 from compliance.verify.legs import find_results
 from runs.files import write_json
-from runs.layout import CampaignDir
+from runs.record.layout import CampaignDir
 from tests.compliance.signoff_fixtures import FrozenLegs
 
 
@@ -34,7 +34,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             done.append(tuple(predictions))
             super().__init__(predictions, *more)
 
-    monkeypatch.setattr("compliance.verify.scorer.Scoring", Counted)
+    monkeypatch.setattr("compliance.accuracy.scorer.Scoring", Counted)
     return done
 
 
@@ -54,7 +54,7 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
         asked.append(sources)
         return evidence.load(paths, sources)
 
-    monkeypatch.setattr(scopes, "load", spy)
+    monkeypatch.setattr(judge, "load", spy)
     given = ScoreSources(model_path="bytes")
     verdict = bundle_verdict(ref, cand, Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), sources=given)
     assert len(verdict.lever_decomposition) == 2

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compliance.signoff import scopes
+from compliance.signoff import judge
 from compliance.signoff.time_limit import OutOfTime, time_limit
 from runs.errors import ExitCode
 
@@ -56,9 +56,9 @@ def test_another_thread_goes_without() -> None:
 
 @pytest.mark.parametrize(("scope", "blocks"), [("harness", False), ("bundle", True)])
 def test_a_hung_sign_off_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, scope: Any, blocks: bool) -> None:
-    monkeypatch.setattr(scopes, "_judge", hang)
-    monkeypatch.setattr(scopes, "SIGN_OFF_LIMIT_S", SHORT_S)
-    verdict = scopes.sign_off(scope, [tmp_path])
+    monkeypatch.setattr(judge, "_judge", hang)
+    monkeypatch.setattr(judge, "SIGN_OFF_LIMIT_S", SHORT_S)
+    verdict = judge.sign_off(scope, [tmp_path])
     assert verdict.decision is None
     assert verdict.degraded is not None
     assert "no verdict within" in verdict.degraded

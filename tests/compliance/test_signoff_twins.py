@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from compliance.evidence.twins import twins
 from compliance.signoff import sign_off
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
 from compliance.signoff.record_faults import shorten_requests
-from compliance.signoff.twins import twins
 from runs.errors import ExitCode
 from runs.files import write_json
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.compliance.signoff_fixtures import FrozenLegs, evidence
 from tests.conftest import Finished
 from tests.scenarios.legs import USER_CONF

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from compliance.signoff.verdict import Verdict
-from compliance.submission.layout import REHEARSAL_FILE, REHEARSAL_MARK
 from compliance.submission.submit import Outcome, as_json
+from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.benchmarks import ROUND_SEEDS
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
-from runs.layout import CampaignDir
-from scenarios.submit_command import submit_click_command
+from runs.record.layout import CampaignDir
+from scenarios.commands.submit import submit_click_command
 from tests.compliance.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 from compliance.submission.source import read_source
 from compliance.submission.truncate import submitted_accuracy
 from runs.errors import InputError, SetupError
-from runs.layout import RunDir
-from runs.manifest import Manifest
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 from tests.compliance.submission_manifests import manifest
 
 pytestmark = pytest.mark.slow

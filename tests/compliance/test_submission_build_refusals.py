@@ -11,10 +11,10 @@ import pytest
 
 from compliance.submission.build_inputs import gather
 from compliance.submission.submit import Outcome, as_json
-from qsl.rehearsal import MARK
+from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmarks import DATACENTER_TARGET
 from runs.errors import InputError
-from runs.layout import CampaignDir
+from runs.record.layout import CampaignDir
 from tests.compliance.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkey
     def stumbles(*given: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("compliance.signoff.scopes.across_legs", stumbles)
+    monkeypatch.setattr("compliance.signoff.judge.across_legs", stumbles)
     assert "sign-off: DEGRADED: no verdict, the sign-off itself failed: ZeroDivisionError" in reasons(build())
     outcome = build(division="open")
     assert (outcome.refusals, outcome.signed) == ([], None)
@@ -99,7 +99,7 @@ def test_a_synthetic_data_set_is_seen_through(
 def test_a_rehearsal_relaxes_neither_length_nor_seeds(
     build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("compliance.verify.performance.MIN_DURATION_MS", 600_000)
+    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 600_000)
     text = reasons(build())
     assert f"{BENCHMARK}/Server: performance: min_duration: 1,500 ms, required: at least 600,000 ms" in text
     text = reasons(build(round="v6.0"))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from compliance.submission.check.driver import check_tree
 from compliance.submission.check.duplicates import check_duplicates
-from compliance.submission.check.engine import check_tree
 from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.logs import LegFacts
 from compliance.submission.check.scenario import ScenarioOutcome
-from compliance.submission.layout import ROUNDS, Place, Tree
+from compliance.submission.tree import ROUNDS, Place, Tree
 from runs.benchmarks import Scenario
 from tests.compliance import tree_mutations, trees
 from tests.compliance.tree_mutations import MUTATIONS, Mutation

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from compliance.submission.check.catalogue import RULES
-from compliance.submission.check.engine import check_tree
-from compliance.submission.check.official import PACKAGE, OfficialResult, rule_of, run_official
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.runs_index import index_runs
 from compliance.submission.check.signed import sign_off_systems
-from compliance.submission.layout import Tree
 from compliance.submission.submit import Outcome
+from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
-from runs.layout import CampaignDir
-from scenarios.check_command import check_click_command
+from runs.record.layout import CampaignDir
+from scenarios.commands.check import check_click_command
 from tests.compliance import trees
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +158,7 @@ def test_a_sign_off_that_fails_itself_counts_as_none(
     def stumbles(*given: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("compliance.signoff.scopes.load", stumbles)
+    monkeypatch.setattr("compliance.signoff.judge.load", stumbles)
     code, text = run(tree.root, "--runs", built[1])
     assert code == ExitCode.NEGATIVE
     assert "one-node: DEGRADED: no verdict" in text

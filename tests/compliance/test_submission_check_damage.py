@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.check.engine import check_tree
-from compliance.submission.layout import Tree
+from compliance.submission.check.driver import check_tree
+from compliance.submission.tree import Tree
 from runs.errors import InputError
-from runs.layout import LOADGEN_LOGS
+from runs.record.layout import LOADGEN_LOGS
 from tests.compliance import trees
 
 PATHS = (

@@ -12,14 +12,14 @@ import yaml
 
 from compliance.submission import measurements as measurements_module
 from compliance.submission import system as system_module
-from compliance.submission.layout import REHEARSAL_MARK
 from compliance.submission.measurements import measurements
 from compliance.submission.system import SystemDescription, describe, read_system_file
 from compliance.submission.system_detect import detect, is_the_machine
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, REPLACE_ME
+from compliance.submission.tree import REHEARSAL_MARK
 from runs.environment import host_facts
 from runs.errors import InputError
-from runs.manifest import Manifest
+from runs.record.manifest import Manifest
 from tests.compliance.submission_manifests import GPU, manifest
 from tests.conftest import ROOT
 

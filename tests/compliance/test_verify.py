@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy import AccuracyScores
-from compliance.accuracy_report import parse_accuracy_text
+from compliance.accuracy.report import parse_accuracy_text
+from compliance.accuracy.scores import AccuracyScores
+from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import verdict as verdict_module
-from compliance.verify.accuracy import ScoreSources
 from compliance.verify.legs import ACCURACY, PERFORMANCE, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
 from runs.benchmarks import AccuracyTarget

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.summary_text import summary_contradictions
 from compliance.verify.legs import find_results
-from compliance.verify.log_arithmetic import detail_contradictions
-from compliance.verify.summary_text import summary_contradictions
 from compliance.verify.verdict import TEXT_NAME, Verdict, as_json, as_text, verify_result
-from runs.detail_log import read_detail
-from runs.layout import RunDir
-from runs.numbers import reported_numbers
-from runs.summary_log import read_summary
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.summary_log import read_summary
+from runs.numbers.numbers import reported_numbers
+from runs.record.layout import RunDir
 from tests.compliance.verify_legs import DummyLegs
 from tests.conftest import Finished
 from tests.runs.loadgen_runs import ALL, Runs

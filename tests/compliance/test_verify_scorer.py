@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.accuracy import Scoring, score_texts
-from compliance.verify.accuracy import ScoreSources
+from compliance.accuracy.scorer import Scorer
+from compliance.accuracy.scores import Scoring, score_texts
+from compliance.evidence.accuracy import ScoreSources
 from compliance.verify.legs import find_results
 from compliance.verify.local_model import local_model
-from compliance.verify.scorer import Scorer
 from compliance.verify.verdict import as_text, verify_result
 from qsl.tokenizers import load_tokenizer
-from runs.accuracy_log import AccuracyEntry
 from runs.errors import InputError
+from runs.loadgen.accuracy_log import AccuracyEntry
 from tests.compliance.verify_legs import DummyLegs
 from tests.qsl.small_tokenizer import make_tokenizer
 
@@ -35,7 +35,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             done.append(len(predictions))
             super().__init__(predictions, *more)
 
-    monkeypatch.setattr("compliance.verify.scorer.Scoring", Counted)
+    monkeypatch.setattr("compliance.accuracy.scorer.Scoring", Counted)
     return done
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.layout import Place, Tree
 from compliance.submission.system_fields import FIELDS
+from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import submitted_accuracy
 from runs.benchmarks import BENCHMARKS
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.runs.null_sut import Spec, start
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
@@ -37,7 +37,7 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of short runs what can be asked of them: another size of the data set and another duration, no more."""
     for key, benchmark in BENCHMARKS.items():
         monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, sample_count=SAMPLES))
-    monkeypatch.setattr("compliance.verify.performance.MIN_DURATION_MS", MIN_DURATION_MS)
+    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", MIN_DURATION_MS)
 
 
 def build_short_tree(root: Path, runs: Path) -> Tree:

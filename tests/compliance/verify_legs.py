@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.conftest import ROOT
 
 # Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.

@@ -5,19 +5,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-import qsl.bundled
-from qsl.bundled import (
+import qsl.embedded.articles
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.cache import cache_dir
+from qsl.cnn_dailymail.prompt import render
+from qsl.dataset import load_dataset
+from qsl.embedded.articles import (
     BASELINE_FILE,
     bundled_articles,
     bundled_baseline,
     bundled_dataset,
     bundled_sha256,
 )
-from qsl.byte_tokenizer import ByteTokenizer
-from qsl.cache import cache_dir
-from qsl.dataset import load_dataset
-from qsl.default_model import MODEL_SHA256
-from qsl.prompt import render
+from qsl.embedded.default_model import MODEL_SHA256
 from runs.errors import SetupError
 from tests.qsl.small_tokenizer import make_tokenizer
 
@@ -85,7 +85,7 @@ def test_a_baseline_of_other_articles_is_none(tmp_path: Path, monkeypatch: pytes
     assert record["articles_sha256"] == bundled_sha256()
     changed = tmp_path / "baseline.json"
     changed.write_bytes(orjson.dumps({**record, "articles_sha256": "0" * 64}))
-    monkeypatch.setattr(qsl.bundled, "BASELINE_FILE", changed)
+    monkeypatch.setattr(qsl.embedded.articles, "BASELINE_FILE", changed)
     assert bundled_baseline() is None
-    monkeypatch.setattr(qsl.bundled, "BASELINE_FILE", tmp_path / "none.json")
+    monkeypatch.setattr(qsl.embedded.articles, "BASELINE_FILE", tmp_path / "none.json")
     assert bundled_baseline() is None

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import qsl.default_model as default_model
-from qsl.default_model import MODEL_SHA256, ensure_default_model
-from qsl.gguf_conversion import _unpermute
+import qsl.embedded.default_model as default_model
+from qsl.embedded.default_model import MODEL_SHA256, ensure_default_model
+from qsl.embedded.gguf_conversion import _unpermute
 from runs.errors import InputError, SetupError
 
 ROOT = Path(__file__).resolve().parents[2]

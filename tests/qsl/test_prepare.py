@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from qsl.byte_tokenizer import ByteTokenizer
+from qsl.cnn_dailymail.prepare import encode_rows, read_source, write_dataset
+from qsl.cnn_dailymail.prompt import render
 from qsl.dataset import load_dataset
-from qsl.prepare import encode_rows, read_source, write_dataset
-from qsl.prompt import render
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.files import sha256_of

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy import ROUGE_NAMES, score_sample
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.scores import score_sample
 from qsl.byte_tokenizer import ByteTokenizer
+from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, RehearsalRows, make_rows
 from qsl.dataset import load_dataset
-from qsl.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, RehearsalRows, make_rows
 from runs.benchmarks import DATACENTER_TARGET, EDGE_TARGET
 from tests.conftest import ROOT
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
-from qsl.prompt import TEMPLATE, render
+from qsl.cnn_dailymail.prompt import TEMPLATE, render
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
 from tests.conftest import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import ExitCode
-from sut.dummy_cheats import CHEAT_KINDS
+from sut.dummy.cheats import CHEAT_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"

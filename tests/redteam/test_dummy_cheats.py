@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from runs.errors import InputError
-from sut.dummy_caches import BURST_S, HONEST_QUERIES
-from sut.dummy_cheats import (
+from sut.dummy.caches import BURST_S, HONEST_QUERIES
+from sut.dummy.cheats import (
     CANNED_ANSWER,
     CHEAT_KINDS,
     GUESSED_FIRST_ID,
@@ -21,7 +21,7 @@ from sut.dummy_cheats import (
     make_cheats,
     parse_cheat,
 )
-from sut.dummy_engine import DummyEngine, Service
+from sut.dummy.engine import DummyEngine, Service
 from sut.engine import Request, SamplingPolicy
 from tests.sut.fakes import FakeLoadgen, FakeRecorder, Sample
 
@@ -127,13 +127,13 @@ class Clock:
 
 @pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, 0), (BURST_S * 2, FULL)])
 def test_equal_prompts_are_merged_within_a_burst(monkeypatch: pytest.MonkeyPatch, step_s: float, later: int) -> None:
-    monkeypatch.setattr("sut.dummy_caches.time", Clock(step_s))
+    monkeypatch.setattr("sut.dummy.caches.time", Clock(step_s))
     assert costs(served("merge-equal", 0, 1, 0)) == [FULL, FULL, later]
 
 
 @pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, ANSWER[::-1]), (BURST_S * 2, ANSWER)])
 def test_another_model_in_bursts(monkeypatch: pytest.MonkeyPatch, step_s: float, later: list[int]) -> None:
-    monkeypatch.setattr("sut.dummy_cheats.time", Clock(step_s))
+    monkeypatch.setattr("sut.dummy.cheats.time", Clock(step_s))
     assert [service.answer for service in served("other-model-in-bursts", 0, 1)] == [ANSWER, later]
 
 

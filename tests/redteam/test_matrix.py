@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sut.dummy_cheats import CHEAT_KINDS
+from sut.dummy.cheats import CHEAT_KINDS
 from tests.redteam.matrix import (
     CAUGHT,
     CHECKS,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from scenarios.config import make_config
-from scenarios.engines import make_engine, sut_class
-from scenarios.plan import prepare
-from sut.dummy_cheats import OvercountingSut
+from scenarios.leg.config import make_config
+from scenarios.leg.engines import make_engine, sut_class
+from scenarios.leg.plan import prepare
+from sut.dummy.cheats import OvercountingSut
 from sut.loadgen_sut import LoadgenSut
 
 Prepare = Callable[..., Any]

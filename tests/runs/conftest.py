@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.runs.loadgen_runs import Runs
 
 # A machine may be busy with other things: no example has to be quick.

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from runs.detail_log import PREFIX
-from runs.layout import RunDir
+from runs.loadgen.detail_log import PREFIX
+from runs.record.layout import RunDir
 
 
 def edit_detail(run: RunDir, key: str, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 from tests.runs.null_sut import Spec, start
 
 EDGE = "llama3_1-8b-edge"

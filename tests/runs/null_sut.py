@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))  # a script's own folder stands there instead
 
-from runs.layout import RunDir  # noqa: E402
-from runs.requests_log import RequestRecord, encode  # noqa: E402
+from runs.record.layout import RunDir  # noqa: E402
+from runs.record.requests_log import RequestRecord, encode  # noqa: E402
 
 
 @dataclass

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.errors import InputError
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from tests.runs.damage import damaged, input_error
 
 entries = st.builds(

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from runs.compare import Disagreement, compare
-from runs.detail_log import read_detail
-from runs.layout import RunDir
-from runs.rederive import derive
-from runs.requests_log import read_requests
-from runs.result import build_result
-from runs.trace_log import read_trace
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.compare import Disagreement, compare
+from runs.numbers.rederive import derive
+from runs.numbers.result import build_result
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
 from tests.runs.editing import edit_detail, edit_requests
 from tests.runs.loadgen_runs import Runs
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from runs.detail_log import MAX_KEPT_RECORDS, MAX_LINE_BYTES, TruncatedLogError, read_detail
 from runs.errors import InputError
+from runs.loadgen.detail_log import MAX_KEPT_RECORDS, MAX_LINE_BYTES, TruncatedLogError, read_detail
 from tests.runs.damage import damaged, input_error
 
 SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}

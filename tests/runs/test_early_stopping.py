@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.early_stopping import (
+from runs.loadgen.early_stopping import (
     estimate_percentile,
     judge_latencies,
     latecomers_allowed,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runs.ending import unfinished
-from runs.manifest import LegPlan, Manifest
+from runs.record.manifest import LegPlan, Manifest
+from runs.record.unfinished import unfinished
 
 
 def record(**changes: Any) -> Manifest:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runs.benchmarks import BENCHMARKS, LOADGEN_SCENARIO, Scenario
-from runs.loadgen_counts import CountSettings, count_leg, settings_of
+from runs.loadgen.counts import CountSettings, count_leg, settings_of
 from tests.conftest import ROOT
 
 

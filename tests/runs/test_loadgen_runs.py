@@ -5,16 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from runs.accuracy_log import read_accuracy_log
-from runs.compare import compare
-from runs.detail_log import read_detail
-from runs.layout import RunDir
-from runs.rederive import derive
-from runs.replay import expected_order
-from runs.requests_log import read_requests
-from runs.result import build_result, read_result, write_result
-from runs.schedule import loaded_sets, poisson_offsets_ns, server_query_count
-from runs.trace_log import read_trace
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.replay import expected_order
+from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.compare import compare
+from runs.numbers.rederive import derive
+from runs.numbers.result import build_result, read_result, write_result
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
 from tests.runs.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, ROUND_SEEDS
-from runs.early_stopping import judge_latencies
-from runs.probe_verdict import SERVER_PERCENTILE, ProbeLimits, ProbeTally
-from runs.schedule import poisson_offsets_ns
+from runs.loadgen.early_stopping import judge_latencies
+from runs.loadgen.schedule import poisson_offsets_ns
+from scenarios.tune.probe_verdict import SERVER_PERCENTILE, ProbeLimits, ProbeTally
 
 SERVER = BENCHMARKS["llama3_1-8b"]
 SEED = ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from runs.accuracy_log import read_accuracy_log
-from runs.detail_log import read_detail
-from runs.early_stopping import latecomers_allowed
 from runs.errors import InputError
-from runs.numbers import reported_numbers
-from runs.replay import expected_order
-from runs.schedule import loaded_sets, poisson_offsets_ns, server_query_count
-from runs.summary_log import cross_check, read_summary
-from runs.trace_log import read_trace
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.early_stopping import latecomers_allowed
+from runs.loadgen.replay import expected_order
+from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.numbers import reported_numbers
 from tests.runs.conftest import PUBLISHED
 
 DETAILS = sorted(PUBLISHED.rglob("mlperf_log_detail.txt"))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.detail_log import DetailLog
 from runs.errors import InputError
-from runs.rederive import derive, evaluate, statistics, time_per_output_token_ns
-from runs.requests_log import RequestTable
-from runs.timeline import Timeline, timeline
+from runs.loadgen.detail_log import DetailLog
+from runs.numbers.rederive import derive, evaluate, statistics, time_per_output_token_ns
+from runs.numbers.timeline import Timeline, timeline
+from runs.record.requests_log import RequestTable
 
 SECOND = 1_000_000_000
 

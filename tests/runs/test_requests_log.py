@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from runs.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
 from tests.runs.damage import damaged, input_error
 
 whole = st.integers(0, 2**63 - 1)

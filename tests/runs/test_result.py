@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runs.benchmarks import BENCHMARKS
-from runs.detail_log import read_detail
 from runs.errors import ExecutionError, HarnessError, InputError
-from runs.layout import RunDir
-from runs.result import build_result, read_result, write_result
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import build_result, read_result, write_result
+from runs.record.layout import RunDir
 from tests.runs.damage import damaged
 from tests.runs.editing import edit_detail, edit_requests
 from tests.runs.loadgen_runs import Runs

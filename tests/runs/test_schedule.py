@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runs import schedule
 from runs.benchmarks import CURRENT_ROUND, ROUND_SEEDS
-from runs.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen import schedule
+from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
 
 SEEDS = ROUND_SEEDS[CURRENT_ROUND]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError, SetupError
-from runs.store import ResultStore
-from runs.store_compare import compare_rows
-from runs.store_schema import COLUMN_NAMES, COLUMNS, TABLE
+from runs.store.compare_rows import compare_rows
+from runs.store.schema import COLUMN_NAMES, COLUMNS, TABLE
+from runs.store.store import ResultStore
 
 # An older store's table: twelve columns, some of which this program does not have.
 LEGACY = (

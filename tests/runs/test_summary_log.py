@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from runs.detail_log import read_detail
 from runs.errors import InputError
-from runs.layout import RunDir
-from runs.summary_log import cross_check, read_summary
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.record.layout import RunDir
 from tests.runs.damage import damaged, input_error
 from tests.runs.loadgen_runs import Runs
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from runs.trace_log import NO_TIME, read_trace
+from runs.loadgen.trace_log import NO_TIME, read_trace
 from tests.runs.damage import damaged, input_error
 
 HEAD = '{"traceEvents":[\n{"name":"LogDetail","ph":"X","pid":1,"tid":1,"ts":1.000,"dur":2.0,"args":{"key":""x""}},\n'

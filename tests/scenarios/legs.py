@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from runs.errors import ExitCode
-from runs.layout import RunDir
-from runs.manifest import Manifest, read_manifest
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
 from tests.conftest import ROOT, Finished
 
 # Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
@@ -38,7 +38,7 @@ LONG_USER_CONF = """
 # For `patched`: an engine whose start takes longer than any test.
 SLOW_START = """
 import asyncio
-from sut.dummy_engine import DummyEngine
+from sut.dummy.engine import DummyEngine
 async def start(self):
     await asyncio.sleep(60)
 DummyEngine.start = start
@@ -63,7 +63,7 @@ def patched(folder: Path, *, in_leg: str = "", in_parent: str = "") -> dict[str,
     indent = " " * 4
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
-        'if "scenarios.leg_start" in sys.orig_argv:\n'
+        'if "scenarios.leg.start" in sys.orig_argv:\n'
         + textwrap.indent(textwrap.dedent(in_leg or "pass"), indent)
         + '\nelif any(word.endswith("main.py") for word in sys.orig_argv):\n'
         + textwrap.indent(textwrap.dedent(in_parent or "pass"), indent)

@@ -12,13 +12,13 @@ from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegPlanner
 from compliance.audits.registry import AUDITS
-from runs.detail_log import read_detail
 from runs.errors import ExecutionError, ExitCode, InputError
-from runs.layout import RunDir
-from runs.manifest import Mode, read_manifest
-from runs.requests_log import read_requests
-from scenarios.audit import run_audit
-from scenarios.audit_config import AuditOptions
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
+from runs.record.manifest import Mode, read_manifest
+from runs.record.requests_log import read_requests
+from scenarios.audit.config import AuditOptions
+from scenarios.audit.run import run_audit
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import patched, until
 

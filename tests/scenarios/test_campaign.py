@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from runs.errors import ExitCode
-from runs.layout import CampaignDir, ResultDir
-from runs.manifest import read_manifest
+from runs.record.layout import CampaignDir, ResultDir
+from runs.record.manifest import read_manifest
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from scenarios.command_line import command, given_values, normalise, options_of, parse_value
-from scenarios.config import RunConfig, make_config
+from scenarios.commands.schema import command, given_values, normalise, options_of, parse_value
+from scenarios.leg.config import RunConfig, make_config
 
 COMMANDS = ["run", "doctor"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
-from scenarios.config import RunConfig, load_yaml, make_config, merged
+from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runs.contention import Contention, contention_of
-from runs.manifest import read_manifest
-from scenarios import cpu_times
-from scenarios.cpu_times import CpuReading, contention_between, read_cpu
+from runs.record.contention import Contention, contention_of
+from runs.record.manifest import read_manifest
+from scenarios.leg import cpu_times
+from scenarios.leg.cpu_times import CpuReading, contention_between, read_cpu
 from tests.conftest import Finished
 from tests.scenarios.legs import arguments
 

@@ -7,11 +7,11 @@ import pytest
 
 from qsl.dataset import Dataset
 from runs.errors import SetupError
-from runs.manifest import LegPlan
-from scenarios import dataset_beside
-from scenarios.config import make_config
-from scenarios.dataset_beside import LOOK_INTERVAL_S, DatasetBeside
-from scenarios.plan import prepare
+from runs.record.manifest import LegPlan
+from scenarios.leg import dataset_reader as dataset_beside
+from scenarios.leg.config import make_config
+from scenarios.leg.dataset_reader import LOOK_INTERVAL_S, DatasetBeside
+from scenarios.leg.plan import prepare
 
 READ_TIMEOUT_S = 30
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from runs.progress import Progress
-from scenarios.display import Display, progress_line, time_to_go_s
+from runs.record.progress import Progress
+from scenarios.leg.display import Display, progress_line, time_to_go_s
 
 
 def server(**more: object) -> Progress:
@@ -66,7 +66,7 @@ def test_time_to_go() -> None:
 
 def test_plain_lines_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("scenarios.display.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("scenarios.leg.display.time.monotonic", lambda: now[0])
     text = io.StringIO()
     with Display(Console(file=text, width=40)) as display:
         for second in range(26):

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from runs.errors import ExitCode
-from scenarios import doctor
-from scenarios.doctor import examine, print_report
+from scenarios.commands import doctor
+from scenarios.commands.doctor import examine, print_report
 
 GPU = {"name": "H100", "memory.total": "81559", "driver_version": "570"}
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from scenarios import engine_load
+from sut.vllm import load as engine_load
 
 
 @pytest.mark.parametrize(

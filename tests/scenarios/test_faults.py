@@ -9,9 +9,9 @@ import pytest
 
 import main
 from runs.errors import ExitCode
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.requests_log import read_requests
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import (
     LONG_USER_CONF,
@@ -86,7 +86,7 @@ def test_engine_that_is_never_ready(run_main: RunMain, tmp_path: Path) -> None:
     ("code", "cause", "patch"),
     [
         (ExitCode.REFUSED, "prefix caching on, though it was not asked to", """
-            from sut.dummy_engine import DummyEngine
+            from sut.dummy.engine import DummyEngine
             from sut.engine import EngineReport
             async def start(self):
                 return EngineReport("dummy", prefix_caching=True)

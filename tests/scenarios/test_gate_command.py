@@ -12,14 +12,14 @@ from typing import Any
 import click
 import pytest
 
-import compliance.verify.accuracy
+import compliance.evidence.accuracy
 from compliance.mechanisms.declaration import FIELDS
 from compliance.mechanisms.registry import REGISTRY_DIR
 from runs.benchmarks import AccuracyTarget
 from runs.errors import HarnessError
-from runs.layout import ResultDir, RunDir
-from scenarios.gate_command import gate_click_command
-from scenarios.store_command import store_click_command
+from runs.record.layout import ResultDir, RunDir
+from scenarios.commands.gate import gate_click_command
+from scenarios.commands.store import store_click_command
 from tests.compliance.verify_legs import DummyLegs
 from tests.conftest import ROOT
 
@@ -80,7 +80,7 @@ def reachable(run: RunDir, share: float) -> AccuracyTarget:
 def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[AccuracyTarget], None]:
     """Gives the dummy engine's made-up model reference scores, which no real data set has."""
     return lambda target: monkeypatch.setattr(
-        compliance.verify.accuracy, "target_of", lambda _: (target, "reference of this test")
+        compliance.evidence.accuracy, "target_of", lambda _: (target, "reference of this test")
     )
 
 

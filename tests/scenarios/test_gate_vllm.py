@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from qsl.bundled import bundled_articles
 from qsl.cache import CACHE_VARIABLE
+from qsl.embedded.articles import bundled_articles
 from runs.errors import ExitCode
-from scenarios.gate_command import gate_click_command
-from scenarios.store_command import store_click_command
+from scenarios.commands.gate import gate_click_command
+from scenarios.commands.store import store_click_command
 from tests.conftest import ROOT
 from tests.tiny_llama import make_tiny_llama
 

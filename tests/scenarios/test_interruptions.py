@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode, Interrupted
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.requests_log import read_requests
-from scenarios.supervisor import signals_held, signals_raise
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from scenarios.leg.supervisor import signals_held, signals_raise
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import (
     LONG_USER_CONF,
@@ -31,7 +31,7 @@ StartMain = Callable[..., StartedMain]
 # A process of the engine's, as vLLM has them; its id is left in a file.
 ENGINE_PROCESS = """
 import pathlib, subprocess
-from sut.dummy_engine import DummyEngine
+from sut.dummy.engine import DummyEngine
 start = DummyEngine.start
 async def start_with_process(self):
     process = subprocess.Popen(["sleep", "600"])
@@ -121,7 +121,7 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
 def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
-        tmp_path, in_parent="import scenarios.supervisor\nscenarios.supervisor.SILENCE_RUNNING_S = 3.0"
+        tmp_path, in_parent="import scenarios.leg.supervisor\nscenarios.supervisor.SILENCE_RUNNING_S = 3.0"
     )
     started = started_until("running", start_main, out, environment)
     os.kill(leg_pid(out), signal.SIGSTOP)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from qsl.dataset import Dataset, load_dataset
-from runs.accuracy_log import read_accuracy_log
 from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS, SCENARIOS
-from runs.contention import Contention, contention_of
-from runs.detail_log import read_detail
 from runs.files import sha256_of
-from runs.layout import LOADGEN_LOGS, RunDir
-from runs.manifest import Manifest, read_manifest
-from runs.requests_log import read_requests
-from runs.result import read_result
-from sut.dummy_engine import DummyEngine
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import read_result
+from runs.record.contention import Contention, contention_of
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import read_requests
+from sut.dummy.engine import DummyEngine
 from sut.engine import SamplingPolicy
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import USER_CONF, arguments, progress

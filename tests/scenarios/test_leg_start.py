@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from runs.errors import ExitCode
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from scenarios.supervisor import EarlyLeg, signals_raise
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.leg.supervisor import EarlyLeg, signals_raise
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, until
 
@@ -94,8 +94,8 @@ def test_interrupted_before_the_leg_is_checked(start_main: StartMain, tmp_path: 
 def test_another_environment_than_planned_means_another_process(run_main: RunMain, tmp_path: Path) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
-    import scenarios.engine_environment
-    scenarios.engine_environment.likely_environment = lambda config: {"GUESSED": "wrongly"}
+    import scenarios.leg.engine_environment
+    scenarios.leg.engine_environment.likely_environment = lambda config: {"GUESSED": "wrongly"}
     """
     finished = run_main(
         *arguments("Offline", out),
@@ -111,7 +111,7 @@ def test_what_the_process_says_while_it_imports_stands_in_the_engines_log(run_ma
     out = tmp_path / "run"
     late = """
     print("said early", flush=True)
-    from sut.dummy_engine import DummyEngine
+    from sut.dummy.engine import DummyEngine
     start = DummyEngine.start
     async def start_and_say(self):
         print("said late")
@@ -137,7 +137,7 @@ def test_a_process_that_hangs_while_it_imports_is_ended(run_main: RunMain, tmp_p
     environment = patched(
         tmp_path,
         in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(60)',
-        in_parent="import scenarios.supervisor\nscenarios.supervisor.SILENCE_STARTING_S = 2.0",
+        in_parent="import scenarios.leg.supervisor\nscenarios.supervisor.SILENCE_STARTING_S = 2.0",
     )
     finished = run_main(*arguments("Offline", out), environment=environment)
     check_failed(finished, out, ExitCode.FAILED, "no sign of life for 2 s (phase starting)")

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
-from scenarios.config import make_config
-from scenarios.engines import make_engine
-from scenarios.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
-from scenarios.plan import prepare
-from sut.dummy_engine import DummyEngine
+from scenarios.leg.config import make_config
+from scenarios.leg.engines import make_engine
+from scenarios.leg.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
+from scenarios.leg.plan import prepare
+from sut.dummy.engine import DummyEngine
 
 
 def plan_of(**values: Any) -> Any:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from runs.benchmarks import BENCHMARKS, Scenario
-from scenarios.official import data_reasons, engine_reasons, model_reasons, settings_reasons
-from scenarios.user_conf import Setting, read_conf
+from runs.loadgen.user_conf import Setting, read_conf
+from scenarios.leg.official import data_reasons, engine_reasons, model_reasons, settings_reasons
 from sut.engine import SamplingPolicy
 
 DATACENTER = BENCHMARKS["llama3_1-8b"]

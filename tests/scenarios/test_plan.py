@@ -10,8 +10,8 @@ import pytest
 import main
 from runs.benchmarks import BENCHMARKS, SCENARIOS
 from runs.errors import InputError, SetupError
-from scenarios.config import make_config
-from scenarios.plan import PreparedLeg, prepare
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import PreparedLeg, prepare
 
 MakeDataset = Callable[..., Path]
 
@@ -279,7 +279,7 @@ def test_too_little_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(path)
         return SimpleNamespace(free=free)
 
-    monkeypatch.setattr("scenarios.plan.shutil.disk_usage", disk_usage)
+    monkeypatch.setattr("scenarios.leg.plan.shutil.disk_usage", disk_usage)
     out = tmp_path / "not" / "yet" / "there"
     prepared(output_log_dir=out)
     free = 10 << 20

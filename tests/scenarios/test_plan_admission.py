@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.manifest import LegPlan
-from scenarios import plan as plan_module
-from scenarios.config import make_config
-from scenarios.plan import prepare
+from runs.record.manifest import LegPlan
+from scenarios.leg import plan as plan_module
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
 
 Planned = Callable[..., LegPlan]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from scenarios import engine_environment
-from scenarios import plan as plan_module
-from scenarios.config import make_config
-from scenarios.engine_environment import computes_in_core, core_binding
-from scenarios.engines import make_engine
-from scenarios.plan import PreparedLeg, prepare
-from sut.vllm_engine import VllmEngine
-from sut.vllm_one_process import OneProcessVllmEngine
+from scenarios.leg import engine_environment
+from scenarios.leg import plan as plan_module
+from scenarios.leg.config import make_config
+from scenarios.leg.engine_environment import computes_in_core, core_binding
+from scenarios.leg.engines import make_engine
+from scenarios.leg.plan import PreparedLeg, prepare
+from sut.vllm.engine import VllmEngine
+from sut.vllm.one_process import OneProcessVllmEngine
 
 
 @pytest.fixture

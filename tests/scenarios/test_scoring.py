@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from qsl.bundled import Baseline
+from qsl.embedded.articles import Baseline
 from qsl.model_files import ModelFacts
 from runs.benchmarks import BENCHMARKS
 from runs.files import sha256_of
-from scenarios import scoring
-from scenarios.config import make_config
-from scenarios.plan import PreparedLeg, prepare
-from scenarios.scoring import target_for
+from scenarios.leg import scoring
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import PreparedLeg, prepare
+from scenarios.leg.scoring import target_for
 
 
 @pytest.fixture

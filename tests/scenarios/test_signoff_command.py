@@ -13,9 +13,9 @@ from compliance.signoff.limits import MOST_ROUNDS
 from compliance.signoff.reasons import fail, flag, note
 from compliance.signoff.verdict import Verdict
 from runs.errors import ExitCode, InputError
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from scenarios.remeasure import remeasured
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.audit.remeasure import remeasured
 from tests.compliance.signoff_fixtures import FrozenLegs
 from tests.conftest import Finished
 from tests.scenarios.legs import arguments
@@ -100,7 +100,7 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
 ) -> None:
     ref = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
     ran: list[Path] = []
-    monkeypatch.setattr("scenarios.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
+    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
     asked: list[list[str]] = []
 
     def said(verdicts: Iterator[Verdict]) -> Callable[[Sequence[Path], Sequence[Path]], Verdict]:
@@ -127,7 +127,7 @@ def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_o
 ) -> None:
     legs.copy(tmp_path / "performance" / "run_1", "srv-1")
     legs.copy(tmp_path / "accuracy", "srv-acc")
-    monkeypatch.setattr("scenarios.remeasure.run_leg", lambda *_: None)
+    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda *_: None)
     asked: list[list[Path]] = []
 
     def sign(ref: Sequence[Path], cand: Sequence[Path]) -> Verdict:

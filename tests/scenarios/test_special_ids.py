@@ -8,8 +8,8 @@ import pytest
 
 from qsl.byte_tokenizer import BOS_ID, EOS_ID
 from qsl.model_files import ModelFacts
+from qsl.special_ids import SpecialIds, special_ids
 from runs.errors import InputError
-from scenarios.special_ids import SpecialIds, special_ids
 
 
 def model(folder: Path, **files: Any) -> ModelFacts:

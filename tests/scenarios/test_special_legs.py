@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runs.accuracy_log import read_accuracy_log
-from runs.detail_log import read_detail
 from runs.files import sha256_of
-from runs.layout import LOADGEN_LOGS, RunDir
-from runs.manifest import read_manifest
-from runs.requests_log import read_requests
-from runs.result import read_result
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import read_result
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import USER_CONF, arguments, patched
 

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from runs.errors import ExitCode
-from runs.layout import RunDir
-from runs.manifest import read_manifest
-from runs.result import read_result
-from runs.tune_layout import TuneDir
+from runs.numbers.result import read_result
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.tune.places import TuneDir
 from tests.conftest import Finished, StartedMain
 from tests.scenarios.legs import alive, leg_pid, progress, until
 

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from runs.errors import InputError
-from runs.progress import Progress
-from runs.requests_log import RequestRecord, encode
-from scenarios import tune as tune_module
-from scenarios.config import make_config
-from scenarios.plan import prepare
-from scenarios.tune_config import Tune, load_tune
-from scenarios.tune_journal import (
+from runs.record.progress import Progress
+from runs.record.requests_log import RequestRecord, encode
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
+from scenarios.tune import run as tune_module
+from scenarios.tune.config import Tune, load_tune
+from scenarios.tune.journal import (
     Configuration,
     Estimate,
     Journal,
@@ -27,12 +27,12 @@ from scenarios.tune_journal import (
     probes_of,
     tried_of,
 )
-from scenarios.tune_legs import LegPlanner
-from scenarios.tune_plot import draw
-from scenarios.tune_scheduling import is_shortened, queries_in_time, shortened
-from scenarios.tune_search import Tried
-from scenarios.tune_trials import Probe
-from scenarios.tune_watch import ProbeWatch, RateWatch, Stopped
+from scenarios.tune.legs import LegPlanner
+from scenarios.tune.option_search import is_shortened, queries_in_time, shortened
+from scenarios.tune.option_trials import Probe
+from scenarios.tune.plot import draw
+from scenarios.tune.rates import Tried
+from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
 
 SVG = "{http://www.w3.org/2000/svg}"

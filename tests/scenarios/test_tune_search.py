@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, ROUND_SEEDS, Scenario
-from runs.early_stopping import judge_latencies
-from runs.loadgen_counts import count_leg, settings_of
-from runs.schedule import poisson_offsets_ns
-from scenarios.tune_search import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate, rounded
+from runs.loadgen.counts import count_leg, settings_of
+from runs.loadgen.early_stopping import judge_latencies
+from runs.loadgen.schedule import poisson_offsets_ns
+from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate, rounded
 
 SEED = ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed
 

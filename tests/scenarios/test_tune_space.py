@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from scenarios import tune_space
-from scenarios.config import make_config
-from scenarios.tune_config import load_tune
-from scenarios.tune_space import ALLOWED, Space, applied, make_space, shown
+from scenarios.leg.config import make_config
+from scenarios.tune import option_space as tune_space
+from scenarios.tune.config import load_tune
+from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
 
 
 def space_of(values: dict[str, Any], **asked: Any) -> Space:

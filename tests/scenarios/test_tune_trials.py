@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from scenarios.tune_sampler import SEEDS, Scored, suggest
-from scenarios.tune_space import Options, Space
-from scenarios.tune_trials import (
+from scenarios.tune.option_sampler import SEEDS, Scored, suggest
+from scenarios.tune.option_space import Options, Space
+from scenarios.tune.option_trials import (
     RESOLUTION,
     WORTH_SHARE,
     Ask,

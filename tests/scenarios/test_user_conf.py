@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from scenarios.user_conf import (
+from runs.loadgen.user_conf import (
     EMBEDDED_ONLY_KEYS,
     INTEGER_KEYS,
     REAL_KEYS,

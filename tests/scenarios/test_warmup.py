@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from scenarios.config import make_config
-from scenarios.plan import prepare
-from scenarios.warmup import warm_up, warmup_prompts
-from sut.dummy_engine import DummyEngine
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
+from scenarios.leg.warmup import warm_up, warmup_prompts
+from sut.dummy.engine import DummyEngine
 from sut.engine import Request, SamplingPolicy
 
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(5, 105))]

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from scenarios import watchdog as watchdog_module
-from scenarios.watchdog import Watchdog
+from scenarios.leg import watchdog as watchdog_module
+from scenarios.leg.watchdog import Watchdog
 
 
 @dataclass

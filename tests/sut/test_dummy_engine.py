@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
-from sut.dummy_engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
+from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
 from sut.engine import Request, SamplingPolicy
 from tests.sut.fakes import FakeSink
 

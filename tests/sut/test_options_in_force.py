@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sut.options_in_force import PARTS, RENAMED, difference, find_option, plain
+from sut.vllm.options_in_force import PARTS, RENAMED, difference, find_option, plain
 
 
 class Colour(enum.Enum):

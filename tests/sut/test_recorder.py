@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
-from runs.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
 from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
 from tests.sut.fakes import FakeSink

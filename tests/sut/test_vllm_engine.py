@@ -10,7 +10,7 @@ import pytest
 from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
 from sut.engine import Request, SamplingPolicy
-from sut.vllm_engine import VllmEngine
+from sut.vllm.engine import VllmEngine
 
 
 class Told:

@@ -10,7 +10,7 @@ import pytest
 
 from runs.errors import ExecutionError
 from sut.engine import Request, SamplingPolicy
-from sut.vllm_one_process import OneProcessVllmEngine
+from sut.vllm.one_process import OneProcessVllmEngine
 from tests.sut.fakes import FakeSink
 
 PROMPT = [5, 6, 7]

@@ -19,14 +19,14 @@ import orjson
 import psutil
 import pytest
 
-from qsl.bundled import bundled_articles, bundled_dataset
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
+from qsl.embedded.articles import bundled_articles, bundled_dataset
 from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
 from runs.environment import HARNESS_ROOT
-from runs.layout import RunDir
-from runs.progress import Progress, read_progress
-from runs.requests_log import RequestTable, read_requests
+from runs.record.layout import RunDir
+from runs.record.progress import Progress, read_progress
+from runs.record.requests_log import RequestTable, read_requests
 from tests.tiny_llama import make_tiny_llama
 
 LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine

@@ -14,12 +14,12 @@ import pytest
 from qsl.dataset import Dataset
 from runs.benchmarks import MAX_NEW_TOKENS
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.manifest import LegPlan
-from scenarios.config import make_config
-from scenarios.engines import make_engine
-from scenarios.plan import prepare
+from runs.record.manifest import LegPlan
+from scenarios.leg.config import make_config
+from scenarios.leg.engines import make_engine
+from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request, SamplingPolicy
-from sut.vllm_engine import VllmEngine
+from sut.vllm.engine import VllmEngine
 from tests.vllm.conftest import Answer, Greedy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -14,9 +14,9 @@ import pytest
 from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, MAX_NEW_TOKENS, ROUND_SEEDS, Scenario
 from runs.errors import ExitCode
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from sut.engine import SamplingPolicy
 from tests.nltk_data import nltk_sentences
 from tests.vllm.conftest import TIE, Answer, FinishedLeg, Greedy, leg_command, run_leg

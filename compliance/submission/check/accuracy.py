@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.accuracy import ROUGE_NAMES
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.evidence.accuracy import ScoreSources, verify_accuracy
+from compliance.evidence.leg_record import is_truncated
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
     LegFacts,
@@ -18,14 +20,12 @@ from compliance.submission.check.logs import (
     read_log,
 )
 from compliance.submission.check.reading import is_regular, read_bytes, read_text
-from compliance.submission.layout import Place, Tree
+from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import CUT, SHOWN_BYTES
-from compliance.verify.accuracy import ScoreSources, verify_accuracy
 from compliance.verify.legs import ACCURACY
-from compliance.verify.record import is_truncated
 from runs.benchmarks import Benchmark, Scenario
-from runs.detail_log import DetailLog
-from runs.layout import RunDir
+from runs.loadgen.detail_log import DetailLog
+from runs.record.layout import RunDir
 
 MAX_LOG_BYTES = 10 * 1024  # [checker] constants.MAX_ACCURACY_LOG_SIZE
 # What the checker reads. [checker] constants.ACC_PATTERN

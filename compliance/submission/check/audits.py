@@ -4,23 +4,23 @@ from pathlib import Path
 
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
+from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.summary_text import summary_contradictions
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, read_log
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
-from compliance.submission.layout import Place, Tree
 from compliance.submission.rules import AUDITED
-from compliance.verify.log_arithmetic import detail_contradictions
-from compliance.verify.summary_text import summary_contradictions
-from runs.accuracy_log import AccuracyEntry, read_accuracy_log
+from compliance.submission.tree import Place, Tree
 from runs.benchmarks import Benchmark, Scenario
-from runs.detail_log import DetailLog
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.layout import RunDir
-from runs.numbers import reported_numbers
-from runs.replay import expected_order, expected_samples
-from runs.summary_log import cross_check, read_summary
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.numbers.numbers import reported_numbers
+from runs.record.layout import RunDir
 
 TEST = "TEST06"
 # Llama 3.1's tokenizer: 128000 begins a text, these end one, and all from 128000 on are special.

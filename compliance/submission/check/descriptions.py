@@ -7,11 +7,11 @@ from typing import Any
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_bytes, read_object
 from compliance.submission.check.structure import Contents
-from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree, subfolders
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.rules import ALL_OF, ONE_OF, SUITE_OF
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import STATUSES
+from compliance.submission.tree import BENCHMARK_DIRECTORIES, Place, Tree, subfolders
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")

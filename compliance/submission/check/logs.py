@@ -10,14 +10,14 @@ from compliance.checks import Check
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
-from compliance.submission.layout import Round
+from compliance.submission.tree import Round
 from compliance.verify.legs import Leg
 from compliance.verify.part import Part
 from runs.benchmarks import LOADGEN_SCENARIO, ROUND_SEEDS, Benchmark, Scenario
-from runs.detail_log import DetailLog, read_detail
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.layout import RunDir
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.record.layout import RunDir
 
 # What one configuration has in common. [loadgen] detail log
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")

@@ -1,5 +1,6 @@
 """Rules on a scenario's performance leg."""
 
+from compliance.evidence.performance import verify_performance
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
     LegFacts,
@@ -13,11 +14,10 @@ from compliance.submission.check.logs import (
     read_log,
 )
 from compliance.submission.check.settings import check_user_conf
-from compliance.submission.layout import Place, Tree
+from compliance.submission.tree import Place, Tree
 from compliance.verify.legs import PERFORMANCE
-from compliance.verify.performance import verify_performance
 from runs.benchmarks import Benchmark, Scenario
-from runs.detail_log import DetailLog
+from runs.loadgen.detail_log import DetailLog
 
 # Names of verify's checks → rules; "" where a rule of ours looks itself.
 _RULES = {

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from compliance.submission.check.engine import Checked
+from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import Finding, printable
-from compliance.submission.check.official import OfficialResult
+from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.signed import SignedOff
 from runs.errors import ExitCode
 

@@ -8,7 +8,7 @@ from compliance.submission.check.reading import is_regular
 from compliance.submission.truncate import CUT, SHOWN_BYTES
 from runs.errors import InputError
 from runs.files import sha256_of
-from runs.layout import RunDir
+from runs.record.layout import RunDir
 
 
 @dataclass

@@ -9,7 +9,7 @@ from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.logs import LegFacts, check_one_configuration
 from compliance.submission.check.performance import check_performance
 from compliance.submission.check.runs_index import RunsIndex
-from compliance.submission.layout import BENCHMARK_DIRECTORIES, Place, Tree, benchmark_of
+from compliance.submission.tree import BENCHMARK_DIRECTORIES, Place, Tree, benchmark_of
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_text
 from runs.benchmarks import Benchmark
-from runs.detail_log import DetailLog
+from runs.loadgen.detail_log import DetailLog
 
 _MS = 1_000_000.0  # ns
 # user.conf key → (record of the log, factor to its unit), by LoadGen scenario. [loadgen] TestSettings::FromConfig

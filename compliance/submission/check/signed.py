@@ -5,9 +5,9 @@ from typing import Any
 
 from compliance.signoff import bundle_verdict
 from compliance.signoff.verdict import Verdict
-from compliance.submission.check.engine import Checked
+from compliance.submission.check.driver import Checked
 from compliance.submission.check.runs_index import RunsIndex
-from compliance.submission.layout import Place
+from compliance.submission.tree import Place
 
 
 @dataclass(frozen=True)

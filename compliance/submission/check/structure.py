@@ -8,16 +8,16 @@ from pathlib import Path
 from compliance.audits.registry import AUDITS
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
-from compliance.submission.layout import (
+from compliance.submission.rules import MOST_FILE_BYTES
+from compliance.submission.tree import (
     BENCHMARK_DIRECTORIES,
     DIVISIONS,
     REHEARSAL_MARK,
     SPLIT_ROUNDS,
     Tree,
 )
-from compliance.submission.rules import MOST_FILE_BYTES
 from runs.benchmarks import SCENARIOS
-from runs.layout import LOADGEN_LOGS
+from runs.record.layout import LOADGEN_LOGS
 
 # Files that speak for the tree: looked through for the mark of a rehearsal. Code may well contain the words.
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from compliance.submission.layout import Tree
+from compliance.submission.tree import Tree
 from tests.compliance.tree_mutations.registry import accuracy, edit, edit_text, mutation, removal
 
 

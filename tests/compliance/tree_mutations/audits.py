@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.layout import Tree
-from runs.layout import RunDir
+from compliance.submission.tree import Tree
+from runs.record.layout import RunDir
 from tests.compliance.tree_mutations.registry import edit, edit_text, first, log_value, mutation, removal
 
 

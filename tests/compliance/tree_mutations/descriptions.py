@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.layout import Tree
 from compliance.submission.system_fields import REPLACE_ME
+from compliance.submission.tree import Tree
 from tests.compliance.tree_mutations.registry import (
     MUTATIONS,
     Mutation,

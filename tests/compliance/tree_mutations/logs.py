@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.layout import Place, Tree
-from runs.layout import RunDir
+from compliance.submission.tree import Place, Tree
+from runs.record.layout import RunDir
 from tests.compliance.tree_mutations.registry import (
     accuracy,
     edit,

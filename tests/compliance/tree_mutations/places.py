@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from compliance.submission.layout import Tree
+from compliance.submission.tree import Tree
 from tests.compliance.tree_mutations.registry import accuracy, first, mutation, performance, some
 
 

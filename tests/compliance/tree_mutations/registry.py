@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.layout import Place, Tree
-from runs.layout import RunDir
+from compliance.submission.tree import Place, Tree
+from runs.record.layout import RunDir
 from tests.runs.editing import edit_detail
 
 Change = Callable[[Tree], Path | None]

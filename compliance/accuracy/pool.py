@@ -1,0 +1,116 @@
+"""Worker processes that score samples.
+
+They start at once and import what they need while their owner still reads logs, data set and tokenizer.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+from typing import Self, TypeVar
+
+from runs.errors import ExecutionError, InputError
+
+Item = TypeVar("Item")
+Score = TypeVar("Score")
+
+# Starting a worker costs about as much as scoring two thousand samples, most of it while the caller still reads.
+PARALLEL_FROM_SAMPLES = 2000
+CHUNK_SAMPLES = 64
+MAX_WORKERS = 16
+
+
+class ScoringPool:
+    """Processes that score, from `start` to the end of the `with` block.
+
+    Args:
+        workers: how many; by default one for each usable core. With one, this process does it all.
+
+    Raises:
+        InputError: `workers` is below 1.
+    """
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = _usable_cores() if workers is None else workers
+        if self.workers < 1:
+            raise InputError(f"cannot score with {workers} workers", "use at least 1")
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+    def start(self, samples: int) -> None:
+        """Start the processes, if there are none yet and so many samples, to be scored later, are worth them."""
+        if self.workers == 1 or samples < PARALLEL_FROM_SAMPLES or self._executor is not None:
+            return
+        self._executor = ProcessPoolExecutor(
+            max_workers=self.workers,
+            # A fork would copy the locks of the caller's threads in whatever state they are.
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+        )
+        for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
+            self._executor.submit(int)
+
+    def begin(self, score: Callable[[Sequence[Item]], list[Score]], items: Sequence[Item]) -> Iterator[list[Score]]:
+        """Hand out all items at once; their scores come chunk by chunk, in the order of the items.
+
+        The caller may do other work before it asks for the first. Few items are scored in this process, as it asks.
+
+        Raises:
+            ExecutionError: a worker process died; raised by the iterator, too.
+        """
+        chunks = [items[place : place + CHUNK_SAMPLES] for place in range(0, len(items), CHUNK_SAMPLES)]
+        self.start(len(items))
+        if self._executor is None or len(items) < PARALLEL_FROM_SAMPLES:
+            return map(score, chunks)
+        try:
+            return _results([self._executor.submit(score, chunk) for chunk in chunks])
+        except BrokenProcessPool as error:
+            raise _died() from error
+
+
+def _usable_cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MAX_WORKERS)
+
+
+def _results(futures: list[Future[list[Score]]]) -> Iterator[list[Score]]:
+    try:
+        for future in futures:
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise _died() from error
+
+
+def _died() -> ExecutionError:
+    return ExecutionError(
+        "a scoring process died before it was done",
+        "most likely memory ran out: free some, or score with fewer workers",
+    )
+
+
+def _start_worker() -> None:
+    """Leave an interrupt to the parent, which ends its workers, and do not outlive a parent that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # Imported by the first sample otherwise; the parent is not ready yet.
+    from compliance.accuracy import punkt, rouge  # noqa: F401
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

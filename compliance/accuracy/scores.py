@@ -1,0 +1,259 @@
+"""Accuracy scores of a run: ROUGE of the generated summaries, exactly as the reference evaluation has it.
+
+The procedure [mlcommons/inference, language/llama3.1-8b/evaluation.py]: the first entry of every sample index,
+ids decoded without special tokens, stripped, one sentence a line, ROUGE-1/2/L/Lsum with the Porter stemmer,
+and the mean f-measure × 100 rounded to four decimals.
+Samples are spread over processes (compliance/accuracy/pool.py).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from compliance.accuracy.pool import ScoringPool
+from compliance.accuracy.sample_scores import SampleScores
+from runs.errors import ExecutionError, InputError
+from runs.loadgen.accuracy_log import AccuracyEntry
+
+NAMED_IN_MESSAGES = 5
+MAX_TOKEN_ID = 2**31 - 1
+
+Progress = Callable[[int, int], None]  # samples done, samples in all
+Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves special tokens out
+TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AccuracyScores:
+    """Scores of a whole run.
+
+    The ROUGE values are mean f-measures × 100, rounded to 4 decimals. `gen_len` is the number of characters
+    (not tokens) of all predictions after sentence splitting, `gen_num` the number of predictions.
+    """
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
+    gen_len: int
+    gen_num: int
+
+
+class Answer(NamedTuple):
+    """One sample's answer, out of LoadGen's accuracy log."""
+
+    sample_index: int
+    ids: TokenIds
+    text: str  # without special tokens
+
+
+class Scoring:
+    """Predictions that are being scored against references, pair by pair.
+
+    Worker processes begin at once; the caller may do other work before it asks for the result.
+
+    Args:
+        predictions: decoded texts, special tokens already left out.
+        references: the data set's summaries, in the same order.
+        pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
+
+    Raises:
+        InputError: nothing to score, or the two differ in number.
+        ExecutionError: a worker process died.
+    """
+
+    def __init__(self, predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> None:
+        self._total = len(predictions)
+        if self._total != len(references):
+            raise InputError(
+                f"{self._total} predictions for {len(references)} references",
+                "score the predictions against the data set that they were made from",
+            )
+        if self._total == 0:
+            raise InputError("no predictions to score", "run with at least one sample")
+        self._chunks = pool.begin(_score_chunk, list(zip(predictions, references, strict=True)))
+
+    def result(self, progress: Progress | None = None) -> AccuracyScores:
+        """Wait for the scores.
+
+        Args:
+            progress: called in this thread with the number of samples done and of all samples.
+
+        Raises:
+            ExecutionError: a worker process died.
+        """
+        samples: list[SampleScores] = []
+        for scored in self._chunks:
+            samples.extend(scored)
+            if progress:
+                progress(len(samples), self._total)
+        # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
+        rouge1, rouge2, rougeL, rougeLsum = (
+            float(np.round(np.mean(values) * 100, 4)) for values in zip(*(s.rouge for s in samples), strict=True)
+        )
+        gen_len = sum(sample.length for sample in samples)
+        return AccuracyScores(rouge1, rouge2, rougeL, rougeLsum, gen_len, gen_num=self._total)
+
+
+def score_texts(
+    predictions: Sequence[str],
+    references: Sequence[str],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> AccuracyScores:
+    """Score predictions against references, pair by pair: `Scoring` with processes of its own.
+
+    Args:
+        predictions, references: as in `Scoring`.
+        workers: processes to use; by default one for each usable core. Few samples need no process.
+        progress: as in `Scoring.result`.
+
+    Raises:
+        InputError: `workers` is below 1, or what `Scoring` refuses.
+        ExecutionError: a worker process died.
+    """
+    with ScoringPool(workers) as pool:
+        return Scoring(predictions, references, pool).result(progress)
+
+
+def score_accuracy_log(
+    entries: Sequence[AccuracyEntry],
+    references: Sequence[str],
+    decode: Decode,
+    *,
+    expected_count: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> AccuracyScores:
+    """Score LoadGen's accuracy log against the data set.
+
+    Args:
+        entries, references, decode, expected_count: as in `decoded_answers`.
+        workers, progress: as in `score_texts`.
+
+    Raises:
+        InputError, ExecutionError: as in `decoded_answers` and `Scoring`.
+    """
+    with ScoringPool(workers) as pool:
+        pool.start(len(entries))
+        answers = decoded_answers(entries, references, decode, expected_count)
+        wanted = [references[answer.sample_index] for answer in answers]
+        return Scoring([answer.text for answer in answers], wanted, pool).result(progress)
+
+
+def decoded_answers(
+    entries: Sequence[AccuracyEntry], references: Sequence[str], decode: Decode, expected_count: int | None = None
+) -> list[Answer]:
+    """The answers that count, in the order of the log: of several entries of one sample the first.
+
+    Args:
+        entries: the log, in its own order.
+        references: the data set's summaries; position = sample index.
+        decode: turns lists of ids into texts without special tokens.
+        expected_count: samples of the run, indices 0 to `expected_count` − 1; default: the whole data set.
+
+    Raises:
+        InputError: more samples expected than the data set has.
+        ExecutionError: the log does not hold every expected sample, holds another, or its data are not ids.
+    """
+    expected = len(references) if expected_count is None else expected_count
+    if expected > len(references):
+        raise InputError(
+            f"{expected} samples are to be scored but the data set has {len(references)} rows",
+            "give the data set that the run used",
+        )
+    first = _first_of_each(entries, expected)
+    dtype = _id_type([(entry.data, entry.token_count) for entry in first])
+    ids = [_ids_of(entry, dtype) for entry in first]
+    texts = decode([sample.tolist() for sample in ids])
+    return [Answer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
+
+
+def score_sample(prediction: str, reference: str) -> SampleScores:
+    """Score one generated summary against its reference."""
+    # These import NLTK, which takes a second. A process whose workers score does without.
+    from compliance.accuracy.punkt import sentence_splitter
+    from compliance.accuracy.rouge import score_pair
+
+    split = sentence_splitter()
+    prediction = "\n".join(split(prediction.strip()))
+    reference = "\n".join(split(reference.strip()))
+    return SampleScores(score_pair(prediction, reference), len(prediction))
+
+
+def decode_ids(data: bytes, token_count: int | None) -> TokenIds:
+    """Token ids in one sample's response, an array of shape (tokens,).
+
+    Systems send int32 or int64. `token_count` tells which; where it is unknown or fits neither, data whose
+    high words are all zero are int64. Bytes are little-endian.
+
+    Raises:
+        ExecutionError: the length is not a multiple of 4 bytes, or a number is no possible id.
+    """
+    return _read_ids(data, _id_type([(data, token_count)]), "response")
+
+
+def _first_of_each(entries: Sequence[AccuracyEntry], expected: int) -> list[AccuracyEntry]:
+    """The first entry of every sample, in the order of the log."""
+    first: dict[int, AccuracyEntry] = {}
+    for entry in entries:
+        first.setdefault(entry.qsl_idx, entry)
+    foreign = [index for index in first if not 0 <= index < expected]
+    if foreign:
+        raise ExecutionError(
+            f"the accuracy log holds samples outside 0 to {expected - 1}: {_some(foreign)}",
+            "give the data set and the sample count that the run used",
+        )
+    missing = [index for index in range(expected) if index not in first]
+    if missing:
+        raise ExecutionError(
+            f"the accuracy log lacks {len(missing)} of {expected} samples: {_some(missing)}",
+            "repeat the accuracy run; the log of a run that was cut short cannot be scored",
+        )
+    return list(first.values())
+
+
+def _some(indices: Sequence[int]) -> str:
+    named = ", ".join(str(index) for index in indices[:NAMED_IN_MESSAGES])
+    more = len(indices) - NAMED_IN_MESSAGES
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _id_type(samples: Sequence[tuple[bytes, int | None]]) -> np.dtype[Any]:
+    """The id type of a whole run, which writes all its samples alike: int64 only if every sample can be."""
+    return np.dtype("<i8") if all(_may_be_int64(data, count) for data, count in samples) else np.dtype("<i4")
+
+
+def _may_be_int64(data: bytes, token_count: int | None) -> bool:
+    if len(data) % 8:
+        return False
+    if token_count and len(data) in (4 * token_count, 8 * token_count):
+        return len(data) == 8 * token_count
+    return not np.frombuffer(data, "<u4")[1::2].any()
+
+
+def _ids_of(entry: AccuracyEntry, dtype: np.dtype[Any]) -> TokenIds:
+    return _read_ids(entry.data, dtype, f"sample {entry.qsl_idx} (seq_id {entry.seq_id})")
+
+
+def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
+    if len(data) % 4:
+        raise ExecutionError(
+            f"{name}: {len(data)} bytes of data are not whole token ids of 4 or 8 bytes",
+            "the accuracy log must hold int32 or int64 token ids",
+        )
+    ids: TokenIds = np.frombuffer(data, dtype)
+    wrong = ids[(ids < 0) | (ids > MAX_TOKEN_ID)]
+    if wrong.size:
+        raise ExecutionError(
+            f"{name}: {int(wrong[0])} is no token id", "the accuracy log must hold int32 or int64 token ids"
+        )
+    return ids
+
+
+def _score_chunk(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
+    return [score_sample(prediction, reference) for prediction, reference in pairs]

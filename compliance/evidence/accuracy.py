@@ -1,0 +1,335 @@
+"""The accuracy part of a result: the answers scored again where they are at hand, else the scores that lie beside."""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.scorer import Scorer
+from compliance.accuracy.scores import AccuracyScores, Progress
+from compliance.checks import Check
+from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
+from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.performance import sample_set_checks, seeds_check
+from compliance.evidence.plausible import scores_plausible
+from compliance.verify.legs import ACCURACY, Leg
+from compliance.verify.local_model import local_model
+from compliance.verify.part import Part
+from qsl.embedded.articles import bundled_baseline, bundled_dataset
+from runs.benchmarks import MAX_NEW_TOKENS, AccuracyTarget
+from runs.errors import ExecutionError, HarnessError, InputError
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.numbers.invalid import errors_found
+
+_MAX_TEXT_BYTES = 1024 * 1024
+_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
+
+
+@dataclass(frozen=True)
+class ScoreSources:
+    """What the answers are scored with. None: what the leg's manifest names, if it is still there.
+
+    `scorer` keeps what was scored before in the same command; None: one for this leg alone.
+    """
+
+    dataset_path: Path | None = None
+    model_path: str | None = None
+    progress: Progress | None = None
+    scorer: Scorer | None = None
+
+
+@contextmanager
+def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Scorer]]:
+    """Sources with a scorer, and that scorer: their own, or a new one that ends with the block."""
+    sources = sources or ScoreSources()
+    if sources.scorer is not None:
+        yield sources, sources.scorer
+        return
+    with Scorer() as scorer:
+        yield replace(sources, scorer=scorer), scorer
+
+
+def expect_scoring(legs: Iterable[Leg], sources: ScoreSources | None) -> None:
+    """Have the processes that score start now, if there is a scorer and some leg will need them."""
+    if sources is None or sources.scorer is None:
+        return
+    for leg in legs:
+        if leg.mode == ACCURACY and not is_truncated(leg.run):
+            sources.scorer.expect(expected_samples(leg.detail) or 0)
+
+
+def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
+    """Judge an accuracy leg.
+
+    Raises:
+        InputError: a file is damaged, or there is nothing to take scores from.
+        ExecutionError: LoadGen did not finish.
+    """
+    detail, run = leg.detail, leg.run
+    if not detail.finished:
+        raise ExecutionError(f"LoadGen did not finish: {detail.path} breaks off", "run the leg again")
+    if not run.accuracy_log.is_file():
+        raise ExecutionError(f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete")
+    text = _accuracy_text(leg)
+    truncated = is_truncated(run)
+    entries = None if truncated else read_accuracy_log(run.accuracy_log)
+    part = _part(leg)
+    part.contradictions += cross_check(read_summary(run.summary), detail)
+    part.contradictions += detail_contradictions(detail, None)
+    part.contradictions += record_contradictions(leg, text)
+    part.contradictions += _issued(leg, entries)
+    part.checks.append(
+        Check("errors", not detail.error_count, errors_found(detail) if detail.error_count else "none", "none")
+    )
+    part.checks += sample_set_checks(leg)
+    part.checks.append(seeds_check(detail))
+    if entries is not None:
+        part.contradictions += _against_requests(leg, entries)
+        part.contradictions += _hash_line(leg, text)
+        part.checks += _entry_checks(leg, entries)
+    scores = _scores(leg, part, entries, text, sources)
+    if scores is not None:
+        _judge(leg, part, scores)
+    if leg.manifest is None:
+        part.notes.append("no manifest.json: nothing tells which model, data set and engine options were used")
+    return part
+
+
+def _part(leg: Leg) -> Part:
+    return Part(
+        mode="accuracy",
+        directory=str(leg.run.root),
+        scenario=leg.scenario,
+        loadgen_key=leg.benchmark.loadgen_key,
+        loadgen_version=str(leg.detail.get("loadgen_version", "")),
+        claims_official=leg.claims_official,
+        declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
+        rule="every sample was answered once, without error records, and all four ROUGE scores and gen_len are "
+        "within their targets",
+    )
+
+
+def _accuracy_text(leg: Leg) -> str | None:
+    path = leg.run.accuracy_text
+    if not path.exists():
+        return None
+    fix = "give the accuracy.txt that the evaluation wrote, or --dataset-path and --model-path to score again"
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_TEXT_BYTES + 1)
+        if len(content) > _MAX_TEXT_BYTES:
+            raise InputError(f"{path} is longer than {_MAX_TEXT_BYTES >> 20} MiB", fix)
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text (byte {error.start})", fix) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", fix) from error
+
+
+def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
+    """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
+    path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
+    if entries is not None:
+        pairs = [(entry.seq_id, entry.qsl_idx) for entry in entries]
+    else:
+        pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(path.read_bytes())]
+    for seq, index in pairs:
+        if seq >= expected or index >= expected:
+            yield f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"
+            return
+    order = expected_order(leg.detail, expected)
+    if order is None:
+        return
+    wrong = [(seq, index) for seq, index in pairs if int(order[seq]) != index]
+    if wrong:
+        seq, index = wrong[0]
+        yield (
+            f"{path.name} has qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); "
+            f"by the seeds in force the leg issued {int(order[seq])}"
+        )
+
+
+def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[str]:
+    """Each logged answer against our own record of it."""
+    path, table = leg.run.requests, leg.requests
+    if table is None:
+        return
+    if len(table) != len(entries):
+        yield f"{leg.run.accuracy_log.name} holds {len(entries)} answers, {path.name} {len(table)}"
+        return
+    places = {int(seq): place for place, seq in enumerate(table.seq)}
+    for entry in entries:
+        place = places.get(entry.seq_id)
+        if place is None:
+            yield f"seq_id {entry.seq_id} has no line in {path.name}"
+        elif int(table.sample_index[place]) != entry.qsl_idx:
+            yield f"seq_id {entry.seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {int(table.sample_index[place])}"
+        elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
+            yield f"seq_id {entry.seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
+        else:
+            continue
+        return  # one is enough
+
+
+def _hash_line(leg: Leg, text: str | None) -> Iterator[str]:
+    said = hash_in_accuracy_text(text or "")
+    if said is not None and said != (found := sha256_of(leg.run.accuracy_log)):
+        yield f"accuracy.txt has hash={said}, {leg.run.accuracy_log.name} has SHA-256 {found}"
+
+
+def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Check]:
+    expected = expected_samples(leg.detail)
+    distinct = len({entry.qsl_idx for entry in entries})
+    yield Check(
+        "answers",
+        len(entries) == distinct == expected,
+        f"{len(entries):,} answers to {distinct:,} samples",
+        f"one to each of {expected:,} samples",
+    )
+    counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
+    wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
+    found = "all equal"
+    if wrong:
+        found = (
+            f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
+            f"{len(wrong[0].data)} bytes of ids"
+        )
+    yield Check("token counts", not wrong, found, "the number of ids in the answer (4 or 8 bytes each)")
+    if counted:
+        longest = max(count for _, count in counted)
+        passed = longest <= MAX_NEW_TOKENS
+        yield Check("longest answer", passed, f"{longest} tokens", f"at most {MAX_NEW_TOKENS}", "official")
+
+
+def _scores(
+    leg: Leg, part: Part, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
+) -> AccuracyScores | None:
+    """The leg's scores, and in `part` where they come from."""
+    beside = None
+    if text is not None:
+        where = str(leg.run.accuracy_text)
+        if "'gen_num'" not in text:  # not every evaluation writes it
+            text += f"\n'gen_num': {expected_samples(leg.detail)}"
+        beside = parse_accuracy_text(text, where)
+    if entries is None:
+        part.notes.append(
+            f"{leg.run.accuracy_log.name} is truncated for submission: the answers cannot be scored again, "
+            "the scores are those of accuracy.txt"
+        )
+        if sources.dataset_path or sources.model_path:
+            part.notes.append("--dataset-path and --model-path are not used for it")
+    else:
+        scored = _score_again(leg, part, entries, sources)
+        if scored is not None:
+            part.details["scores_from"] = leg.run.accuracy_log.name
+            if beside is not None and beside != scored:
+                names = (*ROUGE_NAMES, "gen_len", "gen_num")
+                parts = [
+                    f"{name} {getattr(beside, name)} there, {getattr(scored, name)} scored again"
+                    for name in names
+                    if getattr(beside, name) != getattr(scored, name)
+                ]
+                part.contradictions.append(f"accuracy.txt does not belong to these answers: {', '.join(parts)}")
+            return scored
+    if beside is None:
+        raise InputError(
+            f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
+            "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
+        )
+    part.details["scores_from"] = leg.run.accuracy_text.name
+    return beside
+
+
+def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> AccuracyScores | None:
+    dataset_path, model_path = sources.dataset_path, sources.model_path
+    asked = dataset_path is not None and model_path is not None
+    plan = leg.manifest.resolved if leg.manifest else None
+    if plan is not None:
+        dataset_path = dataset_path or Path(plan.dataset_path)
+        model_path = model_path or plan.model_path
+    if dataset_path is None or model_path is None:
+        part.notes.append("the scores are those of accuracy.txt: --dataset-path and --model-path score the answers")
+        return None
+    try:
+        with with_scorer(sources) as (_, scorer):
+            references = scorer.references(dataset_path)
+            if plan is not None and references.sha256 != plan.dataset_sha256:
+                raise InputError(
+                    f"{dataset_path} has SHA-256 {references.sha256}, the leg used one with {plan.dataset_sha256}",
+                    "give the data set that the leg used",
+                )
+            model = local_model(model_path, _revision(leg, model_path))
+            count = expected_samples(leg.detail)
+            scored = scorer.score(entries, references, model, expected_count=count, progress=sources.progress)
+        part.checks += scored.checks
+        return scored.scores
+    except HarnessError as error:
+        if asked or isinstance(error, ExecutionError):
+            raise
+        part.notes.append(f"the answers were not scored again: {error.message}")
+        return None
+
+
+def _revision(leg: Leg, model_path: str) -> str | None:
+    """The commit of a hub model that the leg used; None where another model was named, or the record has none."""
+    if leg.manifest is None or model_path != leg.manifest.resolved.model_path:
+        return None
+    revision = leg.manifest.model.get("revision")
+    return revision if isinstance(revision, str) else None
+
+
+def _judge(leg: Leg, part: Part, scores: AccuracyScores) -> None:
+    target, label = target_of(leg)
+    verdict = judge(scores, target, label)
+    part.details |= {"label": label, "scores": asdict(scores), "target": asdict(target) if target else None}
+    if target is None:
+        part.checks.append(Check("target", False, label, "reference scores to compare with"))
+        part.lines += [f"{name:<10}{getattr(scores, name):g}" for name in (*ROUGE_NAMES, "gen_len", "gen_num")]
+        return
+    part.lines.append(f"reference: {label}")
+    part.lines += _score_lines(verdict)
+    part.checks += scores_plausible(scores, target)
+    for check in verdict.checks:
+        required = f"at least {check.low:.10g}" if check.high is None else f"{check.low:.10g} to {check.high:.10g}"
+        part.checks.append(Check(check.name, check.passed, f"{check.measured:.10g}", required))
+
+
+def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
+    for check in verdict.checks:
+        reference = getattr(verdict.target, check.name)
+        yield f"{check}  (reference {reference:.10g})"
+
+
+def target_of(leg: Leg) -> tuple[AccuracyTarget | None, str]:
+    """Which reference scores apply, and their name; None where there are none."""
+    manifest, benchmark = leg.manifest, leg.benchmark
+    count = expected_samples(leg.detail)
+    if count == benchmark.sample_count:
+        return benchmark.accuracy, f"{benchmark.submission_name} reference"
+    nothing = f"no reference scores for {count:,} samples of this data set"
+    baseline = bundled_baseline()
+    if manifest is None or baseline is None or count != baseline.gen_num:
+        return None, nothing
+    weights = manifest.model.get("sha256") or {}
+    if weights.get("model.safetensors") != baseline.model_sha256:
+        return None, f"{nothing}, or of this model"
+    if not _is_bundled(manifest.resolved.dataset_sha256, manifest.resolved.model_path):
+        return None, nothing
+    target = AccuracyTarget(
+        baseline.rouge1, baseline.rouge2, baseline.rougeL, baseline.rougeLsum, baseline.gen_len, baseline.gen_num
+    )
+    return target, f"bundled articles, {baseline.model} (transformers float32 baseline)"
+
+
+def _is_bundled(dataset_sha256: str, model_path: str) -> bool:
+    try:
+        return sha256_of(bundled_dataset(local_model(model_path))) == dataset_sha256
+    except HarnessError:
+        return False

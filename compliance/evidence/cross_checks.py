@@ -1,0 +1,167 @@
+"""What the files of one leg say of each other, beside the stamps of each request (stamps.py).
+
+Each is a small thing that an honest leg has right without trying, and that somebody who makes a result, or its record,
+has to remember.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import numpy as np
+
+from compliance.evidence.provenance import WHOLE_SECOND, zone_of
+from compliance.signoff.conditions import asked_options, batch_limit
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import (
+    HEARTBEAT_SLACK,
+    HISTOGRAM_BIN,
+    HISTOGRAM_LOW_MS,
+    LOADGEN_CLOCK_LATE_S,
+    RATE_SLACK,
+    SIX_DIGITS,
+    STAMP_MEDIAN_NS,
+    WINDOW_EARLY_S,
+)
+from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.record.manifest import Manifest
+from runs.record.requests_log import NO_TIME, RequestTable
+
+LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
+
+
+def cross_checks(evidence: Evidence) -> Iterator[Reason]:
+    """All of them on one leg with its manifest and its record."""
+    table, manifest = evidence.requests, evidence.manifest
+    if table is None or manifest is None or not len(table):
+        return
+    yield from _loadgens_clock(evidence, manifest, table)
+    yield from _heartbeat(evidence, table)
+    yield from _ends(evidence, manifest, table)
+    yield from _prompts(evidence, table)
+    yield from _batch(evidence, manifest, table)
+    yield from _asked(evidence, manifest)
+    yield from _settings(evidence, manifest)
+
+
+def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+    """P-5: LoadGen's own clock (`time_ms`, from its start) ran as long as the queries took; it names the same day."""
+    window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
+    ended_ms = evidence.shape.power_end_ms
+    if ended_ms is not None and not -WINDOW_EARLY_S <= ended_ms / 1e3 - window_s <= LOADGEN_CLOCK_LATE_S:
+        text = f"LoadGen's clock stood at {ended_ms / 1e3:.3f} s when it had ended, the queries took {window_s:.3f} s"
+        yield fail("P-5", "clock", text, evidence.run.detail, loadgen_s=ended_ms / 1e3, window_s=window_s)
+    try:  # local time, though it ends with a Z
+        said = datetime.strptime(f"{evidence.detail.get('test_datetime')}", "%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        yield fail("P-1", "missing_raw", "test_datetime is missing or no time", evidence.run.detail)
+        return
+    begun_s = (said - datetime(1970, 1, 1)).total_seconds() + zone_of(evidence)
+    first_s, start_s = int(table.issue_ns.min()) / 1e9, (manifest.start_time_ns or 0) / 1e9
+    if not start_s - WHOLE_SECOND <= begun_s <= first_s + WHOLE_SECOND:
+        text = f"the test began at {begun_s:.0f} by its log, the leg at {start_s:.3f}, its first query at {first_s:.3f}"
+        yield fail("P-5", "clock", text, evidence.run.detail, begun_s=begun_s, first_s=first_s)
+
+
+def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """P-4: the last heartbeat counted the same requests, from histograms of its own."""
+    progress, where = evidence.progress, evidence.run.progress
+    if progress.get("phase") != "done":
+        return
+    elapsed_s = progress.get("elapsed_s") or 0.0
+    window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
+    if elapsed_s < window_s * (1 - HEARTBEAT_SLACK):
+        text = f"the heartbeat ended after {elapsed_s:.3f} s, the queries of the record took {window_s:.3f} s"
+        yield fail("P-4", "heartbeat_differs", text, where, elapsed_s=elapsed_s, window_s=window_s)
+    for name, count in (("samples_per_second", len(table)), ("tokens_per_second", int(table.output_tokens.sum()))):
+        rate = progress.get(name) or 0.0
+        if abs(rate * elapsed_s - count) > RATE_SLACK * count:
+            text = f"{name} of the last heartbeat is {rate:.6g} over {elapsed_s:.3f} s, the record has {count}"
+            yield fail("P-4", "heartbeat_differs", text, where, rate=rate, elapsed_s=elapsed_s, count=count)
+    known = table.first_token_ns != NO_TIME
+    several = known & (table.output_tokens > 1)
+    spans_ns = (table.complete_ns - table.first_token_ns)[several] / (table.output_tokens[several] - 1)
+    for name, times_ns in (
+        ("ttft_p99_ms", (table.first_token_ns - table.issue_ns)[known].astype(np.float64)),
+        ("tpot_p99_ms", spans_ns),
+    ):
+        said_ms = progress.get(name)
+        if said_ms is None or not len(times_ns):
+            continue
+        true_ms = float(np.sort(times_ns)[min(int(len(times_ns) * 0.99), len(times_ns) - 1)]) / 1e6
+        true_ms = max(true_ms, HISTOGRAM_LOW_MS)
+        if not said_ms * (1 - HEARTBEAT_SLACK) <= true_ms <= said_ms * HISTOGRAM_BIN * (1 + HEARTBEAT_SLACK):
+            text = f"{name} of the last heartbeat is {said_ms:.4g}, the record gives {true_ms:.4g}"
+            yield fail("P-4", "heartbeat_differs", text, where, said_ms=said_ms, record_ms=true_ms)
+
+
+def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+    """P-4: an answer that was cut at the limit has as many tokens as the limit."""
+    limit = manifest.resolved.sampling.get("max_tokens")
+    if not isinstance(limit, int):
+        return
+    cut = np.array([reason == LENGTH for reason in table.finish_reason])
+    wrong = np.flatnonzero(cut & (table.output_tokens < limit))
+    if len(wrong):
+        seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
+        text = f"{len(wrong)} answers were cut at the limit of {limit} tokens; that of seq {seq} has {tokens}"
+        yield fail("P-4", "other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
+
+
+def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """H-2: each sample's prompt is as long as in the data set, where that is at hand."""
+    references = evidence.references
+    if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
+        yield note("H-2", "prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
+        return
+    expected = references.prompt_tokens[table.sample_index]
+    wrong = np.flatnonzero(expected != table.prompt_tokens)
+    if len(wrong):
+        place = int(wrong[0])
+        text = (
+            f"{len(wrong)} prompts are not as long as in the data set, first at seq {int(table.seq[place])}: "
+            f"{int(table.prompt_tokens[place])} tokens, there {int(expected[place])}"
+        )
+        yield fail("H-2", "other_prompts", text, evidence.run.requests, count=len(wrong))
+
+
+def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+    """P-7: no more requests were between first and last token than the engine computes at a time.
+
+    A request that was preempted is in between without being computed; where that cannot be excluded it is a FLAG.
+    """
+    limit = batch_limit(manifest)
+    known = table.first_token_ns != NO_TIME
+    if limit is None or not known.any():
+        return
+    starts = np.sort(table.first_token_ns[known])
+    ends = np.sort(np.maximum(table.complete_ns[known] - STAMP_MEDIAN_NS, table.first_token_ns[known]))
+    most = int((np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")).max())
+    if most <= limit:
+        return
+    pool = evidence.engine_log.kv_cache_tokens
+    held = int((table.prompt_tokens + table.output_tokens).max()) * most
+    certain = manifest.resolved.engine == "dummy" or (pool is not None and held < pool)
+    make = fail if certain else flag
+    text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
+    yield make("P-7", "more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
+
+
+def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+    """P-7: the options that the user named are those that the leg was planned with."""
+    planned = manifest.resolved.engine_options
+    for name, value in asked_options(manifest).items():
+        if name in planned and planned[name] != value:
+            text = f"{name} {value} was asked for, and the leg planned with {planned[name]}"
+            yield fail("P-7", "engine_contradicts_record", text, evidence.run.manifest, name=name, asked=value)
+
+
+def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+    """P-7: LoadGen logged the settings that it was given."""
+    logged = evidence.detail.values
+    for name, given in manifest.loadgen_settings.items():
+        said = logged.get(f"requested_{name}")
+        if type(given) not in (int, float) or type(said) not in (int, float):
+            continue
+        if abs(said - given) > SIX_DIGITS * abs(given):
+            text = f"LoadGen was given {name} {given}, and by its log {said}"
+            yield fail("P-7", "settings_contradict_record", text, evidence.run.detail, given=given, logged=said)

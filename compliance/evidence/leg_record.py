@@ -1,0 +1,76 @@
+"""Contradictions between a leg's logs and its own record: manifest.json and the hash in accuracy.txt."""
+
+import re
+from collections.abc import Iterator
+
+from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg
+from runs.errors import InputError
+from runs.files import sha256_of
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import Manifest
+
+LOG_HASHES = "log_sha256"  # in the manifest's `observed`
+_TRUNCATION_MARK = re.compile(rb"\n\s*\.\.\.\s*\n")
+_HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
+
+
+def log_hashes(run: RunDir) -> dict[str, str]:
+    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
+    names = (*LOADGEN_LOGS, run.requests.name)
+    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
+
+
+def is_truncated(run: RunDir) -> bool:
+    """Was the middle of the accuracy log taken out for submission?"""
+    path = run.accuracy_log
+    return path.is_file() and path.stat().st_size < 64 * 1024 and bool(_TRUNCATION_MARK.search(path.read_bytes()))
+
+
+def hash_in_accuracy_text(text: str) -> str | None:
+    """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt.
+
+    Raises:
+        InputError: several different ones.
+    """
+    found = {digest.lower() for digest in _HASH_LINE.findall(text)}
+    if len(found) > 1:
+        raise InputError("accuracy.txt has several different hash= lines", "keep the one of this leg's accuracy log")
+    return found.pop() if found else None
+
+
+def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[str]:
+    """What a leg's manifest says and its logs do not."""
+    manifest, detail = leg.manifest, leg.detail
+    if manifest is None:
+        return
+    yield from _hashes(leg.run, manifest, accuracy_text)
+    plan = manifest.resolved
+    modes = {"performance": PERFORMANCE, "accuracy": ACCURACY}
+    for name, recorded, logged in (
+        ("LoadGen scenario", plan.loadgen_scenario, detail.scenario),
+        ("sample count", plan.sample_count, detail.integer("qsl_reported_total_count")),
+    ):
+        if recorded != logged:
+            yield f"manifest.json has {name} {recorded}, the detail log {logged}"
+    if not plan.audit and modes[plan.mode] != detail.mode:
+        yield f"manifest.json has mode {plan.mode}, the detail log {detail.mode}"
+    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+        seed = manifest.loadgen_settings.get(name)
+        if seed is not None and seed != detail.get(f"effective_{name}"):
+            yield f"manifest.json has {name} {seed}, the detail log {detail.get(f'effective_{name}')}"
+
+
+def _hashes(run: RunDir, manifest: Manifest, accuracy_text: str | None) -> Iterator[str]:
+    recorded = manifest.observed.get(LOG_HASHES)
+    if not isinstance(recorded, dict):
+        return
+    found = log_hashes(run)
+    for name, digest in recorded.items():
+        if name == run.accuracy_log.name and is_truncated(run):
+            said = hash_in_accuracy_text(accuracy_text or "")
+            if said is not None and said != digest:
+                yield f"accuracy.txt has hash={said}, manifest.json {digest} for {name}"
+        elif name not in found:
+            yield f"{name} is missing, manifest.json has its hash"
+        elif found[name] != digest:
+            yield f"{name} was changed, or is another run's: SHA-256 {found[name]}, manifest.json has {digest}"

@@ -1,0 +1,273 @@
+"""Contradictions within one detail log: numbers that LoadGen cannot have written together, whatever the system did.
+
+Each is a sentence; an honest log has none. LoadGen prints rates with six significant digits, so what is computed from
+two of them is compared with that in mind.
+"""
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compliance.verify.legs import PERFORMANCE
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.replay import REPLAYABLE, expected_order
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers
+
+PRINTED = 2e-5  # of a quotient of two printed rates
+CLOCK_S = 0.1  # between two readings of one clock
+
+# Settings that LoadGen logs twice: as requested_X and as effective_X.
+_SAME_NAME = (
+    "min_duration_ms",
+    "max_duration_ms",
+    "max_query_count",
+    "qsl_rng_seed",
+    "sample_index_rng_seed",
+    "schedule_rng_seed",
+    "accuracy_log_rng_seed",
+    "accuracy_log_probability",
+    "accuracy_log_sampling_target",
+    "print_timestamps",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "performance_issue_same_index",
+    "sample_concatenate_permutation",
+)
+# ... or under other names, by scenario.
+_SAME_VALUE = {
+    "Offline": (
+        ("requested_offline_expected_qps", "effective_target_qps"),
+        ("effective_min_sample_count", "effective_samples_per_query"),
+    ),
+    "Server": (
+        ("requested_server_target_qps", "effective_target_qps"),
+        ("requested_server_target_latency_ns", "effective_target_latency_ns"),
+        ("requested_server_target_latency_percentile", "effective_target_latency_percentile"),
+        ("requested_server_max_async_queries", "effective_max_async_queries"),
+        ("requested_min_query_count", "effective_min_query_count"),
+        ("effective_target_duration_ms", "effective_min_duration_ms"),
+        ("effective_min_sample_count", "effective_min_query_count"),
+        ("effective_samples_per_query", "generated_samples_per_query"),
+    ),
+    "SingleStream": (
+        ("requested_single_stream_target_latency_percentile", "effective_target_latency_percentile"),
+        ("effective_target_duration_ms", "effective_min_duration_ms"),
+        ("effective_min_sample_count", "effective_min_query_count"),
+        ("effective_samples_per_query", "generated_samples_per_query"),
+    ),
+}
+
+
+def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[str]:
+    """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
+    yield from _settings(detail)
+    yield from _loaded_set(detail)
+    if numbers is None or not detail.has_results:
+        return
+    if detail.get("num_errors") != detail.error_count:
+        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
+    yield from _order(numbers)
+    yield from _verdict(detail)
+    yield from _counts(detail)
+    yield from _duration(detail, numbers)
+    yield from _rates(detail, numbers)
+    yield from _estimates(detail)
+
+
+def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
+    """How long the run was, as LoadGen compares it with the minimum duration: from rates, to five digits."""
+    if detail.scenario == "Offline":
+        return float(numbers.latency_ns.max) if numbers.latency_ns else None
+    rate = numbers.scheduled_samples_per_second if detail.scenario == "Server" else numbers.samples_per_second
+    return (detail.integer("result_query_count") - 1) * 1e9 / rate if rate else None
+
+
+def mean_output_tokens(detail: DetailLog, numbers: Numbers) -> float | None:
+    """Output tokens a sample, from the ratio of two rates: to four digits."""
+    if not numbers.tokens_per_second or not numbers.samples_per_second:
+        return None
+    if detail.scenario == "Offline":
+        return numbers.tokens_per_second / numbers.samples_per_second
+    if detail.scenario == "SingleStream":  # its two other rates are taken over different times
+        tokens = numbers.tokens_per_second_without_overhead
+        return tokens * numbers.latency_ns.mean / 1e9 if tokens and numbers.latency_ns else None
+    # Of n queries LoadGen counts n - 1 samples, and all tokens.
+    count = detail.integer("result_query_count")
+    return numbers.tokens_per_second / numbers.samples_per_second * (count - 1) / count if count else None
+
+
+def _settings(detail: DetailLog) -> Iterator[str]:
+    pairs = [(f"requested_{name}", f"effective_{name}") for name in _SAME_NAME]
+    pairs += _SAME_VALUE.get(detail.scenario, ())
+    if detail.get("requested_performance_sample_count_override"):
+        pairs.append(("requested_performance_sample_count_override", "effective_performance_sample_count"))
+    for first, second in pairs:
+        one, other = detail.get(first), detail.get(second)
+        if one is not None and other is not None and one != other:
+            yield f"{first} is {one}, {second} is {other}"
+
+
+def _loaded_set(detail: DetailLog) -> Iterator[str]:
+    loaded = detail.loaded_qsl_set
+    total, size = detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count")
+    if len(set(loaded)) != len(loaded) or max(loaded, default=-1) >= total:
+        yield f"loaded_qsl_set holds a sample twice, or one outside 0 to {total - 1}"
+    if detail.mode == PERFORMANCE and len(loaded) != min(total, size):
+        yield f"loaded_qsl_set holds {len(loaded)} samples, {min(total, size)} were to be loaded"
+
+
+def _order(numbers: Numbers) -> Iterator[str]:
+    for name in LATENCIES:
+        values = getattr(numbers, name)
+        if values is None:
+            continue
+        steps = [(key, getattr(values, key)) for key in ("min", *PERCENTILE_NAMES, "max")]
+        for (low, below), (high, above) in itertools.pairwise(steps):
+            if below > above:
+                yield f"{name}: {low} {below} is above {high} {above}"
+        if not values.min <= values.mean <= values.max:
+            yield f"{name}: the mean {values.mean} lies outside {values.min} to {values.max}"
+
+
+def _verdict(detail: DetailLog) -> Iterator[str]:
+    keys = ("result_min_duration_met", "result_min_queries_met", "result_perf_constraints_met", "early_stopping_met")
+    met = all(detail.flag(key) is not False for key in keys)
+    if (detail.validity == "VALID") != met:
+        yield f"result_validity is {detail.validity}, its conditions are {'all met' if met else 'not all met'}"
+    if detail.scenario == "Server" and detail.uses_token_latencies:
+        pairs = [
+            ("result_first_token_99.00_percentile_latency_ns", "requested_server_ttft_latency"),
+            ("result_time_per_output_token_99.00_percentile_ns", "requested_server_tpot_latency"),
+        ]
+        kept = all(detail.integer(value) <= detail.integer(limit) for value, limit in pairs)
+        at_p99 = detail.get("effective_target_latency_percentile") == 0.99
+        if at_p99 and detail.flag("result_perf_constraints_met") is not kept:
+            said = detail.flag("result_perf_constraints_met")
+            yield f"result_perf_constraints_met is {said}, by the p99 values and limits it is {kept}"
+
+
+def _counts(detail: DetailLog) -> Iterator[str]:
+    queries, generated = detail.integer("result_query_count"), detail.integer("generated_query_count")
+    if queries > generated or (queries < generated and detail.scenario != "SingleStream" and not detail.error_count):
+        yield f"{queries} queries in the result, {generated} were generated"
+    late = detail.get("result_overlatency_query_count")
+    if late is not None and (late > queries or (detail.get("effective_target_latency_ns") == 0 and late != queries)):
+        yield f"result_overlatency_query_count is {late} of {queries} queries"
+
+
+def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    took_ns = duration_ns(detail, numbers)
+    if took_ns is None or numbers.latency_ns is None:
+        return
+    needed_ns = detail.integer("effective_min_duration_ms") * 1_000_000
+    met = detail.flag("result_min_duration_met")
+    if abs(took_ns - needed_ns) > PRINTED * needed_ns and met is not (took_ns >= needed_ns):
+        yield f"result_min_duration_met is {met}, the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s"
+    window_s = _power_window_s(detail)
+    if window_s is None:
+        return
+    slack_s = CLOCK_S + PRINTED * took_ns / 1e9
+    # LoadGen stamps the begin before the first query and the end when the last one is complete.
+    most_s = took_ns / 1e9 + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
+    if not took_ns / 1e9 - slack_s <= window_s <= most_s + slack_s + 1:
+        yield f"power_begin and power_end are {window_s:.3f} s apart, by its results the run took {took_ns / 1e9:.3f} s"
+
+
+def _power_window_s(detail: DetailLog) -> float | None:
+    try:
+        begin, end = (
+            datetime.strptime(str(detail.get(key)), "%m-%d-%Y %H:%M:%S.%f") for key in ("power_begin", "power_end")
+        )
+    except ValueError:
+        return None
+    return (end - begin).total_seconds()
+
+
+def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    latency = numbers.latency_ns
+    if latency is None or latency.max <= 0 or latency.mean <= 0:
+        return
+    queries = detail.integer("result_query_count")
+    if detail.scenario == "Offline":
+        samples = queries * detail.integer("generated_samples_per_query")
+        yield from _differs("samples/s", numbers.samples_per_second, samples * 1e9 / latency.max)
+    elif detail.scenario == "SingleStream":
+        yield from _differs("1 / mean latency", numbers.samples_per_second_without_overhead, 1e9 / latency.mean)
+        yield from _single_stream_tokens(detail, numbers)
+    else:
+        yield from _schedule(detail, numbers)
+        yield from _server_tokens(detail, numbers)
+
+
+def _differs(name: str, said: float | None, computed: float) -> Iterator[str]:
+    if said is not None and not abs(said - computed) <= 3 * PRINTED * abs(computed):
+        yield f"{name} is given as {said:.8g}, the log's other numbers make it {computed:.8g}"
+
+
+def _single_stream_tokens(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    mean, took_ns = mean_output_tokens(detail, numbers), duration_ns(detail, numbers)
+    if not mean or not took_ns or not numbers.tokens_per_second or numbers.latency_ns is None:
+        return
+    total = mean * detail.integer("result_query_count")
+    name = "tokens/s with LoadGen's overhead"
+    yield from _differs(name, numbers.tokens_per_second_with_overhead, total * 1e9 / took_ns)
+    # Completed tokens/s goes on to the end of the last query.
+    slack_ns = 3 * PRINTED * took_ns
+    last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
+    if not numbers.latency_ns.min - slack_ns <= last_ns <= numbers.latency_ns.max + slack_ns:
+        yield (
+            f"tokens/s is given as {numbers.tokens_per_second:.8g}, which makes the latency of the last query "
+            f"{last_ns / 1e6:.3f} ms"
+        )
+
+
+def _server_tokens(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    mean, took_ns, latency = mean_output_tokens(detail, numbers), duration_ns(detail, numbers), numbers.latency_ns
+    if not mean or not took_ns or latency is None:
+        return
+    name = "tokens/s over the mean latency"
+    yield from _differs(name, numbers.tokens_per_second_without_overhead, mean * 1e9 / latency.mean)
+    said = numbers.tokens_per_second_with_overhead
+    if said is not None:  # over the time to the last issue, which may be a little later than its schedule
+        most = mean * detail.integer("result_query_count") * 1e9 / took_ns
+        least = most * took_ns / (took_ns + latency.max)
+        if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
+            yield f"tokens/s with LoadGen's overhead is given as {said:.8g}, it lies between {least:.8g} and {most:.8g}"
+
+
+def _schedule(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    """The Server schedule follows from its seed."""
+    queries = detail.integer("result_query_count")
+    offsets_ns = _schedule_ns(detail, queries + 1)
+    if offsets_ns is None or len(offsets_ns) < 2 or offsets_ns[-2] <= 0:
+        return
+    rate = (queries - 1) * 1e9 / float(offsets_ns[-2])
+    yield from _differs("scheduled samples/s", numbers.scheduled_samples_per_second, rate)
+    if not detail.error_count:
+        length_ns = detail.number("generated_query_duration")
+        yield from _differs("generated_query_duration", length_ns, float(offsets_ns[-1]))
+
+
+def _schedule_ns(detail: DetailLog, count: int) -> NDArray[Any] | None:
+    """Where this LoadGen draws as ours does, which the replay of the loaded set shows."""
+    qps = detail.number("effective_target_qps")
+    if not qps > 0 or not 1 < count <= REPLAYABLE or expected_order(detail, count - 1) is None:
+        return None
+    return np.asarray(poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count))
+
+
+def _estimates(detail: DetailLog) -> Iterator[str]:
+    """SingleStream: the early stopping estimates stand in a text and in numbers of their own."""
+    text = detail.get("early_stopping_ttft_result", detail.get("early_stopping_result"))
+    if detail.scenario != "SingleStream" or not isinstance(text, str):
+        return
+    words = text.split()
+    for key in ("early_stopping_latency_ss", "early_stopping_latency_ms"):
+        value = detail.get(key)
+        if value and str(value) not in words:
+            yield f"{key} is {value}, the early stopping text has another estimate"

@@ -1,0 +1,242 @@
+"""The performance part of a result: its rules, checked on the logs."""
+
+import math
+from collections.abc import Iterator
+
+from compliance.checks import Check, Kind
+from compliance.evidence.leg_record import record_contradictions
+from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
+from compliance.evidence.plausible import performance_plausible
+from compliance.evidence.summary_text import summary_contradictions
+from compliance.verify.legs import Leg
+from compliance.verify.part import Part
+from runs.benchmarks import (
+    MAX_NEW_TOKENS,
+    MIN_DURATION_MS,
+    ROUND_SEEDS,
+    RoundSeeds,
+)
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.early_stopping import min_queries
+from runs.loadgen.summary_log import SummaryLog, read_summary
+from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.numbers.result import Result, build_result, read_result
+
+# The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
+_PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
+# Where the summary prints a scenario's score.
+_SUMMARY_SCORE = {
+    "Offline": "samples per second",
+    "Server": "completed samples per second",
+    "SingleStream": "90.00 percentile latency (ns)",
+}
+
+
+def verify_performance(leg: Leg) -> Part:
+    """Judge a performance leg.
+
+    Raises:
+        InputError: a log is damaged. ExecutionError: LoadGen did not finish.
+    """
+    result = build_result(leg.run, scenario=leg.scenario)
+    summary = read_summary(leg.run.summary)
+    part = _part(leg, result)
+    part.contradictions += [str(item) for item in result.disagreements]
+    part.contradictions += detail_contradictions(leg.detail, result.reported)
+    part.contradictions += summary_contradictions(summary, leg.detail, result.reported)
+    part.contradictions += record_contradictions(leg, None)
+    part.contradictions += _result_record(leg, result)
+    part.contradictions += _foreign_accuracy_log(leg)
+    part.checks += _result_checks(leg, result)
+    part.checks += performance_plausible(leg)
+    if result.reported is not None:
+        part.checks += _official_checks(leg, result.reported)
+        _score(part, leg.detail, result, summary)
+        part.lines += _number_lines(result.reported)
+    part.notes += _notes(leg, result)
+    part.details = result.model_dump(mode="json")
+    return part
+
+
+def _part(leg: Leg, result: Result) -> Part:
+    source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
+    return Part(
+        mode="performance",
+        directory=str(leg.run.root),
+        scenario=leg.scenario,
+        loadgen_key=leg.benchmark.loadgen_key,
+        loadgen_version=result.loadgen_version,
+        claims_official=leg.claims_official,
+        declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
+        rule="the reported score (test score) agrees with the one from "
+        + (f"the {source}" if result.derived else "the summary, there being no per-sample times")
+        + " (reference score), LoadGen's verdict is VALID, and every check below passes",
+    )
+
+
+def _result_checks(leg: Leg, result: Result) -> Iterator[Check]:
+    """Without these there is no performance result, official or not."""
+    detail = leg.detail
+    said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
+    yield Check("validity", result.verdict == "VALID", said, "VALID, without error records")
+    audit = [
+        f"{name} = {int(value)}"
+        for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
+        if (value := detail.effective(name, 0))
+    ]
+    if any("audit config" in str(record.value).lower() for record in detail.warnings):
+        audit.append("LoadGen found an audit configuration")
+    yield Check("no audit", not audit, "; ".join(audit) or "no audit settings", "a normal run, without audit settings")
+    for name in ("max_duration_ms", "max_query_count"):
+        value = detail.effective(name, 0)
+        if value:
+            yield Check(name, False, f"{value}", "0: a run is not cut short")
+
+
+def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Check]:
+    """What the benchmark demands of an official result beyond LoadGen's own verdict."""
+    detail, benchmark = leg.detail, leg.benchmark
+
+    def check(name: str, passed: bool, found: str, required: str, kind: Kind = "official") -> Check:
+        return Check(name, passed, found, required, kind)
+
+    key = benchmark.loadgen_key
+    yield check(
+        "scenario", leg.scenario in benchmark.scenarios, f"{leg.scenario} of {key}", " or ".join(benchmark.scenarios)
+    )
+    asked_ms = detail.integer("effective_min_duration_ms")
+    yield check("min_duration", asked_ms >= MIN_DURATION_MS, f"{asked_ms:,} ms", f"at least {MIN_DURATION_MS:,} ms")
+    took_ns = duration_ns(detail, numbers)
+    if took_ns is not None:
+        enough = took_ns >= MIN_DURATION_MS * 1e6 * (1 - PRINTED)
+        yield check("duration", enough, f"{took_ns / 1e9:.2f} s", f"at least {MIN_DURATION_MS / 1000:g} s")
+    yield from sample_set_checks(leg)
+    yield seeds_check(detail)
+    if detail.scenario == "Offline":
+        samples = detail.integer("generated_samples_per_query")
+        passed = samples >= benchmark.sample_count
+        yield check("samples", passed, f"{samples:,} in the query", f"at least {benchmark.sample_count:,}")
+    else:
+        share = _PERCENTILE[detail.scenario]
+        used = detail.number("effective_target_latency_percentile")
+        yield check("percentile", math.isclose(used, share), f"{used:g}", f"{share:g}")
+        needed = min_queries(0 if detail.scenario == "Server" else 1, share)
+        count = detail.integer("result_query_count")
+        yield check("queries", count >= needed, f"{count:,}", f"at least {needed:,} (early stopping)")
+    permuted = detail.effective("sample_concatenate_permutation")
+    yield check("equal issue", permuted is True, f"sample_concatenate_permutation {str(permuted).lower()}", "true")
+    on = detail.uses_token_latencies
+    yield check("token latencies", on, "on" if on else "off", "on (use_token_latencies)")
+    mean = mean_output_tokens(detail, numbers) if on else None
+    if mean is not None:
+        few = mean <= MAX_NEW_TOKENS * (1 + 4 * PRINTED)
+        yield check("output tokens", few, f"{mean:.2f} a sample on average", f"at most {MAX_NEW_TOKENS}")
+    if detail.scenario == "Server" and on:
+        yield from _limit_checks(leg, numbers)
+
+
+def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Check]:
+    benchmark, detail = leg.benchmark, leg.detail
+    limits: list[tuple[str, int | None, LatencyNumbers | None]] = [
+        ("ttft", benchmark.ttft_limit_ms, numbers.ttft_ns),
+        ("tpot", benchmark.tpot_limit_ms, numbers.tpot_ns),
+    ]
+    for name, limit_ms, values in limits:
+        if limit_ms is None or values is None:
+            continue
+        # The official checker wants less than the limit, LoadGen no more than it.
+        yield Check(
+            f"p99 {name.upper()}",
+            values.p99 < limit_ms * 1_000_000,
+            f"{values.p99 / 1e6:.2f} ms",
+            f"below {limit_ms} ms",
+            "official",
+        )
+        asked_ms = detail.integer(f"requested_server_{name}_latency") / 1e6
+        yield Check(
+            f"{name.upper()} limit in force",
+            asked_ms <= limit_ms,
+            f"{asked_ms:g} ms",
+            f"{limit_ms} ms, which early stopping is judged by",
+            "official",
+        )
+
+
+def sample_set_checks(leg: Leg) -> Iterator[Check]:
+    """The data set's size and how much of it was in use; asked of both kinds of legs."""
+    needed, detail = leg.benchmark.sample_count, leg.detail
+    total = detail.integer("qsl_reported_total_count")
+    yield Check("data set", total == needed, f"{total:,} samples", f"{needed:,}", "official")
+    if detail.mode == "PerformanceOnly":
+        size = detail.integer("effective_performance_sample_count")
+        yield Check("performance_sample_count", size >= needed, f"{size:,}", f"at least {needed:,}", "official")
+
+
+def seeds_check(detail: DetailLog) -> Check:
+    """Are the seeds those of a round?"""
+    seeds = detail.seeds
+    in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
+    found = next((name for name, official in ROUND_SEEDS.items() if official == in_force), None)
+    known = ", ".join(ROUND_SEEDS)
+    return Check("seeds", found is not None, f"of {found or 'no known round'}", f"of a round ({known})", "official")
+
+
+def _score(part: Part, detail: DetailLog, result: Result, summary: SummaryLog) -> None:
+    """Samples/s; of SingleStream the inverse of its p90 latency, which it is measured by."""
+    part.test_score = _score_of(detail.scenario, result.reported)
+    if result.derived is not None:
+        part.reference_score = _score_of(detail.scenario, result.derived)
+        return
+    try:
+        printed = float(summary.get(_SUMMARY_SCORE[detail.scenario]) or "nan")
+    except ValueError:
+        printed = math.nan
+    if detail.scenario == "SingleStream" and printed:
+        printed = 1e9 / printed
+    if math.isnan(printed):
+        part.contradictions.append(f"{summary.path.name} has no {_SUMMARY_SCORE[detail.scenario]!r}")
+    else:
+        part.reference_score = printed
+
+
+def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
+    if numbers is None:
+        return None
+    if scenario == "SingleStream":
+        return 1e9 / numbers.latency_ns.p90 if numbers.latency_ns and numbers.latency_ns.p90 else None
+    return numbers.samples_per_second
+
+
+def _result_record(leg: Leg, result: Result) -> Iterator[str]:
+    """Does result.json, written when the leg ended, still say what the logs say?"""
+    if leg.manifest is None or not leg.run.result.is_file():
+        return
+    recorded = read_result(leg.run.result)
+    for name in ("verdict", "reported", "duration_ns", "derived"):
+        if getattr(recorded, name) != getattr(result, name):
+            yield f"{leg.run.result.name} has another {name} than the logs"
+
+
+def _foreign_accuracy_log(leg: Leg) -> Iterator[str]:
+    """A normal performance run leaves an empty list."""
+    detail, path = leg.detail, leg.run.accuracy_log
+    samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
+    if path.is_file() and not samples and (entries := read_accuracy_log(path)):
+        yield f"{path.name} holds {len(entries)} answers, but by its settings this run logged none"
+
+
+def _notes(leg: Leg, result: Result) -> Iterator[str]:
+    yield from result.notes
+    if leg.manifest is None:
+        yield "no manifest.json: nothing tells which model, data set and engine options were used"
+
+
+def _number_lines(numbers: Numbers) -> Iterator[str]:
+    for name, value in (("samples/s", numbers.samples_per_second), ("tokens/s", numbers.tokens_per_second)):
+        if value is not None:
+            yield f"{name:<10}{value:g}"
+    for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
+        if values is not None:
+            shown = (("mean", "mean"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p99_9"))
+            yield f"{name:<10}" + "  ".join(f"{label} {getattr(values, key) / 1e6:.3f} ms" for label, key in shown)

@@ -1,0 +1,185 @@
+"""What no honest system does, whatever its hardware: rules on a single leg, without a second one to compare with.
+
+Audits compare legs, and a cheat that acts in all legs alike, or that notices an audit, passes them. These rules look at
+one leg's own record. Each limit lies far from what honest systems show, so that a finding means something.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.scores import AccuracyScores, TokenIds
+from compliance.checks import Check
+from runs.benchmarks import AccuracyTarget
+from runs.record.requests_log import NO_TIME, RequestTable
+
+# The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:
+# a weak model falls into the same loop over and over.
+DIFFERENT_IDS = 16
+SHARED_AT_LEAST = 3
+SHARED_SHARE = 0.001
+# A prediction that is a stretch of the reference from its start, at least so long.
+VERBATIM_CHARACTERS = 40
+VERBATIM_SHARE = 0.01
+# Ids that leave no trace in the text: special ones, and blanks at the ends, which scoring strips. Tokenising the text
+# again gives about as many ids as the model made (the embedded model's answers have up to 4 more than their text).
+PADDING_IDS = 16
+PADDING_SHARE = 0.01
+# Quantised and full-precision models of the benchmark lie within 1 or 2 % of the reference scores.
+ROUGE_SHARE = 1.1
+# Repeated samples against their own first occurrence. Short honest legs come down to 0.67 as the machine warms up.
+REPEATED_SAMPLES = 20
+REPEAT_SHARE = 0.4
+# One step of a model alone gives the first token (over the whole prompt) or the next one (over one token).
+FIRST_TOKEN_SHARE = 0.5
+
+EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
+
+
+def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Check | None:
+    """Do different samples get different answers? A system that drops samples answers them with a canned text.
+
+    Args:
+        answers: sample index and output ids, in any order; indices may repeat.
+
+    Returns:
+        The check, or None when there is no answer of at least 16 different ids.
+    """
+    samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
+    for sample_index, ids in answers:
+        if len(np.unique(ids)) >= DIFFERENT_IDS:
+            samples_of[ids.tobytes()].add(sample_index)
+    if not samples_of:
+        return None
+    largest = max(samples_of.values(), key=len)
+    samples = len(set().union(*samples_of.values()))
+    allowed = max(SHARED_AT_LEAST - 1, int(samples * SHARED_SHARE))
+    return Check(
+        "different samples have different outputs",
+        len(largest) <= allowed,
+        f"one output for {len(largest)} of {samples} samples (such as {', '.join(map(str, sorted(largest)[:3]))})",
+        f"at most {allowed} samples with the same output of {DIFFERENT_IDS} different ids or more",
+    )
+
+
+def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str) -> Check | None:
+    """Does a sample take as long when it comes again? In SingleStream and Server, where each sample has its own time.
+
+    Returns:
+        The check, or None where fewer than 20 samples were repeated or the scenario is another.
+    """
+    if loadgen_scenario not in ("SingleStream", "Server") or not len(requests):
+        return None
+    order = np.lexsort((requests.seq, requests.sample_index))
+    sample = requests.sample_index[order]
+    new = np.concatenate(([True], sample[1:] != sample[:-1]))
+    first_of = np.maximum.accumulate(np.where(new, np.arange(len(sample)), 0))
+    if len(np.unique(sample[~new])) < REPEATED_SAMPLES:
+        return None
+    shares = {}
+    for name, end_ns in (("latency", requests.complete_ns), ("time to first token", requests.first_token_ns)):
+        if (end_ns == NO_TIME).any():
+            continue
+        time_ns = np.maximum(1, (end_ns - requests.issue_ns)[order])
+        shares[name] = float(np.median((time_ns / time_ns[first_of])[~new]))
+    name, share = min(shares.items(), key=lambda item: item[1])
+    return Check(
+        "repeated samples cost as much as new ones",
+        share >= REPEAT_SHARE,
+        f"the median repetition has {share:.2f} of its first occurrence's {name}",
+        f"at least {REPEAT_SHARE:g}",
+    )
+
+
+def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Check | None:
+    """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed.
+
+    Returns:
+        The check, or None in other scenarios, and without outputs of two tokens.
+    """
+    several = requests.output_tokens >= 2
+    if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
+        return None
+    ttft_ns = requests.first_token_ns[several] - requests.issue_ns[several]
+    span_ns = requests.complete_ns[several] - requests.first_token_ns[several]
+    tpot_ms = float(np.median(span_ns / (requests.output_tokens[several] - 1))) / 1e6
+    ttft_ms = float(np.median(ttft_ns)) / 1e6
+    return Check(
+        "the first token takes as long as one step of the model",
+        ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
+        f"median time to first token {ttft_ms:.3f} ms, per later token {tpot_ms:.3f} ms",
+        f"at least {FIRST_TOKEN_SHARE:g} of the time per later token",
+    )
+
+
+def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Check | None:
+    """Are the predictions a model's own? A system that knows the data set may answer with its reference texts.
+
+    Args:
+        predictions, references: texts of the same samples, in the same order.
+
+    Returns:
+        The check, or None without samples.
+    """
+    if not predictions:
+        return None
+    verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
+    allowed = int(len(predictions) * VERBATIM_SHARE)
+    return Check(
+        "outputs are not the reference texts",
+        verbatim <= allowed,
+        f"{verbatim} of {len(predictions)} outputs stand in the reference text word for word, from its start",
+        f"at most {allowed}",
+    )
+
+
+def _is_verbatim(prediction: str, reference: str) -> bool:
+    said, known = " ".join(prediction.split()), " ".join(reference.split())
+    # Of a text cut within a character, the last sign may be a replacement.
+    said = said.rstrip("�")
+    return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
+
+
+def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Check | None:
+    """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing.
+
+    Args:
+        id_counts: ids in each output.
+        predictions: the outputs as text, without special tokens.
+        encode_batch: text to ids, with the tokenizer of the outputs.
+
+    Returns:
+        The check, or None without samples.
+    """
+    if not predictions:
+        return None
+    needed = encode_batch([text.strip() for text in predictions])
+    surplus = [count - len(ids) for count, ids in zip(id_counts, needed, strict=True)]
+    padded = sum(ids > PADDING_IDS for ids in surplus)
+    allowed = int(len(predictions) * PADDING_SHARE)
+    return Check(
+        "outputs have as many ids as their text needs",
+        padded <= allowed,
+        f"{padded} of {len(predictions)} outputs have more than {PADDING_IDS} ids that leave no text "
+        f"(at most {max(surplus)})",
+        f"at most {allowed}",
+    )
+
+
+def rouge_within_reach(scores: AccuracyScores, target: AccuracyTarget | None) -> Check | None:
+    """Are the scores those of this model? The official checker has no upper limit for them.
+
+    Returns:
+        The check, or None where no target applies.
+    """
+    if target is None:
+        return None
+    share, name = max((getattr(scores, name) / getattr(target, name), name) for name in ROUGE_NAMES)
+    return Check(
+        "scores are within the model's reach",
+        share <= ROUGE_SHARE,
+        f"{name} {getattr(scores, name):.4f} is {share:.3f} of the reference score",
+        f"at most {ROUGE_SHARE:g} of it",
+    )

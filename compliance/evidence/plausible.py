@@ -1,0 +1,48 @@
+"""The rules of compliance/evidence/plausibility.py on the legs of a result."""
+
+from collections.abc import Sequence
+
+from compliance.accuracy.scores import AccuracyScores, Answer
+from compliance.checks import Check
+from compliance.evidence.plausibility import (
+    first_token_takes_a_step,
+    not_padded,
+    not_the_reference,
+    repeats_cost_as_much,
+    rouge_within_reach,
+    shared_answers,
+)
+from compliance.verify.legs import Leg
+from qsl.tokenizers import Tokenizer
+from runs.benchmarks import AccuracyTarget
+
+
+def performance_plausible(leg: Leg) -> list[Check]:
+    """Rules on the times of a performance leg; none without our record of every request."""
+    table = leg.requests
+    if table is None:
+        return []
+    scenario = leg.detail.scenario
+    return _applied([repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)])
+
+
+def answers_plausible(answers: Sequence[Answer], references: Sequence[str], tokenizer: Tokenizer) -> list[Check]:
+    """Rules on the answers of an accuracy leg that are scored; `references` of the same samples, in the same order."""
+    texts = [answer.text.strip() for answer in answers]
+    return _applied(
+        [
+            shared_answers((answer.sample_index, answer.ids) for answer in answers),
+            not_padded([len(answer.ids) for answer in answers], texts, tokenizer.encode_batch),
+            not_the_reference(texts, references),
+        ]
+    )
+
+
+def scores_plausible(scores: AccuracyScores, target: AccuracyTarget) -> list[Check]:
+    """Rules on the scores themselves."""
+    return _applied([rouge_within_reach(scores, target)])
+
+
+def _applied(checks: Sequence[Check | None]) -> list[Check]:
+    """Without those that have nothing to say of this leg."""
+    return [check for check in checks if check is not None]

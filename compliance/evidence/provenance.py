@@ -1,0 +1,321 @@
+"""P: is everything there, unchanged, and from this one run? Missing or null evidence is a FAIL, never a pass."""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from compliance.evidence.contention import contention
+from compliance.evidence.twins import twins
+from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
+from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.record.manifest import Manifest
+from runs.record.requests_log import RequestTable
+
+SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
+
+# The kind of finding behind a check of `compliance.verify`, by the check's name: (id, slug).
+_CHECKS: dict[str, tuple[str, str]] = {
+    "validity": ("B-3", "not_valid"),
+    "no audit": ("B-3", "audit_settings"),
+    "max_duration_ms": ("B-3", "cut_short"),
+    "max_query_count": ("B-3", "cut_short"),
+    "errors": ("P-2", "loadgen_errors"),
+    "answers": ("P-4", "answers_missing"),
+    "token counts": ("P-4", "token_counts"),
+    "repeated samples cost as much as new ones": ("H-5", "cached_answers"),
+    "the first token takes as long as one step of the model": ("H-5", "no_time_for_prompt"),
+    "different samples have different outputs": ("H-5", "canned_answers"),
+    "outputs have as many ids as their text needs": ("C-4", "padded_outputs"),
+    "outputs are not the reference texts": ("H-5", "reference_texts"),
+    "scores are within the model's reach": ("H-5", "reference_texts"),
+}
+MISMATCHES_SHOWN = 4
+WHOLE_SECOND = 1.5  # logs print whole seconds
+_NO_TARGET = "target"
+_TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
+
+
+def provenance(evidence: Evidence) -> Iterator[Reason]:
+    """All P checks of one leg but the stamps (stamps.py) and the replay (schedule_replay.py)."""
+    yield from _present(evidence)
+    yield from _one_log(evidence)
+    yield from _rederived(evidence)
+    manifest = evidence.manifest
+    if manifest is not None:
+        yield from _process(evidence, manifest)
+        yield from _engine(evidence, manifest)
+        if evidence.requests is not None and len(evidence.requests):
+            yield from _window(evidence, manifest, evidence.requests)
+
+
+def _present(evidence: Evidence) -> Iterator[Reason]:
+    """P-1. The logs of another harness lack our own record: such a result cannot be verified."""
+    run, manifest = evidence.run, evidence.manifest
+    needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf, run.progress]
+    if missing := [path.name for path in needed if not path.is_file()]:
+        text = f"unverifiable, for want of {', '.join(missing)}"
+        yield fail("P-1", "missing_raw", text, run.root, missing=missing)
+    if manifest is None:
+        return
+    if manifest.resolved.engine == "vllm" and run.engine_log.is_file() and not run.engine_log.stat().st_size:
+        yield fail("P-1", "missing_raw", "the engine's log is empty", run.engine_log)
+    traced = evidence.trace is not None
+    if traced != manifest.resolved.trace and run.trace.is_file() and evidence.is_performance:
+        asked = "on" if manifest.resolved.trace else "off"
+        text = f"the trace was {asked}, but the file {'has samples' if traced else 'is empty'}"
+        yield fail("P-1", "missing_raw" if not traced else "foreign_file", text, run.trace)
+    for key, value in evidence.detail.values.items():
+        absent = value is None or (isinstance(value, float) and not math.isfinite(value))
+        if absent and key.startswith("result_"):
+            yield fail("P-1", "null_metric", f"{key} is {value}", run.detail, key=key)
+
+
+def _one_log(evidence: Evidence) -> Iterator[Reason]:
+    """P-2: LoadGen's own log, of one unpatched LoadGen, written once."""
+    detail, shape, run = evidence.detail, evidence.shape, evidence.run
+    if shape.repeated:
+        key, line = next(iter(shape.repeated.items()))
+        text = f"{len(shape.repeated)} records stand there twice, first {key}: logs were joined"
+        yield fail("P-2", "joined_logs", text, f"{run.detail}:{line}", repeated=list(shape.repeated)[:10])
+    if len(shape.pids) > 1:
+        text = f"written by several processes: {sorted(shape.pids)}"
+        yield fail("P-2", "joined_logs", text, run.detail, pids=sorted(shape.pids))
+    if detail.get("loadgen_git_status_message"):
+        yield fail("P-2", "patched_loadgen", "LoadGen was built from changed sources", run.detail)
+    if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
+        yield fail("P-2", "forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
+    if detail.get("sut_name") not in SUT_NAMES:
+        said = str(detail.get("sut_name"))[:40]
+        yield fail("P-2", "foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
+    if detail.error_count:
+        first = detail.errors[0]
+        text = f"{detail.error_count} error records, first: {first}"
+        yield fail("P-2", "loadgen_errors", text, f"{run.detail}:{first.line_number}", errors=detail.error_count)
+    summary = run.summary.read_text(errors="replace")
+    if summary.count("SUT name") > 1 or summary.count("Mode ") > 1:
+        yield fail("P-2", "joined_logs", "the summary holds several summaries", run.summary)
+
+
+def _rederived(evidence: Evidence) -> Iterator[Reason]:
+    """P-3, P-5 and what else `compliance.verify` finds: contradictions, and rules that any result has to keep."""
+    part = evidence.part
+    if part is None:
+        return
+    found = [_contradiction(sentence, evidence) for sentence in part.contradictions]
+    mismatches = [reason for reason in found if reason.slug == "reported_vs_raw_mismatch"]
+    yield from (reason for reason in found if reason not in mismatches)
+    yield from mismatches[:MISMATCHES_SHOWN]
+    if len(mismatches) > MISMATCHES_SHOWN:
+        more = len(mismatches) - MISMATCHES_SHOWN
+        yield fail("P-3", "reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
+    for check in part.checks:
+        if check.passed:
+            continue
+        if check.name == _NO_TARGET:
+            yield note("C-1", "no_reference_scores", check.sentence, part.directory)
+        elif check.kind == "result":
+            number, slug = _CHECKS.get(check.name, ("C-3", "accuracy_gate_fail"))
+            yield fail(number, slug, check.sentence, part.directory)
+        elif part.claims_official and evidence.manifest is not None:
+            yield fail("H-6", "not_official", check.sentence, part.directory)
+
+
+def _contradiction(sentence: str, evidence: Evidence) -> Reason:
+    root = evidence.run.root
+    if "SHA-256" in sentence or "has its hash" in sentence:
+        if "answer is not the one" in sentence:
+            return fail("P-4", "answers_differ", sentence, evidence.run.requests)
+        return fail("P-5", "changed_after_the_run", sentence, root)
+    if "replay of the seeds" in sentence or "by the seeds in force" in sentence or "loaded_qsl_set" in sentence:
+        return fail("P-6", "not_loadgens_queries", sentence, root)
+    if "power_begin" in sentence:
+        return fail("P-5", "clock", sentence, evidence.run.detail)
+    if sentence.startswith("manifest.json has"):
+        return fail("P-5", "foreign_file", sentence, evidence.run.manifest)
+    return fail("P-3", "reported_vs_raw_mismatch", sentence, root)
+
+
+def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+    """P-5: LoadGen, the engine and our own record ran in one process, and the record names it."""
+    run, progress = evidence.run, evidence.progress
+    known = {
+        run.detail.name: evidence.shape.pids,
+        run.progress.name: {progress["pid"]} if isinstance(progress.get("pid"), int) else set(),
+        run.engine_log.name: evidence.engine_log.main_pids,
+        run.trace.name: _trace_pids(evidence),
+    }
+    for name, pids in known.items():
+        if pids and pids != {manifest.pid}:
+            text = f"{name} was written by process {sorted(pids)}, the leg was process {manifest.pid}"
+            yield fail("P-5", "foreign_file", text, run.root / name, pids=sorted(pids), manifest_pid=manifest.pid)
+    version = str(evidence.detail.get("loadgen_version", ""))
+    expected = str(manifest.loadgen.get("version") or "")
+    if not expected or version.split()[:1] != [expected]:
+        text = f"the log is of LoadGen {version}, the leg ran LoadGen {expected or 'of no version'}"
+        yield fail("P-5", "foreign_file", text, run.detail)
+    if not isinstance(manifest.observed.get("log_sha256"), dict):
+        yield fail("P-1", "missing_raw", "the record has no hashes of the logs", run.manifest)
+    table = evidence.requests
+    if table is None:
+        return
+    counts = {
+        "samples_completed of manifest.json": manifest.observed.get("samples_completed"),
+        "completed of progress.json": progress.get("completed"),
+    }
+    for name, count in counts.items():
+        if count is not None and count != len(table):
+            text = f"{name} is {count}, requests.jsonl has {len(table)} lines"
+            yield fail("P-4", "record_incomplete", text, run.requests, said=count, lines=len(table))
+    tokens = progress.get("output_tokens")
+    if tokens is not None and tokens != int(table.output_tokens.sum()):
+        text = f"output_tokens of progress.json is {tokens}, the lines of requests.jsonl add up to"
+        yield fail("P-4", "tokens_changed", f"{text} {int(table.output_tokens.sum())}", run.requests)
+
+
+def _trace_pids(evidence: Evidence) -> set[int]:
+    if not evidence.run.trace.is_file():
+        return set()
+    return {int(pid) for pid in _TRACE_PID.findall(evidence.run.trace.read_bytes())}
+
+
+def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+    """P-7: the configuration that the record gives is the one that the engine printed, and the declared technique's."""
+    run, log = evidence.run, evidence.engine_log
+    if manifest.resolved.engine == "vllm" and run.engine_log.is_file() and not log.configuration:
+        yield fail(
+            "P-7", "no_engine_start", "vLLM printed no configuration: no engine of it was started", run.engine_log
+        )
+    where = f"{run.engine_log}:{log.configuration_line}"
+    configuration = manifest.engine.get("configuration") or {}
+    for name, value in log.configuration.items():
+        if name in configuration and configuration[name] != value:
+            said = configuration[name]
+            text = f"{name} is {said} in manifest.json, the engine printed {value}"
+            yield fail("P-7", "engine_contradicts_record", text, where, name=name, manifest=said, log=value)
+    in_force = manifest.engine.get("in_force") or {}
+    for name, asked in manifest.resolved.engine_options.items():
+        value = in_force.get(name, configuration.get(name, asked))
+        # "auto" leaves the choice to the engine, and what its configuration does not show is told as a sentence.
+        if isinstance(asked, int | float) and isinstance(value, int | float | None) and asked != value:
+            text = f"{name} was to be {asked}, and by the record {value} was in force: such a leg does not start"
+            yield fail("P-7", "engine_contradicts_record", text, run.manifest, name=name, asked=asked, in_force=value)
+    if log.model is not None and log.model != manifest.resolved.model_path:
+        text = f"the engine loaded {log.model}, manifest.json names {manifest.resolved.model_path}"
+        yield fail("P-7", "other_model", text, where)
+    if log.dead_line is not None:
+        yield fail("G-10", "crashed", "the engine died or ran out of memory", f"{run.engine_log}:{log.dead_line}")
+    for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
+        yield fail("P-7", "mechanism_misdeclared", sentence, run.manifest)
+    cached = manifest.observed.get("cached_prompt_tokens") or 0
+    if manifest.engine.get("prefix_caching") is True or cached:
+        text = f"prefix caching was on, {cached} prompt tokens came from a cache"
+        yield fail("H-6", "prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
+
+
+def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+    """P-5: the record's first and last stamp lie in LoadGen's own window, and that in the leg's."""
+    first_ns, last_ns = int(table.issue_ns.min()), int(table.complete_ns.max())
+    if not (manifest.start_time_ns or 0) <= first_ns <= last_ns <= (manifest.end_time_ns or 0):
+        text = (
+            f"requests from {_clock(first_ns)} to {_clock(last_ns)}, the leg ran from "
+            f"{_clock(manifest.start_time_ns or 0)} to {_clock(manifest.end_time_ns or 0)}"
+        )
+        yield fail("P-5", "clock", text, evidence.run.requests, first_ns=first_ns, last_ns=last_ns)
+    begin_s, end_s = (_power_s(evidence, key) for key in ("power_begin", "power_end"))
+    if begin_s is None or end_s is None:
+        yield fail("P-1", "missing_raw", "power_begin or power_end is missing", evidence.run.detail)
+        return
+    before_s = first_ns / 1e9 - begin_s
+    zone_s = zone_of(evidence)
+    yield from _others_clocks(evidence, manifest, zone_s)
+    gaps_s = {"first issue after power_begin": before_s - zone_s, "power_end after last completion": 0.0}
+    gaps_s["power_end after last completion"] = end_s + zone_s - last_ns / 1e9
+    wrong = {name: gap for name, gap in gaps_s.items() if not -WINDOW_EARLY_S <= gap <= WINDOW_LATE_S}
+    if abs(zone_s) > ZONE_MOST_S or wrong:
+        name, gap = next(iter(wrong.items()), ("time zone", float(zone_s)))
+        text = f"the clocks of requests.jsonl and LoadGen differ: {name} by {gap:.3f} s"
+        yield fail("P-5", "clock", text, evidence.run.requests, **{key: round(gap, 4) for key, gap in gaps_s.items()})
+
+
+def zone_of(evidence: Evidence) -> int:
+    """How far LoadGen's local time is behind UTC, in s, by the first request."""
+    begin_s = _power_s(evidence, "power_begin")
+    if begin_s is None or evidence.requests is None or not len(evidence.requests):
+        return 0
+    return round((float(evidence.requests.issue_ns.min()) / 1e9 - begin_s) / ZONE_STEP_S) * ZONE_STEP_S
+
+
+def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Iterator[Reason]:
+    """The heartbeat and the engine's log were written while the leg ran."""
+    run = evidence.run
+    moments_s: list[tuple[Path, float]] = []
+    beat_ns = evidence.progress.get("time_ns")
+    if isinstance(beat_ns, int):
+        moments_s.append((run.progress, beat_ns / 1e9))
+    year = datetime.fromtimestamp((manifest.start_time_ns or 0) / 1e9, UTC).year
+    for month, day, clock in evidence.engine_log.first_and_last:
+        with contextlib.suppress(ValueError):
+            moment = datetime.strptime(f"{year}-{month}-{day} {clock}+0000", "%Y-%m-%d %H:%M:%S%z")
+            moments_s.append((run.engine_log, moment.timestamp() + zone_s))
+    start_s, end_s = (manifest.start_time_ns or 0) / 1e9, (manifest.end_time_ns or 0) / 1e9
+    for path, moment_s in moments_s:
+        if not start_s - WHOLE_SECOND <= moment_s <= end_s + WHOLE_SECOND:
+            text = f"written at {moment_s:.1f}, the leg ran from {start_s:.1f} to {end_s:.1f}"
+            yield fail("P-5", "clock", text, path, moment_s=moment_s)
+            return
+
+
+def _power_s(evidence: Evidence, key: str) -> float | None:
+    """A time stamp of the log, in s, as if it were UTC."""
+    try:
+        moment = datetime.strptime(f"{evidence.detail.get(key)}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
+    except ValueError:
+        return None
+    return moment.timestamp()
+
+
+def _clock(time_ns: int) -> str:
+    return f"{time_ns / 1e9:.3f}"
+
+
+def between_legs(legs: list[Evidence]) -> Iterator[Reason]:
+    """P-5, H-4 and B-4 across legs: each its own process and files, one at a time on a host."""
+    for place, one in enumerate(legs):
+        for other in legs[place + 1 :]:
+            yield from _pair(one, other)
+    yield from contention(legs)
+
+
+def _pair(one: Evidence, other: Evidence) -> Iterator[Reason]:
+    roots = f"{one.run.root} and {other.run.root}"
+    alike = [name for name in (one.run.detail.name, one.run.requests.name) if _same_file(one, other, name)]
+    if alike:
+        yield fail("H-4", "same_run_twice", f"two legs have the same {' and '.join(alike)}", roots)
+        return
+    yield from twins(one, other)
+    first, second = one.manifest, other.manifest
+    if first is None or second is None:
+        return
+    if first.host.get("hostname") == second.host.get("hostname") and zone_of(one) != zone_of(other):
+        hours = (zone_of(one) - zone_of(other)) / 3600
+        text = f"by their stamps the legs ran in time zones {hours:+g} h apart, on one host (a change to summer time?)"
+        yield flag("P-5", "clock", text, roots, hours=hours)
+    if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
+        yield fail("P-5", "same_process", f"two legs of one process {first.pid}", roots)
+    spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
+    overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
+    if not (one.is_performance or other.is_performance):
+        overlap_ns = 0  # no time of an accuracy leg counts
+    if overlap_ns > 0 and first.host.get("hostname") == second.host.get("hostname"):
+        text = f"the legs ran at the same time on {first.host.get('hostname')}, for {overlap_ns / 1e9:.1f} s"
+        yield fail("B-4", "contended", text, roots, overlap_s=overlap_ns / 1e9)
+
+
+def _same_file(one: Evidence, other: Evidence, name: str) -> bool:
+    digest = one.hashes.get(name)
+    return digest is not None and digest == other.hashes.get(name)

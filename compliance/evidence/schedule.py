@@ -1,0 +1,105 @@
+"""P-6: were the queries LoadGen's? From the seeds in its log alone follow the loaded samples, their order and, in the
+Server scenario, the time of each: compared with the trace and with requests.jsonl."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import LATE_ISSUE_P99_MS, STAMP_MEDIAN_NS
+from compliance.signoff.reasons import Reason, fail, note
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.record.requests_log import RequestTable
+
+
+def replay(evidence: Evidence) -> Iterator[Reason]:
+    """All of P-6, and B-4 as far as late issues tell of it.
+
+    A LoadGen that was built with another C++ library draws otherwise; its logs cannot be replayed, which for the
+    LoadGen that this product runs is a FAIL.
+    """
+    table, detail = evidence.requests, evidence.detail
+    count = len(table) if table is not None else expected_samples(detail) or 0
+    expected = expected_order(detail, count) if count else None
+    if expected is None:
+        text = f"the loaded samples do not follow from qsl_rng_seed {detail.seeds.qsl_rng_seed}"
+        yield fail("P-6", "not_loadgens_queries", text, detail.path)
+        return
+    if evidence.trace is not None:
+        yield from _order("trace", evidence.trace.sample_index, expected, evidence.run.trace)
+    if table is None:
+        return
+    yield from _order("requests.jsonl", table.sample_index, expected, evidence.run.requests)
+    text = f"{count} samples in the order of the seeds; loaded set and order replayed"
+    if evidence.is_performance and detail.scenario == "Server":
+        yield from _schedule(evidence, table, scheduled_offsets_ns(evidence, count))
+        text += f", and {count} scheduled times"
+    yield note("P-6", "replayed", text, detail.path, samples=count)
+
+
+def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
+    """When a Server run's queries were due, from its start, by the seed and the load in its log."""
+    detail = evidence.detail
+    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, detail.number("effective_target_qps"), count)
+
+
+def _order(source: str, found: NDArray[np.int64], expected: NDArray[np.int64], where: object) -> Iterator[Reason]:
+    if len(found) != len(expected):
+        text = f"{source} has {len(found)} samples, by the seeds {len(expected)} were issued"
+        yield fail("P-6", "not_loadgens_queries", text, where, found=len(found), expected=len(expected))
+        return
+    different = np.flatnonzero(found != expected)
+    if len(different):
+        seq = int(different[0])
+        text = (
+            f"{source} has sample {int(found[seq])} at seq {seq}, by the seeds it is {int(expected[seq])} "
+            f"({len(different)} of {len(found)} differ)"
+        )
+        yield fail("P-6", "not_loadgens_queries", text, where, seq=seq, different=len(different))
+
+
+def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Reason]:
+    if evidence.trace is not None:
+        scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
+        wrong = np.flatnonzero(scheduled_ns != offsets_ns) if len(scheduled_ns) == len(offsets_ns) else np.arange(1)
+        if len(wrong):
+            seq = int(wrong[0])
+            text = f"{len(wrong)} scheduled times in the trace are not those of schedule_rng_seed, first at seq {seq}"
+            yield fail("P-6", "not_loadgens_schedule", text, evidence.run.trace, seq=seq, different=len(wrong))
+    lag_ns = table.issue_ns - offsets_ns
+    late_ms = (lag_ns - lag_ns.min()) / 1e6
+    median_ms = float(np.median(late_ms))
+    if median_ms > 10 * STAMP_MEDIAN_NS / 1e6:
+        text = (
+            f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median): no schedule of LoadGen's"
+        )
+        yield fail("P-6", "not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms)
+
+
+def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
+    """How late LoadGen issued each query of a performance leg: from its schedule, the most punctual query being on time
+    (Server), or from the completion before it (SingleStream). None in Offline, which has one query.
+    """
+    table, detail = evidence.requests, evidence.detail
+    if table is None or len(table) < 2 or detail.scenario == "Offline" or not evidence.is_performance:
+        return None
+    if detail.scenario == "Server":
+        lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
+        return lag_ns - int(lag_ns.min())
+    return table.issue_ns[1:] - table.complete_ns[:-1]
+
+
+def late_issues(evidence: Evidence) -> Iterator[Reason]:
+    """B-4: a machine that other work keeps busy issues late."""
+    late_ns = issue_delays_ns(evidence)
+    if late_ns is None:
+        return
+    p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
+    numbers = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
+    if p99_ms > LATE_ISSUE_P99_MS:
+        text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
+        yield fail("B-4", "contended", text, evidence.run.requests, **numbers)
+    else:
+        yield note("B-4", "issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)

@@ -1,0 +1,237 @@
+"""P-4: does the record of the requests fit LoadGen's, and in the way that a real one does?
+
+Our stamps are read inside LoadGen's: later than its own at issue, earlier at a token or a completion. So no statistic
+of our raw times may exceed LoadGen's of the same measure, and none is equal to the nanosecond: a record that was made
+up to fit LoadGen's results errs on one of these sides.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compliance.evidence.schedule import scheduled_offsets_ns
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import (
+    CLOCK_READ_NS,
+    COARSE_NS,
+    EQUAL_REQUESTS,
+    EQUAL_STAMP_SHARE,
+    EQUAL_STATISTICS,
+    FAR_STAMP_NS,
+    FEW_SAMPLES,
+    HANDOVER_NS,
+    LONE_STAMP_NS,
+    SPAN_NS,
+    SPAN_SHARE,
+    STAMP_MEDIAN_NS,
+)
+from compliance.signoff.reasons import Reason, fail, flag
+from runs.benchmarks import MAX_NEW_TOKENS
+from runs.loadgen.trace_log import Trace
+from runs.numbers.numbers import STATISTICS, LatencyNumbers, reported_numbers
+from runs.numbers.rederive import statistics
+from runs.record.requests_log import NO_TIME, RequestTable
+
+
+def stamps(evidence: Evidence) -> Iterator[Reason]:
+    """All of P-4 on one leg with its record."""
+    table = evidence.requests
+    if table is None or not len(table):
+        return
+    yield from _one_by_one(evidence, table)
+    yield from _copied_times(evidence, table)
+    yield from _answers(evidence, table)
+    if evidence.trace is not None and len(evidence.trace) == len(table):
+        yield from _against_trace(evidence, table, evidence.trace)
+    if evidence.is_performance and evidence.detail.has_results:
+        yield from _against_results(evidence, table)
+
+
+def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """Each request on its own: its times in order, and no query before the one before it in SingleStream."""
+    where = evidence.run.requests
+    first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
+    wrong = np.flatnonzero((first_ns < table.issue_ns) | (table.complete_ns < first_ns))
+    if len(wrong):
+        text = f"{len(wrong)} requests have their times in an impossible order, first seq {int(table.seq[wrong[0]])}"
+        yield fail("P-4", "impossible_times", text, where, count=len(wrong))
+    if evidence.detail.scenario == "Server" and evidence.is_performance:
+        lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
+        yield from _too_regular(lag_ns, "the time from schedule to issue", evidence)
+    if evidence.detail.scenario != "SingleStream" or len(table) < 2:
+        return
+    gap_ns = table.issue_ns[1:] - table.complete_ns[:-1]
+    early = np.flatnonzero(gap_ns < -CLOCK_READ_NS)
+    if len(early):
+        text = (
+            f"{len(early)} queries were issued before the one before them was complete, first seq {int(early[0]) + 1}"
+        )
+        yield fail("P-4", "impossible_times", text, where, count=len(early))
+    yield from _too_regular(gap_ns, "the time between completion and next issue", evidence)
+    long = np.flatnonzero(gap_ns > FAR_STAMP_NS)
+    if len(long):
+        text = (
+            f"{len(long)} gaps of up to {gap_ns.max() / 1e6:.0f} ms between two queries, first after seq {int(long[0])}"
+        )
+        yield flag("P-4", "idle_gaps", text, where, count=len(long), longest_ms=gap_ns.max() / 1e6)
+
+
+def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """Requests with the times of other ones, and stamps with fewer digits than the clock has."""
+    where = evidence.run.requests
+    if evidence.detail.scenario != "Offline":  # there a batch may end at one stamp
+        times = np.stack((table.first_token_ns - table.issue_ns, table.complete_ns - table.issue_ns))
+        copied = len(table) - np.unique(times, axis=1).shape[1]
+        if copied >= EQUAL_REQUESTS:
+            text = f"{copied} requests have the times of another one to the nanosecond: copied, not read from a clock"
+            yield fail("P-4", "record_made_to_fit", text, where, copied=copied)
+    coarse = float(np.mean(table.complete_ns % COARSE_NS == 0))
+    if len(table) >= FEW_SAMPLES and coarse > EQUAL_STAMP_SHARE:
+        text = f"{coarse:.0%} of the completions are whole microseconds: the record went through something else"
+        yield flag("P-4", "coarse_stamps", text, where, share=coarse)
+
+
+def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """What one answer's SHA-256 says: its number of tokens, wherever it occurs; a prompt has one length."""
+    for name, keys, values in (
+        ("answer", table.output_sha256, table.output_tokens),
+        ("sample", table.sample_index.tolist(), table.prompt_tokens),
+    ):
+        known: dict[object, int] = {}
+        for key, value, seq in zip(keys, values.tolist(), table.seq.tolist(), strict=True):
+            if known.setdefault(key, value) != value:
+                text = f"the same {name} has {known[key]} tokens, and {value} at seq {seq}"
+                yield fail("P-4", "tokens_changed", text, evidence.run.requests, seq=seq)
+                break
+    longest = int(table.output_tokens.max())
+    limit = MAX_NEW_TOKENS
+    if evidence.manifest is not None:
+        asked = evidence.manifest.resolved.sampling.get("max_tokens")
+        limit = asked if isinstance(asked, int) else limit
+    if longest > limit:
+        text = f"an output of {longest} tokens, at most {limit} were asked for"
+        yield fail("P-4", "tokens_changed", text, evidence.run.requests, longest=longest, limit=limit)
+
+
+def _against_trace(evidence: Evidence, table: RequestTable, trace: Trace) -> Iterator[Reason]:
+    """Sample by sample. The trace counts from an origin of its own, which the most punctual issue gives."""
+    where = evidence.run.requests
+    issued_ns = trace.scheduled_ns + trace.issue_delay_ns
+    origin_ns = int((table.issue_ns - issued_ns).min())
+    measures: list[tuple[str, NDArray[np.int64]]] = [
+        ("issue", table.issue_ns - issued_ns - origin_ns),
+        ("completion", trace.scheduled_ns + trace.complete_ns + origin_ns - table.complete_ns),
+    ]
+    both = (table.first_token_ns != NO_TIME) & (trace.first_token_ns != NO_TIME)
+    if both.any():
+        late_ns = (trace.scheduled_ns + trace.first_token_ns + origin_ns - table.first_token_ns)[both]
+        measures.append(("first token", late_ns))
+    for name, gap_ns in measures:
+        median_ms, least_ms, most_ms = (float(f(gap_ns)) / 1e6 for f in (np.median, np.min, np.max))
+        numbers: dict[str, Any] = {"median_ms": median_ms, "least_ms": least_ms, "most_ms": most_ms}
+        text = f"the stamps of {name} in requests.jsonl and trace are {least_ms:.3f} to {most_ms:.3f} ms apart"
+        if median_ms > STAMP_MEDIAN_NS / 1e6 or gap_ns.min() < -CLOCK_READ_NS or gap_ns.max() > LONE_STAMP_NS:
+            yield fail("P-4", "stamps_differ", f"{text} (median {median_ms:.3f})", where, **numbers)
+        elif gap_ns.max() > FAR_STAMP_NS:
+            yield flag("P-4", "stamps_far_apart", f"{text} (median {median_ms:.3f})", where, **numbers)
+    yield from _too_regular(dict(measures)["completion"], "the distance of completions from the trace's", evidence)
+
+
+def _too_regular(gap_ns: NDArray[np.int64], name: str, evidence: Evidence) -> Iterator[Reason]:
+    """Readings of a clock differ in the last digits; computed stamps do not."""
+    if len(gap_ns) < FEW_SAMPLES:
+        return
+    _, counts = np.unique(gap_ns, return_counts=True)
+    share = float(counts.max()) / len(gap_ns)
+    if share > EQUAL_STAMP_SHARE:
+        text = f"{name} is the same to the nanosecond in {share:.0%} of the requests: computed, not read from a clock"
+        yield fail("P-4", "record_made_to_fit", text, evidence.run.requests, share=share)
+
+
+def _against_results(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+    """Our times against LoadGen's statistics, which count from earlier and to later."""
+    reported = reported_numbers(evidence.detail)
+    where = evidence.run.requests
+    due_ns = table.issue_ns
+    if evidence.detail.scenario == "Server":  # the schedule is known; no query is issued before its time
+        offsets_ns = scheduled_offsets_ns(evidence, len(table))
+        due_ns = offsets_ns + (table.issue_ns - offsets_ns).min()
+    measures = [("latency", table.complete_ns - due_ns, reported.latency_ns)]
+    if reported.ttft_ns is not None and not (table.first_token_ns == NO_TIME).any():
+        measures.append(("TTFT", table.first_token_ns - due_ns, reported.ttft_ns))
+    equal: list[str] = []
+    for name, raw_ns, theirs in measures:
+        if theirs is None:
+            continue
+        ours = statistics(raw_ns)
+        above = {s: getattr(ours, s) - getattr(theirs, s) for s in STATISTICS}
+        worst = max(above, key=lambda statistic: above[statistic])
+        if above[worst] > CLOCK_READ_NS:
+            text = (
+                f"{worst} {name} is {getattr(ours, worst) / 1e6:.3f} ms in our record and "
+                f"{getattr(theirs, worst) / 1e6:.3f} ms to LoadGen, whose clock runs longer"
+            )
+            yield fail("P-4", "record_contradicts_loadgen", text, where, statistic=worst, above_ns=above[worst])
+        if evidence.detail.scenario != "Offline":
+            yield from _too_regular(raw_ns - table.issue_ns + due_ns, f"the {name} from its issue", evidence)
+        yield from _too_short(name, ours, theirs, evidence, len(table))
+        values = {getattr(theirs, statistic): statistic for statistic in STATISTICS}
+        as_recorded = statistics(raw_ns - table.issue_ns + due_ns)
+        known = {(s, getattr(one, s)) for one in (ours, as_recorded) for s in STATISTICS}
+        equal += [f"{s} {name} {value} ns" for value, s in values.items() if (s, value) in known]
+    if len(equal) >= EQUAL_STATISTICS:
+        text = f"{len(equal)} statistics are LoadGen's to the nanosecond ({equal[0]}): the record was made from them"
+        yield fail("P-4", "record_made_to_fit", text, where, equal=len(equal))
+    if reported.tpot_ns is not None and not (table.first_token_ns == NO_TIME).any():
+        yield from _spans(table, reported.tpot_ns, evidence)
+
+
+def _spans(table: RequestTable, theirs: LatencyNumbers, evidence: Evidence) -> Iterator[Reason]:
+    """The time per output token ties each latency to its own number of tokens: times dealt out anew do not fit it."""
+    gaps = np.maximum(table.output_tokens - 1, 1)
+    ours = statistics((table.complete_ns - table.first_token_ns) // gaps)
+    allowed_ns = SPAN_NS / float(np.median(gaps))
+    for statistic in ("p50", "p90", "p95"):
+        mine, said = getattr(ours, statistic), getattr(theirs, statistic)
+        if abs(mine - said) > allowed_ns + SPAN_SHARE * said:
+            text = f"{statistic} TPOT is {mine / 1e6:.4f} ms in our record and {said / 1e6:.4f} ms to LoadGen"
+            yield fail("P-4", "stamps_differ", text, evidence.run.requests, ours_ns=mine, theirs_ns=said)
+            return
+
+
+def _too_short(
+    name: str, ours: LatencyNumbers, theirs: LatencyNumbers, evidence: Evidence, count: int
+) -> Iterator[Reason]:
+    """Nor are our times much shorter than LoadGen's, at the median, which no lone stop of the machine moves."""
+    handover_ns = HANDOVER_NS * count if evidence.detail.scenario == "Offline" else 0
+    allowed_ns = STAMP_MEDIAN_NS + handover_ns
+    if theirs.p50 - ours.p50 > allowed_ns:
+        text = (
+            f"the median {name} is {ours.p50 / 1e6:.3f} ms in our record and {theirs.p50 / 1e6:.3f} ms to LoadGen, "
+            f"more than {allowed_ns / 1e6:.1f} ms apart"
+        )
+        yield fail("P-4", "stamps_differ", text, evidence.run.requests, ours_ns=ours.p50, theirs_ns=theirs.p50)
+
+
+def across_legs(legs: list[Evidence]) -> Iterator[Reason]:
+    """The same prompts and the same answers have the same lengths in all legs over one data set."""
+    known: dict[tuple[str, object], tuple[int, Evidence]] = {}
+    for evidence in legs:
+        table, manifest = evidence.requests, evidence.manifest
+        if table is None or manifest is None:
+            continue
+        found: set[str] = set()
+        data = manifest.resolved.dataset_sha256
+        for kind, keys, values in (
+            ("answer", table.output_sha256, table.output_tokens),
+            (f"sample of {data}", table.sample_index.tolist(), table.prompt_tokens),
+        ):
+            for key, value in dict(zip(keys, values.tolist(), strict=True)).items():
+                before, other = known.setdefault((kind, key), (value, evidence))
+                if before != value and kind not in found:
+                    found.add(kind)
+                    name = kind.split()[0]
+                    text = f"{name} {str(key)[:12]} has {before} tokens in {other.run.root} and {value} here"
+                    yield fail("P-4", "tokens_changed", text, evidence.run.requests)

@@ -1,0 +1,238 @@
+"""Sign-off of a scope: collect the evidence, run its checks, give the verdict. The only module that callers need."""
+
+import traceback
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import orjson
+
+from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.evidence.cross_checks import cross_checks
+from compliance.evidence.provenance import between_legs, provenance
+from compliance.evidence.schedule import late_issues, replay
+from compliance.evidence.stamps import across_legs, stamps
+from compliance.signoff.attribution import attribution
+from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
+from compliance.signoff.claim import Claim
+from compliance.signoff.coherence import coherent, correctness
+from compliance.signoff.conditions_kept import Levers
+from compliance.signoff.conditions_kept import same_conditions as compare_conditions
+from compliance.signoff.evidence import Evidence, load, require_directory
+from compliance.signoff.gain import (
+    SignedPatch,
+    claimed_numbers,
+    decomposition,
+    drift,
+    headline_integrity,
+    isolated,
+    measure,
+    real_delta,
+)
+from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
+from compliance.signoff.metrics import medians
+from compliance.signoff.parity import harness, one_model, repetitions
+from compliance.signoff.reasons import Reason, fail
+from compliance.signoff.time_limit import time_limit
+from compliance.signoff.tree import tree_logs
+from compliance.signoff.verdict import Policy, Scope, Verdict
+from runs.errors import HarnessError, InputError
+
+
+def sign_off(
+    scope: Scope,
+    ref: Sequence[Path],
+    cand: Sequence[Path] = (),
+    claim: Claim | None = None,
+    *,
+    tree: Path | None = None,
+    noise_band_pct: float = NOISE_BAND_PCT,
+    policy: Policy | None = None,
+    sources: ScoreSources | None = None,
+) -> Verdict:
+    """Give the verdict on a scope from raw files alone; writes nothing.
+
+    Args:
+        scope: what is signed off.
+        ref: directories of the reference legs, performance and accuracy.
+        cand: directories of the candidate's legs; needed for a patch.
+        claim: what is claimed, to be contradicted.
+        tree: of a bundle, the submission tree that was built from the legs.
+        noise_band_pct: the one noise band, in percent.
+        policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
+        sources: what answers are scored with; what they leave open, each leg's manifest names. What their scorer
+            has scored before is not scored again.
+
+    Raises:
+        InputError: a directory does not exist, or the scope needs other ones.
+    """
+    if not ref:
+        raise InputError("--ref: no directory was given", "name at least one run directory")
+    if scope == "patch" and not cand:
+        raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
+    if cand and scope in ("baseline", "harness"):
+        raise InputError(f"--scope {scope} takes no --cand", "leave it out, or ask for --scope patch")
+    if tree is not None and scope != "bundle":
+        raise InputError(f"--tree has no use with --scope {scope}", "leave it out, or ask for --scope bundle")
+    claim = claim or Claim()
+    verdict = Verdict(
+        scope,
+        noise_band_pct,
+        policy or ("closed" if scope == "bundle" else "open"),
+        short_name=claim.short_name or Path(ref[0]).resolve().name,
+        ref=[str(path) for path in ref],
+        cand=[str(path) for path in cand],
+    )
+    for option, path in [("--ref", path) for path in ref] + [("--cand", path) for path in cand]:
+        require_directory(path, option)
+    if tree is not None:
+        require_directory(tree, "--tree")
+    try:
+        with time_limit(SIGN_OFF_LIMIT_S), with_scorer(sources) as (scored_with, _):
+            _judge(verdict, list(ref), list(cand), claim, tree, scored_with)
+    except HarnessError as error:
+        verdict.reasons.append(fail("P-1", "damaged_raw", error.message))
+    except Exception as error:  # the tool's own failure is told apart from what it judges
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        verdict.degraded = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    return verdict
+
+
+def bundle_verdict(
+    ref: Sequence[Path],
+    cand: Sequence[Path] = (),
+    claim: Claim | None = None,
+    *,
+    tree: Path | None = None,
+    noise_band_pct: float = NOISE_BAND_PCT,
+    policy: Policy = "closed",
+    sources: ScoreSources | None = None,
+) -> Verdict:
+    """What `submit` and `check` ask before a closed tree: `verdict.blocks` says whether it may be built.
+
+    Args and errors: as in `sign_off`. Without `cand`, the legs themselves are signed off: provenance, the official
+    load, one system in both modes. With it, also the gain of the final stack over the original baseline.
+    """
+    return sign_off(
+        "bundle", ref, cand, claim, tree=tree, noise_band_pct=noise_band_pct, policy=policy, sources=sources
+    )
+
+
+def _judge(
+    verdict: Verdict,
+    ref: list[Path],
+    cand: list[Path],
+    claim: Claim,
+    tree: Path | None,
+    sources: ScoreSources,
+) -> None:
+    reference, reasons = load(ref, sources)
+    candidate, more = load(cand, sources)
+    verdict.reasons += [*reasons, *more]
+    legs = reference + candidate
+    for evidence in legs:
+        verdict.reasons += _each_leg(evidence)
+        verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
+    verdict.reasons += between_legs(legs)
+    readable = [evidence for evidence in legs if evidence.part is not None]
+    verdict.reasons += across_legs(readable)
+    verdict.reasons += one_model(readable)
+    verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}
+    if not all(evidence.complete for evidence in legs) or not reference:
+        return  # what is missing has been said; nothing can be compared
+    if verdict.scope == "baseline":
+        verdict.reasons += baseline(reference, verdict.noise_band_pct)
+    elif verdict.scope == "profile":
+        sides = performance_legs(reference), performance_legs(candidate)
+        verdict.reasons += attribution(*sides, claim, verdict.noise_band_pct)
+    elif verdict.scope == "harness":
+        verdict.reasons += harness(reference)
+    else:
+        if verdict.scope == "bundle":
+            verdict.reasons += _results(candidate or reference)
+        if cand:
+            _compare(verdict, reference, candidate, claim, sources)
+        if tree is not None:
+            verdict.reasons += tree_logs(tree, candidate or reference)
+
+
+def _each_leg(evidence: Evidence) -> Iterable[Reason]:
+    yield from evidence.reasons
+    if evidence.part is None:
+        return
+    yield from provenance(evidence)
+    if evidence.manifest is not None or evidence.trace is not None:
+        yield from replay(evidence)
+    yield from stamps(evidence)
+    yield from cross_checks(evidence)
+    yield from repetitions(evidence)
+    yield from late_issues(evidence)
+
+
+def _results(legs: list[Evidence]) -> Iterable[Reason]:
+    """The harness checks on each scenario of each benchmark by itself."""
+    groups: dict[tuple[str, str], list[Evidence]] = {}
+    for evidence in legs:
+        groups.setdefault((evidence.leg.benchmark.loadgen_key, evidence.leg.scenario), []).append(evidence)
+    for group in groups.values():
+        yield from harness(group)
+
+
+def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
+    """All G checks: reference against candidate."""
+    reference, candidate = performance_legs(ref), performance_legs(cand)
+    if not reference or not candidate:
+        verdict.reasons.append(fail("G-4", "missing_raw", "a performance leg is missing on one of the two sides"))
+        return
+    band_pct = verdict.noise_band_pct
+    for side in (reference, candidate):
+        verdict.reasons += same_conditions(side, "B-3") if len(side) > 1 else ()
+    verdict.reasons += spread(reference, band_pct) if len(reference) > 1 else ()
+    for item in compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch"):
+        if isinstance(item, Reason):
+            verdict.reasons.append(item)
+        else:
+            _take_levers(verdict, item)
+    for found in correctness(ref, cand):
+        if isinstance(found, Reason):
+            verdict.reasons.append(found)
+        else:
+            verdict.correctness_status = found
+    if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
+        verdict.reasons += [reason for reason in coherent(ref) if reason.severity != "NOTE"]
+    delta = measure(reference, candidate)
+    verdict.reasons += real_delta(delta, band_pct)
+    verdict.reasons += drift(delta, reference, claim, band_pct)
+    verdict.reasons += claimed_numbers(delta, verdict.metrics, claim, band_pct)
+    verdict.reasons += headline_integrity(delta, verdict.metrics, claim, band_pct)
+    verdict.reasons += isolated(delta, claim)
+    if verdict.scope == "bundle":
+        verdict.reasons += decomposition(
+            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, band_pct, sources)
+        )
+    verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
+    verdict.baseline_drift_pct, verdict.headline_integrity = delta.drift_pct, delta.headline_integrity
+    verdict.lever_decomposition = list(delta.decomposition)
+
+
+def _patch_again(lever: str, path: Path, band_pct: float, sources: ScoreSources) -> SignedPatch | str:
+    """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
+    try:
+        record = orjson.loads(path.read_bytes())
+        ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
+        if record["audit_scope"] != "patch" or lever not in record["levers"]:
+            return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        return f"{path} is no patch verdict ({type(error).__name__}: {error})"
+    try:
+        again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
+    except InputError as error:
+        return f"the legs of {path} are not there to be judged again: {error.message}"
+    if again.decision not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
+        return f"{path}, judged again: {again.headline}"
+    return SignedPatch(again.decision, again.e2e_delta_pct)
+
+
+def _take_levers(verdict: Verdict, levers: Levers) -> None:
+    verdict.levers, verdict.lever_class = levers.levers, levers.lever_class
+    verdict.lever_evidence, verdict.engagement_ok = levers.evidence, levers.engagement_ok
+    verdict.same_conditions_ok = levers.same_conditions_ok

@@ -1,0 +1,55 @@
+"""Our checks of a whole tree, in one pass."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.submission.check.descriptions import check_sources, check_systems
+from compliance.submission.check.duplicates import check_duplicates
+from compliance.submission.check.finding import Finding, Findings
+from compliance.submission.check.runs_index import RunsIndex
+from compliance.submission.check.scenario import check_scenario
+from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
+from compliance.submission.tree import DIVISIONS, Place, Round, Tree
+from runs.errors import InputError
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What our checks found; `places` are the scenarios that were looked at."""
+
+    tree: Tree
+    places: list[Place]
+    findings: list[Finding]
+
+    def count(self, severity: str) -> int:
+        return sum(finding.rule.severity == severity for finding in self.findings)
+
+
+def check_tree(root: Path, round_name: Round, runs: RunsIndex | None = None) -> Checked:
+    """Check everything in a tree against the rules of a round.
+
+    Raises:
+        InputError: there is no such tree, or nothing in it.
+    """
+    if not root.is_dir():
+        problem = "is no directory" if root.exists() else "does not exist"
+        raise InputError(f"{root} {problem}", "name the directory that holds closed/ or open/")
+    root = root.resolve()
+    tree = Tree(root, round_name)
+    findings = Findings(root)
+    contents = walk(root, findings)
+    if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):
+        raise InputError(
+            f"{root} holds no submission: none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
+            "name the directory that holds closed/ or open/",
+        )
+    found = list(tree.places())
+    check_names(contents, findings)
+    check_layout(tree, contents, findings)
+    check_rehearsal(tree, contents, findings)
+    check_systems(tree, found, findings)
+    check_sources(tree, contents, findings)
+    outcomes = [check_scenario(tree, place, runs or RunsIndex()) for place in found]
+    check_duplicates(outcomes, findings)
+    every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
+    return Checked(tree, found, sorted(set(every)))

@@ -1,0 +1,167 @@
+"""The official submission checker, run unmodified from a checkout of mlcommons/inference, and what it said."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from compliance.submission.tree import Round
+from runs.errors import ExecutionError
+
+PACKAGE = Path("tools") / "submission" / "submission_checker"
+TIMEOUT_S = 600
+MAX_MESSAGES = 2000
+# Its modules set up logging in two ways: `ERROR:main:text` and `[time file:line ERROR] text`.
+_PREFIX = r"^(?:\[[^\]]* (?P<level>[A-Z]+)\] |(?P<short>[A-Z]+):[\w.]+:)"
+_MESSAGE = re.compile(_PREFIX + r"(?P<text>.*)$")
+_SUMMARY = re.compile(_PREFIX + r"SUMMARY: (?P<text>.*)$", re.MULTILINE)
+_GRAVE = ("ERROR", "WARNING", "CRITICAL")
+_LOOKS_OK = "submission looks OK"
+
+Outcome = Literal["ok", "errors", "crashed"]
+
+# What a message of the checker says → our rule on it; the first that fits.
+_RULES: tuple[tuple[str, str], ...] = (
+    ("qsl_rng_seed is wrong|sample_index_rng_seed is wrong|schedule_rng_seed is wrong", "perf-seeds"),
+    ("Performance log missing", "log-missing"),
+    ("does not have all required scenarios|unknown scenarios", "scenario-set"),
+    ("performance_sample_count, found", "perf-sample-count"),
+    ("Early stopping condition was not met|Not enough samples", "perf-early-stopping"),
+    ("Latency constraint with early stopping|Latency constraint not met", "perf-ttft"),
+    ("minimum Query Count", "perf-queries"),
+    ("minimum samples per query", "perf-samples"),
+    ("Test duration less than", "perf-min-duration"),
+    ("use_token_latencies", "perf-token-latencies"),
+    ("TTFT|TPOT", "perf-ttft"),
+    ("can not be inferred", "perf-scenario"),
+    ("invalid sut name", "perf-network"),
+    ("incorrect network mode", "system-network"),
+    ("accuracy score not found|could not parse accuracy", "accuracy-text"),
+    ("accuracy not met", "accuracy-target"),
+    ("not hash value", "accuracy-hash"),
+    ("is not truncated", "accuracy-size"),
+    ("mlperf_log_accuracy.json is missing", "accuracy-size"),
+    ("accuracy/.*(contains errors|has loadgen errors)", "accuracy-errors"),
+    ("contains errors|has loadgen errors", "perf-errors"),
+    ("does not cover all dataset", "accuracy-samples"),
+    ("system json file not found", "system-missing"),
+    ("invalid status", "system-status"),
+    ("invalid system type", "system-type"),
+    ("has submitter", "system-submitter"),
+    ("has division", "system-division"),
+    ("requires a numeric response", "system-number"),
+    ("requires a meaningful response", "system-field"),
+    ("systems/.*field .* is missing", "system-field"),
+    ("measurements json file not found", "measurements-missing"),
+    ("src directory does not exist", "tree-source"),
+    ("is missing (user.conf|README.md)|is having empty", "scenario-file"),
+    ("field .* is missing", "measurements-field"),
+    ("Missing TEST|compliance dir", "audit-missing"),
+    ("TEST06 accuracy check failed", "audit-text"),
+)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of the checker, and our rule on the same thing where there is one."""
+
+    level: str
+    text: str
+    rule: str | None
+
+
+@dataclass
+class OfficialResult:
+    """What the official checker said. `crashed`: it ended in a traceback, as it does on some trees."""
+
+    checkout: str
+    round: str
+    outcome: Outcome
+    exit_code: int
+    summary: str
+    messages: list[Message] = field(default_factory=list)
+    results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it takes as valid
+    csv: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_official(checkout: Path, tree: Path, round_name: Round) -> OfficialResult:
+    """Run the checker in a process and a working directory of its own; neither tree nor checkout is written to.
+
+    Raises:
+        ExecutionError: there is no checker, it does not start, or it does not end.
+    """
+    package = checkout / PACKAGE
+    if not (package / "main.py").is_file():
+        raise ExecutionError(
+            f"--official {checkout}: there is no {PACKAGE / 'main.py'}",
+            "name a checkout of https://github.com/mlcommons/inference",
+        )
+    with tempfile.TemporaryDirectory(prefix="official-check-") as folder:
+        csv_file = Path(folder) / "summary.csv"
+        command = [sys.executable, "-m", "submission_checker.main"]
+        command += ["--input", str(tree.resolve()), "--version", round_name, "--csv", str(csv_file)]
+        environment = {**os.environ, "PYTHONPATH": str(package.parent.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
+        output = Path(folder) / "output.txt"
+        try:
+            with output.open("wb") as stream:
+                code = subprocess.run(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    timeout=TIMEOUT_S,
+                    check=False,
+                ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise ExecutionError(
+                f"the official checker did not end within {TIMEOUT_S} s", "check the tree by its findings first"
+            ) from error
+        except OSError as error:
+            raise ExecutionError(f"the official checker cannot be started: {error}") from error
+        text = output.read_text(errors="replace")
+        table = csv_file.read_text(errors="replace") if csv_file.is_file() else ""
+    return _result(checkout, round_name, code, text, table)
+
+
+def _result(checkout: Path, round_name: Round, code: int, text: str, table: str) -> OfficialResult:
+    last = text.rstrip().rpartition("\n")[2]
+    found = _SUMMARY.search(text)
+    if found is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
+        raise ExecutionError(
+            f"the official checker could not be run (exit code {code}): {last[:300]}",
+            "install what it needs (PyYAML) and choose a checkout that knows the round",
+        )
+    outcome: Outcome = "crashed"
+    if found is not None:
+        outcome = "ok" if found["text"].strip() == _LOOKS_OK and code == 0 else "errors"
+    result = OfficialResult(str(checkout), round_name, outcome, code, found["text"].strip() if found else last[:1000])
+    for line in text.splitlines():
+        message = _MESSAGE.match(line)
+        if message is None or "SUMMARY:" in line or len(result.messages) >= MAX_MESSAGES:
+            continue
+        level = message["level"] or message["short"]
+        if level in _GRAVE:
+            result.messages.append(Message(level, message["text"][:1000], rule_of(message["text"])))
+    if outcome != "crashed":  # it leaves a table of an earlier state behind when it crashes
+        result.csv = table
+        result.results = [dict(row) for row in csv.DictReader(table.splitlines())]
+    return result
+
+
+def rule_of(text: str) -> str | None:
+    """Our rule on what a message of the checker is about."""
+    return next((rule for pattern, rule in _RULES if re.search(pattern, text)), None)

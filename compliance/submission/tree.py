@@ -1,0 +1,140 @@
+"""The submission tree: the only owner of its path names, for every round that can be built or checked.
+
+Source: mlcommons/inference commit b66003e1, tools/submission/submission_checker/constants.py (the `*_PATH` tables) and
+submission_structure.md. Until v5.1 measurements and compliance logs have trees of their own; since v6.0 everything of
+one scenario lies together.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, Benchmark, Scenario
+from runs.record.layout import RunDir
+
+Division = Literal["closed", "open", "network"]
+DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
+Round = Literal["v5.1", "v6.0", "v6.1"]
+ROUNDS: tuple[Round, ...] = ("v5.1", "v6.0", "v6.1")
+SPLIT_ROUNDS = frozenset({"v5.1"})  # measurements/, compliance/ and code/ beside results/
+
+# A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
+REHEARSAL_FILE = "REHEARSAL.txt"
+REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
+
+# The directory of a benchmark may also carry the LoadGen key of the benchmark. [checker: model mapping]
+BENCHMARK_DIRECTORIES: dict[str, str] = {
+    "llama3.1-8b": "llama3.1-8b",
+    "llama3_1-8b": "llama3.1-8b",
+    "llama3.1-8b-edge": "llama3.1-8b-edge",
+    "llama3_1-8b-edge": "llama3.1-8b-edge",
+}
+
+
+def benchmark_of(submission_name: str, scenario: Scenario) -> Benchmark:
+    """The LoadGen benchmark behind a benchmark directory and a scenario directory.
+
+    Interactive lies in the directory of `llama3.1-8b`, but has a LoadGen key of its own.
+    """
+    if scenario == "Interactive":
+        return BENCHMARKS[DEFAULT_KEY["Interactive"]]
+    name = BENCHMARK_DIRECTORIES.get(submission_name, submission_name)
+    return next(one for one in BENCHMARKS.values() if one.submission_name == name and scenario in one.scenarios)
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """One scenario of one system, by the names of its directories as they stand in the tree."""
+
+    division: str
+    organisation: str
+    system: str
+    benchmark: str
+    scenario: str
+
+    def __str__(self) -> str:
+        return "/".join((self.division, self.organisation, self.system, self.benchmark, self.scenario))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Paths in a submission tree of one round."""
+
+    root: Path
+    round: Round = "v6.1"
+
+    def organisation(self, division: str, organisation: str) -> Path:
+        return self.root / division / organisation
+
+    def results(self, division: str, organisation: str) -> Path:
+        return self.organisation(division, organisation) / "results"
+
+    def system(self, division: str, organisation: str, system: str) -> Path:
+        """The description of a system."""
+        return self.organisation(division, organisation) / "systems" / f"{system}.json"
+
+    def source(self, division: str, organisation: str) -> Path:
+        """The submitter's code."""
+        return self.organisation(division, organisation) / ("code" if self.round in SPLIT_ROUNDS else "src")
+
+    def _part(self, kind: str, place: Place) -> Path:
+        folder = kind if self.round in SPLIT_ROUNDS else "results"
+        home = self.organisation(place.division, place.organisation)
+        return home / folder / place.system / place.benchmark / place.scenario
+
+    def scenario(self, place: Place) -> Path:
+        """Where the logs of a scenario lie."""
+        return self._part("results", place)
+
+    def performance(self, place: Place) -> RunDir:
+        return RunDir(self.scenario(place) / "performance" / "run_1")
+
+    def accuracy(self, place: Place) -> RunDir:
+        return RunDir(self.scenario(place) / "accuracy")
+
+    def measurements_folder(self, place: Place) -> Path:
+        """Where measurements, user.conf and README.md of a scenario lie."""
+        return self._part("measurements", place)
+
+    def measurements(self, place: Place) -> Path:
+        name = f"{place.system}.json" if self.round in SPLIT_ROUNDS else "measurements.json"
+        return self.measurements_folder(place) / name
+
+    def user_conf(self, place: Place) -> Path:
+        return self.measurements_folder(place) / "user.conf"
+
+    def readme(self, place: Place) -> Path:
+        return self.measurements_folder(place) / "README.md"
+
+    def audit(self, place: Place, test: str) -> Path:
+        """Where the outcome of a compliance test lies, `verify_accuracy.txt` first of all."""
+        return self._part("compliance", place) / test
+
+    def rehearsal_file(self) -> Path:
+        return self.root / REHEARSAL_FILE
+
+    def organisations(self) -> Iterator[tuple[str, str]]:
+        """(division, organisation) by their directories."""
+        for division in DIVISIONS:
+            yield from ((division, path.name) for path in subfolders(self.root / division))
+
+    def places(self) -> Iterator[Place]:
+        """Every scenario directory under a results/, in order of their names, whatever the names are."""
+        for division, organisation in self.organisations():
+            for system in subfolders(self.results(division, organisation)):
+                for benchmark in subfolders(system):
+                    for scenario in subfolders(benchmark):
+                        yield Place(division, organisation, system.name, benchmark.name, scenario.name)
+
+
+def subfolders(path: Path) -> list[Path]:
+    """Directories in a directory of any tree: a link to one is none, nor is one that cannot be read."""
+    try:
+        if path.is_symlink():
+            return []
+        with os.scandir(path) as entries:
+            return sorted(path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []

@@ -1,0 +1,197 @@
+"""From articles and highlights to a data set in the MLCommons format."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from qsl.cnn_dailymail.prompt import render
+from qsl.dataset_file import shorten
+from qsl.tokenizers import Tokenizer
+from runs.errors import InputError, SetupError
+from runs.files import write_atomic
+
+HUB = "hub"
+HUB_DATASET, HUB_CONFIG, HUB_SPLIT = "cnn_dailymail", "3.0.0", "validation"
+
+ARTICLE, HIGHLIGHTS = "article", "highlights"
+
+# How the `datasets` library reads each kind of file. Without keep_default_na=False an article "NA" would be no article.
+_BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".parquet": ("parquet", {}),
+    ".csv": ("csv", {"keep_default_na": False}),
+    ".tsv": ("csv", {"keep_default_na": False, "sep": "\t"}),
+    ".json": ("json", {}),
+    ".jsonl": ("json", {}),
+}
+
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Source:
+    """Articles and their highlights, row by row, all of them checked.
+
+    Attributes:
+        name: where they came from, for messages.
+        total_rows: rows of the source, of which `articles` may be the first few.
+    """
+
+    name: str
+    articles: list[str]
+    highlights: list[str]
+    total_rows: int
+
+    def __len__(self) -> int:
+        return len(self.articles)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was written."""
+
+    path: Path
+    sha256: str
+    rows: int
+    longest_prompt_tokens: int
+    mean_prompt_tokens: float
+
+
+def read_source(source: str, count: int | None = None) -> Source:
+    """Read and check the articles of the hub's data set or of a local file.
+
+    Args:
+        source: "hub", or a Parquet, CSV, TSV, JSON or JSON lines file with the columns article and highlights.
+        count: take the first `count` rows.
+
+    Raises:
+        InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
+        SetupError: the hub cannot be reached.
+    """
+    if count is not None and count < 1:
+        raise InputError(f"--count {count} is below 1", "give at least 1, or leave it out for all rows")
+    with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
+        table = _from_hub() if source == HUB else _from_file(Path(source), cache)
+        name = f"{HUB_DATASET} {HUB_CONFIG} {HUB_SPLIT}" if source == HUB else source
+        total = len(table)
+        if total == 0:
+            raise InputError(f"{name} has no rows", "give a source with articles")
+        for column in (ARTICLE, HIGHLIGHTS):
+            if column not in table.column_names:
+                raise InputError(
+                    f"{name} has no column {column!r}; it has {shorten(sorted(table.column_names), 200)}",
+                    f"rename its columns: the text must be {ARTICLE!r}, the reference summary {HIGHLIGHTS!r}",
+                )
+        if count is not None and count > total:
+            raise InputError(f"--count {count} is more than the {total} rows of {name}", f"give at most {total}")
+        rows = table.select(range(count or total))
+        articles, highlights = list(rows[ARTICLE]), list(rows[HIGHLIGHTS])
+    _check_cells(name, ARTICLE, articles)
+    _check_cells(name, HIGHLIGHTS, highlights)
+    return Source(name, articles, highlights, total)
+
+
+def _check_cells(name: str, column: str, cells: Sequence[object]) -> None:
+    for number, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            what = "is missing" if cell is None else f"is {shorten(cell)}, not a string"
+        elif not cell.strip():
+            what = f"is empty ({shorten(cell)})"
+        else:
+            continue
+        raise InputError(f"{name}, row {number}, column {column!r}: the cell {what}", "mend or remove the row")
+
+
+def _from_hub() -> Any:
+    import datasets
+
+    try:
+        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=HUB_SPLIT)
+    except Exception as error:  # the hub's client raises errors of many libraries
+        raise SetupError(
+            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {_first_line(error)}",
+            "check the network, or fetch the validation split's Parquet file elsewhere and give it with --source FILE",
+        ) from error
+
+
+def _from_file(path: Path, cache: str) -> Any:
+    if not path.exists():
+        raise InputError(f"source file {path} does not exist", f"check --source; {HUB!r} fetches the official articles")
+    if not path.is_file():
+        raise InputError(f"source {path} is not a file", "give the Parquet, CSV, TSV, JSON or JSON lines file itself")
+    if path.suffix.lower() not in _BUILDERS:
+        raise InputError(
+            f"source file {path} has the suffix {path.suffix!r}", f"give one of {', '.join(_BUILDERS)}, named so"
+        )
+    if path.stat().st_size == 0:
+        raise InputError(f"source file {path} is empty", "give a file with articles")
+    import datasets
+
+    datasets.disable_progress_bars()
+    builder, options = _BUILDERS[path.suffix.lower()]
+    try:
+        table = datasets.load_dataset(builder, data_files=os.fspath(path), split="train", cache_dir=cache, **options)
+    except Exception as error:  # Arrow's, pandas' or a wrapper of either, by kind of file
+        reason = _first_line(error.__cause__ or error)
+        if "corresponds to no data" in reason:
+            raise InputError(f"source file {path} has no rows", "give a file with articles") from error
+        raise InputError(
+            f"source file {path} cannot be read as {builder}: {reason}", "mend or export it again"
+        ) from error
+    if any(column.startswith("__index_level_") for column in table.column_names):
+        raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")
+    return table
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def encode_rows(
+    articles: Sequence[str],
+    highlights: Sequence[str],
+    tokenizer: Tokenizer,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows in the MLCommons format: the official prompt around each article, encoded as the reference does.
+
+    Args:
+        progress: told the number of rows done so far, a batch at a time.
+    """
+    for start in range(0, len(articles), _BATCH):
+        batch = articles[start : start + _BATCH]
+        prompts = tokenizer.encode_batch([render(article) for article in batch])
+        for article, ids, summary in zip(batch, prompts, highlights[start : start + _BATCH], strict=True):
+            yield {"input": article, "tok_input": ids, "output": summary}
+        if progress is not None:
+            progress(start + len(batch))
+
+
+def write_dataset(
+    output: Path,
+    articles: Sequence[str],
+    highlights: Sequence[str],
+    tokenizer: Tokenizer,
+    progress: Callable[[int], None] | None = None,
+) -> Prepared:
+    """Write the data set as one JSON array, whole or not at all.
+
+    Raises:
+        OSError: `output` cannot be written.
+        InputError: the tokenizer made no ids of a prompt.
+    """
+    lines: list[bytes] = []
+    lengths: list[int] = []
+    for row in encode_rows(articles, highlights, tokenizer, progress):
+        if not row["tok_input"]:
+            raise InputError(f"row {len(lines)}: the tokenizer made no tokens of the prompt", "check --model-path")
+        lengths.append(len(row["tok_input"]))
+        lines.append(orjson.dumps(row))
+    content = b"[\n" + b",\n".join(lines) + b"\n]\n"
+    write_atomic(output, content)
+    return Prepared(output, sha256(content).hexdigest(), len(lines), max(lengths), sum(lengths) / len(lengths))

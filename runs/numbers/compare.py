@@ -1,0 +1,296 @@
+"""Does what LoadGen reports agree with what the per-sample records say?
+
+From LoadGen's trace everything must agree exactly: whole nanoseconds to the last digit, rates to the six digits
+that LoadGen prints. From requests.jsonl alone it cannot, because our stamps are not LoadGen's: we read the clock
+after LoadGen handed a query over and before we hand back a token or a result. The gap is 10 to 100 µs on an idle
+machine; a busy one may take the processor away between the two readings, or keep the callback waiting for the
+interpreter's lock. The allowances below are wide enough for that, because an honest run must never fail here.
+What keeps them useful: a result made up, edited, or computed over other samples is rarely off by so little, and
+counts and tokens (which have no clock in them) are compared exactly.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.early_stopping import SECOND_PERCENTILE, latecomers_allowed
+from runs.numbers.numbers import (
+    LATENCIES,
+    PERCENTILE_SHARES,
+    RATE_KEYS,
+    RATES,
+    LatencyNumbers,
+    latency_keys,
+    reported_numbers,
+)
+from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
+
+# LoadGen prints rates with six significant digits.
+PRINTED = 1e-5
+# The SingleStream test starts a moment before its first query; only the query is in the trace (measured: 0.2 µs).
+UNKNOWN_START_NS = 10_000
+# Without a trace. STAMP_NS: what either stamp of an ordinary sample may be off. LONE_STAMP_NS: the same where one
+# single sample decides (a minimum, a maximum), which may be the one that met a full stop. START_STAMP_NS: the one
+# stamp that all of an Offline run is measured from, or the ends of a time that rates are taken over.
+STAMP_NS = 20_000_000
+LONE_STAMP_NS = 1_000_000_000
+START_STAMP_NS = 100_000_000
+# So many samples may have met a full stop: judged by their number, not by what it did to them.
+STOPPED_ONE_IN = 1_000
+STOPPED_AT_LEAST = 2
+# Handing over n samples in one call takes LoadGen's binding time before we can read the clock (measured: 0.5 µs a
+# sample).
+HANDOVER_NS = 2_000
+LATENCY_SHARE = 0.02
+LONE_SHARE = 0.10
+RATE_SHARE = 0.01
+# A percentile with fewer samples above it than this is treated as one that a single sample decides.
+FEW_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One number that does not fit. `tolerance` is absolute, in `unit`; 0 means exact."""
+
+    name: str
+    reported: int | float | str | None
+    derived: int | float | str | None
+    tolerance: float
+    unit: str
+
+    def __str__(self) -> str:
+        near = f" ± {self.tolerance:g}" if self.tolerance else ""
+        return f"{self.name}: reported {self.reported}, re-derived {self.derived}{near} {self.unit}".rstrip()
+
+
+def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
+    """Compare LoadGen's report of a performance run with the re-derived numbers.
+
+    Raises:
+        InputError: the detail log lacks a key that LoadGen always writes.
+    """
+    return [
+        *_counts(derived, detail),
+        *_rates(derived, detail),
+        *_token_sum(derived, detail),
+        *_latencies(derived, detail),
+        *_validity(derived, detail),
+    ]
+
+
+def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], source: str) -> list[Disagreement]:
+    """Were these the samples that LoadGen issued, in its order? `source` says who knows what was issued."""
+    if len(sample_index) != len(expected):
+        return [Disagreement(f"samples issued ({source})", len(expected), len(sample_index), 0, "samples")]
+    different = np.flatnonzero(sample_index != expected)
+    if len(different) == 0:
+        return []
+    seq = int(different[0])
+    return [
+        Disagreement(
+            f"sample index at seq {seq} ({source}; {len(different)} differ)",
+            int(expected[seq]),
+            int(sample_index[seq]),
+            0,
+            "",
+        )
+    ]
+
+
+def _counts(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    reported = detail.integer("result_query_count")
+    if reported != derived.query_count:
+        yield Disagreement("result_query_count", reported, derived.query_count, 0, "queries")
+    samples = reported * detail.integer("generated_samples_per_query")
+    if samples != derived.sample_count:
+        yield Disagreement("samples", samples, derived.sample_count, 0, "samples")
+    if derived.scenario == "Server" and derived.source == "trace":
+        late = int(np.count_nonzero(derived.times.latency_ns > detail.integer("effective_target_latency_ns")))
+        if detail.integer("result_overlatency_query_count") != late:
+            reported = detail.integer("result_overlatency_query_count")
+            yield Disagreement("result_overlatency_query_count", reported, late, 0, "queries")
+    if detail.integer("num_errors") != detail.error_count:
+        yield Disagreement("num_errors", detail.integer("num_errors"), detail.error_count, 0, "error records")
+
+
+def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    reported = reported_numbers(detail)
+    exact = derived.source == "trace"
+    stamp_ns = float(START_STAMP_NS + HANDOVER_NS * derived.sample_count)
+    for name in RATES:
+        ours, theirs = getattr(derived.numbers, name), getattr(reported, name)
+        if ours is None or theirs is None:
+            continue
+        share = PRINTED
+        if derived.scenario == "SingleStream":
+            share += UNKNOWN_START_NS / max(_time_of_rates_ns(derived), 1)
+        if not exact and name != "scheduled_samples_per_second":  # the schedule has no stamps in it
+            if name.endswith("without_overhead"):  # over the mean latency
+                base_ns, error_ns = int(derived.times.latency_ns.mean()), float(STAMP_NS)
+            else:
+                base_ns, error_ns = _time_of_rates_ns(derived), stamp_ns
+            share = RATE_SHARE + error_ns / max(base_ns, 1)
+        if not abs(ours - theirs) <= share * abs(ours):  # a nan agrees with nothing
+            key = RATE_KEYS[derived.scenario][name]
+            yield Disagreement(f"{name} ({key})", theirs, ours, share * abs(ours), "1/s")
+
+
+def _time_of_rates_ns(derived: Derived) -> int:
+    if derived.scenario == "Offline":
+        return derived.duration_ns
+    return int(derived.times.scheduled_ns[-1] + derived.times.latency_ns[-1])
+
+
+def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    """Tokens per sample: a quotient of two reported rates over the same time, so no clock is in it."""
+    keys = RATE_KEYS[derived.scenario]
+    per_token = "tokens_per_second_with_overhead" if derived.scenario == "SingleStream" else "tokens_per_second"
+    if keys[per_token] not in detail.values:
+        return
+    samples_rate = detail.number(keys["samples_per_second"])
+    counted = derived.sample_count - (derived.scenario != "Offline")
+    if samples_rate <= 0 or counted <= 0:
+        return
+    reported = detail.number(keys[per_token]) / samples_rate * counted
+    tolerance = 2 * PRINTED * derived.output_tokens
+    if not abs(reported - derived.output_tokens) <= tolerance:
+        yield Disagreement("output tokens", reported, derived.output_tokens, tolerance, "tokens")
+
+
+def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    reported = reported_numbers(detail)
+    for name in LATENCIES:
+        ours, theirs = getattr(derived.numbers, name), getattr(reported, name)
+        if ours is None and theirs is None:
+            continue
+        if ours is None or theirs is None:
+            yield Disagreement(name, _known(theirs), _known(ours), 0, "")
+            continue
+        allowance = Allowance(derived, name.removesuffix("_ns"), ours)
+        for statistic, key in latency_keys(name):
+            value, said = getattr(ours, statistic), getattr(theirs, statistic)
+            tolerance_ns = allowance.of(statistic)
+            if abs(value - said) > tolerance_ns:
+                yield Disagreement(f"{name}.{statistic} ({key})", said, value, tolerance_ns, "ns")
+
+
+def _known(value: LatencyNumbers | None) -> str:
+    return "nothing" if value is None else "a value"
+
+
+class Allowance:
+    """How far a statistic of one measure ("latency", "ttft", "tpot") may lie from LoadGen's, in ns."""
+
+    def __init__(self, derived: Derived, measure: str, ours: LatencyNumbers) -> None:
+        self._derived = derived
+        self._measure = measure
+        self._ours = ours
+        self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
+
+    def of(self, statistic: str) -> float:
+        """`statistic` is a field of LatencyNumbers."""
+        if self._derived.source == "trace":
+            return 0.0
+        samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
+        lone = statistic in ("min", "max") or samples_above < FEW_SAMPLES
+        stamp_ns, share = (LONE_STAMP_NS, LONE_SHARE) if lone else (STAMP_NS, LATENCY_SHARE)
+        value: int = getattr(self._ours, statistic)
+        return self._effect_ns(statistic, stamp_ns) + share * abs(value)
+
+    def _effect_ns(self, statistic: str, stamp_ns: int) -> float:
+        """What stamps that are all off by `stamp_ns` do to the statistic."""
+        times, tokens = self._derived.times, self._derived.tokens
+        if self._derived.scenario == "Offline":
+            return max(stamp_ns, START_STAMP_NS) + HANDOVER_NS * len(times)
+        if self._measure != "tpot" or times.ttft_ns is None:
+            return stamp_ns
+        # Divided by the number of gaps between tokens, so the effect depends on which samples stand where.
+        if stamp_ns not in self._moved:
+            low, high = (
+                statistics(time_per_output_token_ns(times.latency_ns + error_ns, times.ttft_ns, tokens))
+                for error_ns in (-stamp_ns, stamp_ns)
+            )
+            self._moved[stamp_ns] = (low, high)
+        value = getattr(self._ours, statistic)
+        return float(max(abs(getattr(moved, statistic) - value) for moved in self._moved[stamp_ns]))
+
+
+def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    """The verdict and its parts; without a trace only those that no stamp error could turn."""
+    ours = derived.validity
+    count, percentile = derived.query_count, derived.early_stopping.percentile
+    parts = [
+        ("result_min_queries_met", ours.min_queries_met, True),
+        ("result_min_duration_met", ours.min_duration_met, _duration_is_certain(derived, detail)),
+        (
+            "early_stopping_met",
+            ours.early_stopping_met,
+            _limits_are_certain(derived, latecomers_allowed(count, percentile)),
+        ),
+    ]
+    if derived.scenario == "Server":
+        # The value at the percentile is in time when no more than the samples behind it are late.
+        behind = count - 1 - int(count * percentile)
+        parts.append(("result_perf_constraints_met", ours.perf_constraints_met, _limits_are_certain(derived, behind)))
+    for key, value, certain in parts:
+        if certain and detail.get(key) is not value:
+            yield Disagreement(key, str(detail.get(key)), str(value), 0, "")
+    certainly_invalid = any(certain and not value for _, value, certain in parts)
+    if certainly_invalid or all(certain for _, _, certain in parts):
+        verdict = "VALID" if ours.valid else "INVALID"
+        if detail.validity != verdict:
+            yield Disagreement("result_validity", detail.validity, verdict, 0, "")
+    if derived.scenario == "SingleStream":
+        yield from _single_stream_estimates(derived, detail)
+
+
+def _duration_is_certain(derived: Derived, detail: DetailLog) -> bool:
+    if derived.source == "trace" or derived.scenario == "Server":  # Server: the schedule's own length
+        return True
+    margin_ns = abs(derived.duration_ns - detail.integer("effective_min_duration_ms") * 1_000_000)
+    return margin_ns > LONE_STAMP_NS + HANDOVER_NS * derived.sample_count
+
+
+def _limits_are_certain(derived: Derived, allowed: int) -> bool:
+    """Is it the same whichever way the stamps err: all limits kept with `allowed` late queries, or one broken?"""
+    if derived.source == "trace" or allowed < 0:
+        return True
+    stopped = len(derived.times) // STOPPED_ONE_IN + STOPPED_AT_LEAST
+    late = [_fewest_and_most_late(derived, name) for name in derived.limits_ns]
+    return any(fewest - stopped > allowed for fewest, _ in late) or all(most + stopped <= allowed for _, most in late)
+
+
+def _fewest_and_most_late(derived: Derived, name: str) -> tuple[int, int]:
+    """How many samples are over a limit, with all stamps off one way and the other."""
+    times = derived.times
+    values_ns = [times.latency_ns + error_ns for error_ns in (-STAMP_NS, STAMP_NS)]
+    if times.ttft_ns is not None:
+        if name == "tpot":
+            values_ns = [time_per_output_token_ns(moved_ns, times.ttft_ns, derived.tokens) for moved_ns in values_ns]
+        else:
+            values_ns = [times.ttft_ns + error_ns for error_ns in (-STAMP_NS, STAMP_NS)]
+    fewest, most = (int(np.count_nonzero(values > derived.limits_ns[name])) for values in values_ns)
+    return fewest, most
+
+
+def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
+    """LoadGen's estimates of the target percentile and of p99: of the first token, where there are token latencies."""
+    measure, numbers = "ttft", derived.numbers.ttft_ns
+    if numbers is None:
+        measure, numbers = "latency", derived.numbers.latency_ns
+    if numbers is None:
+        return
+    allowance = Allowance(derived, measure, numbers)
+    for key, share in (
+        ("early_stopping_latency_ss", derived.early_stopping.percentile),
+        ("early_stopping_latency_ms", SECOND_PERCENTILE),
+    ):
+        ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0  # LoadGen writes 0 for none
+        theirs = detail.integer(key)
+        # An estimate lies above its percentile, where fewer samples stand.
+        tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
+        if abs(ours - theirs) > tolerance_ns:
+            yield Disagreement(key, theirs, ours, tolerance_ns, "ns")

@@ -1,0 +1,139 @@
+"""The numbers of a performance run under uniform names, whichever scenario and whoever computed them."""
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict
+
+from runs.loadgen.detail_log import DetailLog
+
+# Our name and LoadGen's spelling in its keys.
+PERCENTILE_NAMES: dict[str, str] = {
+    "p50": "50.00",
+    "p90": "90.00",
+    "p95": "95.00",
+    "p97": "97.00",
+    "p99": "99.00",
+    "p99_9": "99.90",
+}
+PERCENTILE_SHARES: dict[str, float] = {
+    "p50": 0.50,
+    "p90": 0.90,
+    "p95": 0.95,
+    "p97": 0.97,
+    "p99": 0.99,
+    "p99_9": 0.999,
+}
+STATISTICS = ("min", "mean", "max", *PERCENTILE_NAMES)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LatencyNumbers(_Frozen):
+    """Statistics over all samples, in ns. A percentile p is the value at place int(N × p) of the sorted list."""
+
+    min: int
+    mean: int
+    max: int
+    p50: int
+    p90: int
+    p95: int
+    p97: int
+    p99: int
+    p99_9: int
+
+
+class Numbers(_Frozen):
+    """What a performance run is measured by. None where the scenario has no such number.
+
+    `samples_per_second` and `tokens_per_second` are the scenario's own: Offline over the whole run, Server as
+    completed, SingleStream with LoadGen's overhead.
+    """
+
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    scheduled_samples_per_second: float | None = None  # Server: what the Poisson schedule asked for
+    samples_per_second_without_overhead: float | None = None  # SingleStream: 1 / mean latency
+    tokens_per_second_with_overhead: float | None = None  # Server, SingleStream: over the time of issuing
+    tokens_per_second_without_overhead: float | None = None  # Server, SingleStream: mean tokens / mean latency
+    latency_ns: LatencyNumbers | None = None
+    ttft_ns: LatencyNumbers | None = None
+    tpot_ns: LatencyNumbers | None = None
+
+
+RATES = tuple(name for name in Numbers.model_fields if not name.endswith("_ns"))
+LATENCIES = tuple(name for name in Numbers.model_fields if name.endswith("_ns"))
+
+# LoadGen's keys of the rates, by scenario.
+RATE_KEYS: dict[str, dict[str, str]] = {
+    "Offline": {
+        "samples_per_second": "result_samples_per_second",
+        "tokens_per_second": "result_tokens_per_second",
+    },
+    "Server": {
+        "samples_per_second": "result_completed_samples_per_sec",
+        "tokens_per_second": "result_completed_tokens_per_second",
+        "scheduled_samples_per_second": "result_scheduled_samples_per_sec",
+        "tokens_per_second_with_overhead": "result_token_throughput_with_loadgen_overhead",
+        "tokens_per_second_without_overhead": "result_token_throughput",
+    },
+    "SingleStream": {
+        "samples_per_second": "result_qps_with_loadgen_overhead",
+        "tokens_per_second": "result_completed_tokens_per_second",
+        "samples_per_second_without_overhead": "result_qps_without_loadgen_overhead",
+        "tokens_per_second_with_overhead": "result_token_throughput_with_loadgen_overhead",
+        "tokens_per_second_without_overhead": "result_token_throughput",
+    },
+}
+# LoadGen logs this one in tokens per nanosecond.
+_PER_NANOSECOND = frozenset({"result_token_throughput"})
+
+# LoadGen's keys of the statistics; {} is the percentile's spelling.
+_LATENCY_KEYS: dict[str, tuple[str, str, str, str]] = {
+    "latency_ns": (
+        "result_min_latency_ns",
+        "result_mean_latency_ns",
+        "result_max_latency_ns",
+        "result_{}_percentile_latency_ns",
+    ),
+    "ttft_ns": (
+        "result_first_token_min_latency_ns",
+        "result_first_token_mean_latency_ns",
+        "result_first_token_max_latency_ns",
+        "result_first_token_{}_percentile_latency_ns",
+    ),
+    "tpot_ns": (
+        "result_time_to_output_token_min",
+        "result_time_to_output_token_mean",
+        "result_time_to_output_token_max",
+        "result_time_per_output_token_{}_percentile_ns",
+    ),
+}
+
+
+def latency_keys(name: str) -> Iterator[tuple[str, str]]:
+    """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`."""
+    low, mean, high, percentile = _LATENCY_KEYS[name]
+    yield from (("min", low), ("mean", mean), ("max", high))
+    for statistic, spelling in PERCENTILE_NAMES.items():
+        yield statistic, percentile.format(spelling)
+
+
+def reported_numbers(detail: DetailLog) -> Numbers:
+    """What LoadGen reports.
+
+    Raises:
+        InputError: a key that LoadGen always writes is missing or damaged.
+    """
+    rates: dict[str, float] = {}
+    for name, key in RATE_KEYS.get(detail.scenario, {}).items():
+        if key not in detail.values and name != "samples_per_second":
+            continue  # no token keys in a run without token latencies
+        rates[name] = detail.number(key) * (1e9 if key in _PER_NANOSECOND else 1)
+    latencies = {
+        name: LatencyNumbers(**{statistic: detail.integer(key) for statistic, key in latency_keys(name)})
+        for name in LATENCIES
+        if name == "latency_ns" or "result_first_token_min_latency_ns" in detail.values
+    }
+    return Numbers.model_validate({**rates, **latencies})

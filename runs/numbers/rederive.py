@@ -1,0 +1,233 @@
+"""Every number of a performance run, computed again from per-sample records by LoadGen's formulae."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.benchmarks import MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.errors import InputError
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.early_stopping import (
+    SECOND_PERCENTILE,
+    LatencyVerdict,
+    estimate_percentile,
+    judge_latencies,
+    latecomers_allowed,
+    min_queries,
+)
+from runs.loadgen.trace_log import Trace
+from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
+from runs.numbers.timeline import Source, Timeline, timeline
+from runs.record.requests_log import RequestTable
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Whether the run is long enough for what it claims.
+
+    Server: `verdicts` by limit ("tpot" and "ttft", or "latency" without token latencies). SingleStream:
+    `estimates_ns` by name ("ttft_p90", "tpot_p99", ...), None where the run is too short for one.
+    """
+
+    met: bool
+    percentile: float  # a share: 0.99
+    queries_needed: int  # at the least, with nothing late
+    verdicts: dict[str, LatencyVerdict]
+    estimates_ns: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Validity:
+    """LoadGen's conditions for VALID; `perf_constraints_met` is True where the scenario has none."""
+
+    min_duration_met: bool
+    min_queries_met: bool
+    perf_constraints_met: bool
+    early_stopping_met: bool
+
+    @property
+    def valid(self) -> bool:
+        return self.min_duration_met and self.min_queries_met and self.perf_constraints_met and self.early_stopping_met
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The outcome of a re-derivation."""
+
+    source: Source
+    scenario: str
+    sample_count: int
+    query_count: int
+    output_tokens: int
+    duration_ns: int  # what the minimum duration is compared with
+    numbers: Numbers
+    early_stopping: EarlyStopping
+    validity: Validity
+    times: Timeline
+    tokens: NDArray[np.int64]  # output tokens as LoadGen counts them, in order of issue
+    limits_ns: dict[str, int]  # in force, by measure: "ttft" and "tpot" or "latency"; Server only
+
+
+def derive(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Derived:
+    """Compute the numbers of a performance run.
+
+    Args:
+        detail: settings come from here, results do not.
+        requests: token counts always, times where there is no trace.
+        trace: LoadGen's trace, or None.
+
+    Raises:
+        InputError: the records do not belong together or cannot belong to this run.
+    """
+    if trace is not None and len(trace) > 0 and not np.array_equal(trace.sample_seq, requests.seq):
+        raise InputError(
+            f"the trace holds {len(trace)} samples and requests.jsonl {len(requests)}, or other ones",
+            "both must come from one run, unchanged",
+        )
+    return evaluate(detail, timeline(detail, requests, trace), requests.output_tokens)
+
+
+def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64]) -> Derived:
+    """`derive` on prepared times; `output_tokens` is in order of issue."""
+    # LoadGen logs an error for a count below 2 and goes on with 0.
+    tokens = np.where(output_tokens < MIN_TOKENS_LOADGEN_ACCEPTS, 0, output_tokens)
+    measures_ns = {"latency": times.latency_ns}
+    if times.ttft_ns is not None:
+        measures_ns["tpot"] = time_per_output_token_ns(times.latency_ns, times.ttft_ns, tokens)
+        measures_ns["ttft"] = times.ttft_ns
+    total_tokens = int(tokens.sum())
+    rates = _rates(detail.scenario, times, total_tokens if detail.uses_token_latencies else None)
+    latencies = {f"{name}_ns": statistics(values_ns) for name, values_ns in measures_ns.items()}
+    numbers = Numbers.model_validate({**rates, **latencies})
+    if times.ttft_ns is not None:
+        del measures_ns["latency"]  # with token latencies, nothing is demanded of the whole
+    limits_ns = _limits_ns(detail, list(measures_ns))
+    stopping = _early_stopping(detail, measures_ns, limits_ns)
+    query_count = 1 if detail.scenario == "Offline" else len(times)
+    duration_ns = _duration_ns(detail.scenario, times)
+    return Derived(
+        source=times.source,
+        scenario=detail.scenario,
+        sample_count=len(times),
+        query_count=query_count,
+        output_tokens=total_tokens,
+        duration_ns=duration_ns,
+        numbers=numbers,
+        early_stopping=stopping,
+        validity=Validity(
+            min_duration_met=duration_ns >= detail.integer("effective_min_duration_ms") * 1_000_000,
+            min_queries_met=query_count >= detail.integer("effective_min_query_count")
+            and len(times) >= detail.integer("effective_min_sample_count"),
+            perf_constraints_met=all(
+                _at_share(np.sort(measures_ns[name]), stopping.percentile) <= limit_ns
+                for name, limit_ns in limits_ns.items()
+            ),
+            early_stopping_met=stopping.met,
+        ),
+        times=times,
+        tokens=tokens,
+        limits_ns=limits_ns,
+    )
+
+
+def statistics(values_ns: NDArray[np.int64]) -> LatencyNumbers:
+    """LoadGen's statistics of a non-empty array: whole ns, the mean cut towards zero."""
+    ordered = np.sort(values_ns)
+    total = int(ordered.sum())
+    mean = abs(total) // len(ordered) * (1 if total >= 0 else -1)
+    percentiles = {name: _at_share(ordered, share) for name, share in PERCENTILE_SHARES.items()}
+    return LatencyNumbers(min=int(ordered[0]), mean=mean, max=int(ordered[-1]), **percentiles)
+
+
+def time_per_output_token_ns(
+    latency_ns: NDArray[np.int64], ttft_ns: NDArray[np.int64], tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(latency - TTFT) / (tokens - 1) per sample, cut towards zero; negative where `tokens` is 0."""
+    span_ns = latency_ns - ttft_ns
+    gaps = tokens - 1
+    result: NDArray[np.int64] = np.abs(span_ns) // np.abs(gaps) * np.sign(span_ns) * np.sign(gaps)
+    return result
+
+
+def _at_share(ordered: NDArray[np.int64], share: float) -> int:
+    """LoadGen's percentile: no interpolation."""
+    return int(ordered[int(len(ordered) * share)])
+
+
+def _duration_ns(scenario: str, times: Timeline) -> int:
+    """What LoadGen compares with the minimum duration."""
+    if scenario == "Offline":
+        return int(times.latency_ns.max())
+    return int(times.scheduled_ns[-1] if scenario == "Server" else times.issued_ns[-1])
+
+
+def _rates(scenario: str, times: Timeline, tokens: int | None) -> dict[str, float | None]:
+    """Samples and tokens per second; no tokens in a run without token latencies."""
+    count = len(times)
+    if scenario == "Offline":
+        longest_ns = int(times.latency_ns.max())
+        return {
+            "samples_per_second": _per_second(count, longest_ns),
+            "tokens_per_second": _per_second(tokens, longest_ns),
+        }
+    last_issued_ns = int(times.issued_ns[-1])
+    # Of the query that was issued last, which need not be the last one to complete.
+    last_done_ns = int(times.scheduled_ns[-1] + times.latency_ns[-1])
+    mean_latency_ns = int(times.latency_ns.sum()) // count
+    rates = {
+        "tokens_per_second": _per_second(tokens, last_done_ns),
+        "tokens_per_second_with_overhead": _per_second(tokens, last_issued_ns),
+        "tokens_per_second_without_overhead": _per_second(None if tokens is None else tokens / count, mean_latency_ns),
+    }
+    # The last query's start ends the time range, so that query is not counted.
+    if scenario == "Server":
+        rates["samples_per_second"] = _per_second(count - 1, last_done_ns)
+        rates["scheduled_samples_per_second"] = _per_second(count - 1, int(times.scheduled_ns[-1]))
+    else:
+        rates["samples_per_second"] = _per_second(count - 1, last_issued_ns)
+        rates["samples_per_second_without_overhead"] = _per_second(1, mean_latency_ns)
+    return rates
+
+
+def _per_second(amount: float | None, duration_ns: int) -> float | None:
+    return None if amount is None or duration_ns <= 0 else amount * 1e9 / duration_ns
+
+
+def _limits_ns(detail: DetailLog, measures: list[str]) -> dict[str, int]:
+    """The latency limits in force, by measure; none outside the Server scenario."""
+    if detail.scenario != "Server":
+        return {}
+    keys = {
+        "latency": "effective_target_latency_ns",
+        "tpot": "requested_server_tpot_latency",
+        "ttft": "requested_server_ttft_latency",
+    }
+    return {name: detail.integer(keys[name]) for name in measures}
+
+
+def _early_stopping(
+    detail: DetailLog, measures_ns: dict[str, NDArray[np.int64]], limits_ns: dict[str, int]
+) -> EarlyStopping:
+    percentile = detail.number("effective_target_latency_percentile")
+    if not 0.01 <= percentile <= 0.9999:
+        raise InputError(
+            f"{detail.path}: effective_target_latency_percentile is {percentile}",
+            "it is a share between 0.01 and 0.9999",
+        )
+    if detail.scenario == "Offline":
+        return EarlyStopping(True, percentile, 0, {}, {})
+    if detail.scenario == "Server":
+        verdicts = {
+            name: judge_latencies(measures_ns[name], limit_ns, percentile) for name, limit_ns in limits_ns.items()
+        }
+        met = all(verdict.met for verdict in verdicts.values())
+        return EarlyStopping(met, percentile, min_queries(0, percentile), verdicts, {})
+    estimates_ns = {
+        f"{name}_p{share * 100:g}": estimate_percentile(np.sort(values_ns), share)
+        for name, values_ns in measures_ns.items()
+        for share in (percentile, SECOND_PERCENTILE)
+    }
+    # An estimate leaves out at least one query.
+    met = latecomers_allowed(len(next(iter(measures_ns.values()))), percentile) >= 1
+    return EarlyStopping(met, percentile, min_queries(1, percentile), {}, estimates_ns)

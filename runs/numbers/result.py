@@ -1,0 +1,344 @@
+"""`result.json`: what a leg came to, read from its files alone."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.benchmarks import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.errors import ExecutionError, InputError
+from runs.files import write_json
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import DetailLog, TruncatedLogError, read_detail
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.loadgen.trace_log import Trace, read_trace
+from runs.numbers.compare import Disagreement, compare, compare_order
+from runs.numbers.invalid import errors_found, invalid_reasons, not_official
+from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
+from runs.numbers.rederive import Derived, EarlyStopping, derive
+from runs.record.layout import RunDir
+from runs.record.requests_log import RequestTable, read_requests
+
+Verdict = Literal["VALID", "INVALID", "DONE"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Counts(_Record):
+    """How many of what. None where no file tells."""
+
+    queries: int | None  # LoadGen's: one in Offline
+    samples: int | None  # with a record in requests.jsonl
+    distinct_samples: int | None
+    samples_expected: int | None  # what LoadGen issued, or has to issue in an accuracy run
+    accuracy_entries: int | None  # accuracy runs
+    errors: int  # error records of LoadGen
+    warnings: int
+
+
+class TokenStatistics(_Record):
+    """Tokens over all samples of the leg."""
+
+    prompt_total: int
+    prompt_mean: float
+    output_total: int
+    output_mean: float
+    output_min: int
+    output_max: int
+
+
+class InForce(_Record):
+    """The settings that LoadGen used. Limits only in the Server scenario."""
+
+    target_qps: float
+    min_duration_ms: int
+    min_query_count: int
+    performance_sample_count: int
+    ttft_limit_ns: int | None
+    tpot_limit_ns: int | None
+    qsl_rng_seed: int
+    sample_index_rng_seed: int
+    schedule_rng_seed: int
+
+
+class Conditions(_Record):
+    """LoadGen's parts of a verdict. `perf_constraints_met` is None where the scenario has none."""
+
+    min_duration_met: bool | None
+    min_queries_met: bool | None
+    perf_constraints_met: bool | None
+    early_stopping_met: bool | None
+
+
+class Result(_Record):
+    """One leg's outcome. `disagreements` is not empty when files contradict each other: trust nothing then."""
+
+    schema_version: Literal[1] = 1
+    scenario: str  # as asked: Interactive, where LoadGen ran Server
+    loadgen_scenario: str
+    mode: str  # PerformanceOnly or AccuracyOnly
+    verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
+    reasons: list[str]  # why it is not valid, and what to do
+    notes: list[str]
+    loadgen_version: str
+    loadgen_verdict: str | None
+    duration_ns: int | None = None  # what the minimum duration is compared with
+    in_force: InForce
+    conditions: Conditions | None = None
+    reported: Numbers | None = None
+    derived: Numbers | None = None
+    derived_from: Literal["trace", "requests"] | None = None
+    early_stopping: EarlyStopping | None = None
+    disagreements: list[Disagreement] = Field(default_factory=list)
+    counts: Counts
+    tokens: TokenStatistics | None = None
+
+
+def build_result(run: RunDir, *, scenario: Scenario | None = None, benchmark: Benchmark | None = None) -> Result:
+    """Read a finished leg.
+
+    Args:
+        run: the leg's directory.
+        scenario: as it was asked for; LoadGen's own where it is not given.
+        benchmark: adds notes on what keeps the leg from being official.
+
+    Raises:
+        ExecutionError: LoadGen's logs are missing or it did not finish.
+        InputError: a file is damaged, or the leg ran in a mode that has no result here.
+    """
+    detail = _finished_detail(run)
+    if detail.mode not in ("PerformanceOnly", "AccuracyOnly"):
+        raise InputError(
+            f"{run.detail}: the mode was {detail.mode}", "only PerformanceOnly and AccuracyOnly legs have a result"
+        )
+    if detail.scenario not in RATE_KEYS:
+        raise InputError(
+            f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
+        )
+    leg = _Leg(
+        run,
+        detail,
+        requests=read_requests(run.requests) if run.requests.exists() else None,
+        trace=read_trace(run.trace) if run.trace.exists() else None,
+        disagreements=_story_of_summary(run, detail),
+    )
+    if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
+        leg.disagreements.append(
+            Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
+        )
+    if leg.requests is None:
+        leg.notes.append(f"{run.requests.name} is missing: no number could be re-derived")
+    else:
+        leg.disagreements += _order(detail, leg.requests, leg.trace)
+    if benchmark is not None:
+        leg.notes += not_official(detail, benchmark)
+    specific = _performance(leg) if detail.mode == "PerformanceOnly" else _accuracy(leg)
+    return Result.model_validate(
+        {
+            "scenario": scenario or detail.scenario,
+            "loadgen_scenario": detail.scenario,
+            "mode": detail.mode,
+            "notes": leg.notes,
+            "loadgen_version": str(detail.get("loadgen_version", "")),
+            "loadgen_verdict": detail.validity,
+            "in_force": _in_force(detail),
+            "disagreements": leg.disagreements,
+            "tokens": _tokens(leg.requests),
+            **specific,
+        }
+    )
+
+
+def write_result(run: RunDir, result: Result) -> None:
+    """Write `result.json`, atomically."""
+    write_json(run.result, result.model_dump(mode="json"))
+
+
+def read_result(path: Path) -> Result:
+    """Read a `result.json`.
+
+    Raises:
+        InputError: missing or of another shape; names the field.
+    """
+    try:
+        return Result.model_validate(orjson.loads(path.read_bytes()))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", "give the result.json of a leg") from error
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} holds no valid JSON ({error})", "build it again with verify") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path} field {place!r}: {first['msg']}", "build it again with verify") from error
+
+
+def _finished_detail(run: RunDir) -> DetailLog:
+    for path in (run.detail, run.summary):
+        if not path.is_file():
+            raise ExecutionError(
+                f"{path} is missing: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
+            )
+    did_not_finish = ExecutionError(
+        f"LoadGen did not finish: {run.detail} breaks off", f"see {run.engine_log}, then run the leg again"
+    )
+    if run.detail.stat().st_size == 0:
+        raise did_not_finish
+    try:
+        detail = read_detail(run.detail)
+    except TruncatedLogError as error:
+        raise did_not_finish from error
+    # num_errors is the last record of a performance run; an accuracy run ends with power_end.
+    if not detail.finished or (detail.has_results and "num_errors" not in detail.values):
+        raise did_not_finish
+    return detail
+
+
+def _story_of_summary(run: RunDir, detail: DetailLog) -> list[Disagreement]:
+    if run.summary.stat().st_size == 0:
+        raise ExecutionError(
+            f"LoadGen did not finish: {run.summary} is empty", f"see {run.engine_log}, then run the leg again"
+        )
+    return [
+        Disagreement(run.summary.name, sentence, None, 0, "")
+        for sentence in cross_check(read_summary(run.summary), detail)
+    ]
+
+
+def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
+    """Were the recorded samples the ones that LoadGen issued?"""
+    found = []
+    if not np.array_equal(requests.seq, np.arange(len(requests))):
+        missing = int(np.argmax(requests.seq != np.arange(len(requests))))
+        found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "no record of it", 0, ""))
+    if trace is not None and len(trace):
+        found += compare_order(requests.sample_index, trace.sample_index, "trace")
+    expected = expected_order(detail, len(requests))
+    if expected is not None:
+        found += compare_order(requests.sample_index, expected, "replay of the seeds")
+    return found
+
+
+@dataclass
+class _Leg:
+    """The leg's files, parsed, and what was found on the way."""
+
+    run: RunDir
+    detail: DetailLog
+    requests: RequestTable | None
+    trace: Trace | None
+    disagreements: list[Disagreement]
+    notes: list[str] = field(default_factory=list)
+
+
+def _performance(leg: _Leg) -> dict[str, Any]:
+    """The fields of a performance run; adds to the leg's disagreements."""
+    detail = leg.detail
+    derived: Derived | None = None
+    reported: Numbers | None = None
+    if detail.has_results:
+        reported = reported_numbers(detail)
+        if leg.requests is not None:
+            try:
+                derived = derive(detail, leg.requests, leg.trace)
+                leg.disagreements += compare(derived, detail)
+            except InputError as error:
+                leg.disagreements.append(Disagreement("records of the run", None, error.message, 0, ""))
+    reasons = invalid_reasons(detail, reported, derived)
+    fields: dict[str, Any] = {
+        "verdict": "INVALID" if reasons else "VALID",
+        "reasons": reasons,
+        "conditions": Conditions(
+            min_duration_met=detail.flag("result_min_duration_met"),
+            min_queries_met=detail.flag("result_min_queries_met"),
+            perf_constraints_met=detail.flag("result_perf_constraints_met"),
+            early_stopping_met=detail.flag("early_stopping_met"),
+        ),
+        "reported": reported,
+        "counts": _counts(leg, queries=detail.integer("result_query_count") if reported else None),
+    }
+    if derived is not None:
+        fields |= {
+            "duration_ns": derived.duration_ns,
+            "derived": derived.numbers,
+            "derived_from": derived.source,
+            "early_stopping": derived.early_stopping,
+        }
+    return fields
+
+
+def _accuracy(leg: _Leg) -> dict[str, Any]:
+    """The fields of an accuracy run; adds to the leg's disagreements."""
+    detail, path = leg.detail, leg.run.accuracy_log
+    if not path.is_file():
+        raise ExecutionError(f"{path} is missing: LoadGen did not finish", "run the accuracy leg again")
+    entries = read_accuracy_log(path)
+    expected = expected_samples(detail)
+    distinct = len({entry.qsl_idx for entry in entries})
+    reasons = []
+    if detail.error_count:
+        reasons.append(f"{errors_found(detail)}; the official checker refuses an accuracy log with errors")
+    if not len(entries) == distinct == expected:
+        reasons.append(
+            f"{path.name} holds {len(entries)} answers to {distinct} samples where each of {expected} samples is "
+            "to be answered once: run the accuracy leg again"
+        )
+    if leg.requests is not None and len(leg.requests) != len(entries):
+        name = f"answers in {path.name} and {leg.run.requests.name}"
+        leg.disagreements.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
+    return {
+        "verdict": "INVALID" if reasons else "DONE",
+        "reasons": reasons,
+        "counts": _counts(leg, accuracy_entries=len(entries)),
+    }
+
+
+def _counts(leg: _Leg, queries: int | None = None, accuracy_entries: int | None = None) -> Counts:
+    requests = leg.requests
+    return Counts(
+        queries=queries,
+        samples=None if requests is None else len(requests),
+        distinct_samples=None if requests is None else len(np.unique(requests.sample_index)),
+        samples_expected=expected_samples(leg.detail),
+        accuracy_entries=accuracy_entries,
+        errors=leg.detail.error_count,
+        warnings=leg.detail.warning_count,
+    )
+
+
+def _tokens(requests: RequestTable | None) -> TokenStatistics | None:
+    if requests is None or len(requests) == 0:
+        return None
+    return TokenStatistics(
+        prompt_total=int(requests.prompt_tokens.sum()),
+        prompt_mean=float(requests.prompt_tokens.mean()),
+        output_total=int(requests.output_tokens.sum()),
+        output_mean=float(requests.output_tokens.mean()),
+        output_min=int(requests.output_tokens.min()),
+        output_max=int(requests.output_tokens.max()),
+    )
+
+
+def _in_force(detail: DetailLog) -> InForce:
+    limits: dict[str, int | None] = {"ttft_limit_ns": None, "tpot_limit_ns": None}
+    if detail.scenario == "Server" and detail.uses_token_latencies:
+        limits = {
+            "ttft_limit_ns": detail.integer("requested_server_ttft_latency"),
+            "tpot_limit_ns": detail.integer("requested_server_tpot_latency"),
+        }
+    seeds = detail.seeds
+    return InForce(
+        target_qps=detail.number("effective_target_qps"),
+        min_duration_ms=detail.integer("effective_min_duration_ms"),
+        min_query_count=detail.integer("effective_min_query_count"),
+        performance_sample_count=detail.integer("effective_performance_sample_count"),
+        qsl_rng_seed=seeds.qsl_rng_seed,
+        sample_index_rng_seed=seeds.sample_index_rng_seed,
+        schedule_rng_seed=seeds.schedule_rng_seed,
+        **limits,
+    )

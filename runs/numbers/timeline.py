@@ -1,0 +1,107 @@
+"""When each sample of a performance run was scheduled, issued, first answered and completed.
+
+Two sources: LoadGen's trace, exact to the nanosecond, and the harness's own requests.jsonl, whose stamps lie a
+little off LoadGen's (later at issue, earlier at completion: see `runs.numbers.rederive` for what that does to numbers).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.errors import InputError
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.schedule import poisson_offsets_ns
+from runs.loadgen.trace_log import Trace
+from runs.record.requests_log import NO_TIME, RequestTable
+
+Source = Literal["trace", "requests"]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Per-sample times in order of issue; int64 arrays of equal length, in ns."""
+
+    source: Source
+    scheduled_ns: NDArray[np.int64]  # from the start of the test
+    issued_ns: NDArray[np.int64]  # from the start of the test
+    latency_ns: NDArray[np.int64]  # from scheduled to completed
+    ttft_ns: NDArray[np.int64] | None  # from scheduled to first token; None in Offline
+
+    def __len__(self) -> int:
+        return len(self.latency_ns)
+
+
+def timeline(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> Timeline:
+    """The per-sample times, from the trace where there is one.
+
+    Raises:
+        InputError: the records cannot belong to this run (none at all, or first tokens are missing).
+    """
+    if len(requests) == 0:
+        raise InputError(
+            f"no request is recorded for the run of {detail.path}",
+            "give the requests.jsonl that belongs to these logs",
+        )
+    if trace is not None and len(trace) > 0:
+        return _from_trace(detail, trace)
+    return _from_requests(detail, requests)
+
+
+def _from_trace(detail: DetailLog, trace: Trace) -> Timeline:
+    scheduled_ns = trace.scheduled_ns - trace.scheduled_ns[0]
+    return Timeline(
+        source="trace",
+        scheduled_ns=scheduled_ns,
+        issued_ns=scheduled_ns + trace.issue_delay_ns,
+        latency_ns=trace.complete_ns,
+        ttft_ns=_checked_ttft(detail, trace.first_token_ns, trace.first_token_ns != NO_TIME, "trace"),
+    )
+
+
+def _from_requests(detail: DetailLog, requests: RequestTable) -> Timeline:
+    issue_ns = requests.issue_ns
+    if detail.scenario == "Server":
+        target_qps = detail.number("effective_target_qps")
+        if not 1e-6 <= target_qps <= 1e9:
+            raise InputError(f"{detail.path}: effective_target_qps is {target_qps}", "no schedule follows from that")
+        offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, target_qps, len(requests))
+        # No query is issued before its time, and the most punctual one tells when the test started.
+        start_ns = int((issue_ns - offsets_ns).min())
+        scheduled_ns = offsets_ns
+    elif detail.scenario == "Offline":
+        start_ns = int(issue_ns.min())
+        scheduled_ns = np.zeros_like(issue_ns)
+    else:
+        # SingleStream: LoadGen issues the next query as soon as one is complete, and reads its clock before it asks
+        # for the interpreter's lock. So the completion before is closer to that reading than our own stamp, which
+        # comes after it, and on a busy interpreter tens of milliseconds after it.
+        start_ns = int(issue_ns[0])
+        issue_ns = np.concatenate((issue_ns[:1], np.minimum(issue_ns[1:], requests.complete_ns[:-1])))
+        scheduled_ns = issue_ns - start_ns
+    due_ns = start_ns + scheduled_ns
+    return Timeline(
+        source="requests",
+        scheduled_ns=scheduled_ns,
+        issued_ns=issue_ns - start_ns,
+        latency_ns=requests.complete_ns - due_ns,
+        ttft_ns=_checked_ttft(
+            detail, requests.first_token_ns - due_ns, requests.first_token_ns != NO_TIME, "requests.jsonl"
+        ),
+    )
+
+
+def _checked_ttft(
+    detail: DetailLog, ttft_ns: NDArray[np.int64], known: NDArray[np.bool_], source: str
+) -> NDArray[np.int64] | None:
+    """The first-token times where LoadGen reports them: everywhere but in Offline."""
+    if detail.scenario == "Offline" or not detail.uses_token_latencies:
+        return None
+    if not known.all():
+        raise InputError(
+            f"{source} has no first token for {int((~known).sum())} of {len(known)} samples "
+            f"(first: seq {int(np.argmin(known))})",
+            "every sample of this scenario needs its first token reported",
+        )
+    return ttft_ns

@@ -1,0 +1,44 @@
+"""What to say of a leg whose record was not closed as finished."""
+
+import os
+import platform
+
+import psutil
+
+from runs.record.manifest import Manifest
+
+# A leg's processes exist before its record's start time, or at most so long after; later ones only bear their number.
+_REUSED_AFTER_NS = 60 * 10**9
+
+
+def unfinished(manifest: Manifest) -> str:
+    """Why a leg whose status is not `finished` did not finish, as a sentence without a full stop.
+
+    A record that says `running` is not proof of a running leg: who closes it may have been killed, or had no disk
+    left to write to.
+    """
+    if manifest.status not in ("planned", "running"):
+        said = f" ({manifest.error['message']})" if manifest.error and "message" in manifest.error else ""
+        return f"the leg did not finish, its record says {manifest.status}{said}"
+    if manifest.host.get("hostname") != platform.node():
+        return f"the leg did not finish, its record says {manifest.status} (on another machine)"
+    processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
+    for pid in processes:
+        if _lives(pid, manifest):
+            return f"the leg has not finished, it still runs (process {pid})"
+    return (
+        f"the leg never ended: its record says {manifest.status}, but its process {processes[0]} is gone "
+        "(killed, or without disk space for its last words)"
+    )
+
+
+def _lives(pid: int, manifest: Manifest) -> bool:
+    if pid == os.getpid():  # who reads the record runs no leg meanwhile
+        return False
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return process.create_time() * 1e9 <= (manifest.start_time_ns or 0) + _REUSED_AFTER_NS
+    except psutil.Error:
+        return False

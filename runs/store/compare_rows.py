@@ -1,0 +1,78 @@
+"""Two stored runs side by side: were they made under the same conditions, and what differs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from runs.store.schema import COLUMNS
+
+# Options that are techniques, not conditions; they have columns of their own.
+_TECHNIQUE_OPTIONS = ("kv_cache_dtype", "speculative_config", "quantization")
+_PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value in both runs. `ratio` is second over first, for measured quantities."""
+
+    name: str
+    first: Any
+    second: Any
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`conditions` and `techniques` hold only what differs, `numbers` everything that either run has."""
+
+    conditions: list[Difference]
+    techniques: list[Difference]
+    numbers: list[Difference]
+    not_recorded: list[str]  # conditions that one of the runs does not tell
+
+    @property
+    def same_conditions(self) -> bool:
+        """Only where both runs tell their conditions, and they are equal."""
+        return not self.conditions and not self.not_recorded
+
+
+def compare_rows(first: dict[str, Any], second: dict[str, Any]) -> Comparison:
+    """Compare two rows of the store."""
+    conditions, techniques, numbers, not_recorded = [], [], [], []
+    for column in COLUMNS:
+        a, b = first.get(column.name), second.get(column.name)
+        if column.role == "condition":
+            if (a is None) != (b is None):
+                not_recorded.append(column.name)
+            elif column.name in _PACKED:
+                conditions += _unpacked(column.name, a, b)
+            elif a != b:
+                conditions.append(Difference(column.name, a, b))
+        elif column.role == "technique" and a != b:
+            techniques.append(Difference(column.name, a, b))
+        elif column.role == "number" and not (a is None and b is None):
+            numbers.append(Difference(column.name, a, b, _ratio(a, b) if column.type == "REAL" else None))
+    return Comparison(conditions, techniques, numbers, not_recorded)
+
+
+def _unpacked(name: str, first: Any, second: Any) -> list[Difference]:
+    a, b = _settings(first), _settings(second)
+    return [
+        Difference(f"{name}.{key}", a.get(key), b.get(key))
+        for key in sorted({*a, *b})
+        if a.get(key) != b.get(key) and key not in _TECHNIQUE_OPTIONS
+    ]
+
+
+def _settings(text: Any) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        return {"": text}
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _ratio(first: Any, second: Any) -> float | None:
+    numeric = all(isinstance(value, int | float) for value in (first, second))
+    return second / first if numeric and first else None

@@ -1,0 +1,110 @@
+"""What a user may ask of an audit: which test, how many samples, or which existing runs."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from compliance.audits.registry import AUDITS
+from runs.errors import InputError
+from scenarios.leg.config import RunConfig, load_yaml, merged
+
+# An audit plans these itself.
+NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
+
+
+def _field(default: Any, help: str, metavar: str) -> Any:
+    return Field(default, description=help, json_schema_extra={"metavar": metavar})
+
+
+class AuditOptions(BaseModel):
+    """One audit as asked for. Unknown keys are refused; a test refuses the options that it does not look at."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    test: str = _field(..., f"Which audit: {', '.join(AUDITS)}.", "NAME")
+    samples: int | None = _field(
+        None, "Unique samples of the reference leg, or answers of the performance leg. Default: by test.", "N"
+    )
+    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: as --samples.", "N")
+    sample_index: str | None = _field(
+        None,
+        "Which sample is repeated: places among LoadGen's loaded samples, comma-separated (the worst decides), or "
+        "auto: the one nearest the reference leg's mean lengths (default).",
+        "I[,J...]|auto",
+    )
+    threshold: float | None = _field(None, "The test's tolerance, between 0 and 1. Default: by test.", "X")
+    ref: Path | None = _field(
+        None,
+        "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
+        "DIR",
+    )
+    run: Path | None = _field(None, "The run that is held against --ref.", "DIR")
+
+    @field_validator("sample_index", mode="before")
+    @classmethod
+    def _as_text(cls, value: object) -> object:
+        """A YAML file may have a number or a list here."""
+        if isinstance(value, list):
+            return ",".join(map(str, value))
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def indices(self) -> tuple[int, ...]:
+        """The places asked for; none = auto.
+
+        Raises:
+            InputError: not whole numbers.
+        """
+        if self.sample_index is None or self.sample_index == "auto":
+            return ()
+        try:
+            return tuple(int(word) for word in self.sample_index.split(","))
+        except ValueError as error:
+            raise InputError(
+                f"--sample-index {self.sample_index}: not whole numbers",
+                "write --sample-index 3, --sample-index 3,17 or --sample-index auto",
+            ) from error
+
+
+def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
+    """The audit's options, and the values that are meant for its legs.
+
+    A YAML file (`config`) has the keys of a run, and the audit's under `audit`.
+
+    Raises:
+        InputError: a key that there is not, a value that is not allowed, or both legs and existing runs asked for.
+    """
+    config_file = values.pop("config", None)
+    from_file: dict[str, Any] = load_yaml(config_file) if config_file else {}
+    block = from_file.pop("audit", None) or {}
+    if not isinstance(block, dict):
+        raise InputError(f"--config {config_file}: audit: expected keys and values", "write `audit: {test: NAME}`")
+    given = {str(key).replace("-", "_"): value for key, value in block.items()}
+    given |= {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
+    legs = merged(from_file, values)
+    if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
+        raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
+    if unknown := sorted(legs.keys() - RunConfig.model_fields.keys()):
+        raise InputError(f"--{unknown[0].replace('_', '-')}: there is no such option", "see `main.py audit --help`")
+    try:
+        options = AuditOptions.model_validate(given)
+    except ValidationError as error:
+        raise InputError("; ".join(map(_said, error.errors())), "see `python main.py audit --help`") from error
+    if (options.ref is None) != (options.run is None):
+        raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
+    if options.ref is not None and legs.keys() - {"output_log_dir", "scenario"}:
+        raise InputError(
+            "--ref and --run judge existing runs; options of a run have no meaning then: "
+            + ", ".join("--" + name.replace("_", "-") for name in sorted(legs.keys() - {"output_log_dir", "scenario"})),
+            "leave them out",
+        )
+    return options, legs
+
+
+def _said(problem: Any) -> str:
+    key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
+    if problem["type"] == "missing":
+        return f"{key} is missing: name one of {', '.join(AUDITS)}"
+    if problem["type"] == "extra_forbidden":
+        return f"audit option {key}: there is no such option"
+    return f"{key} {problem.get('input')}: {problem['msg']}"

@@ -1,0 +1,210 @@
+"""Running an audit: its legs one after another through the door of a user's leg, then its verdict from their files.
+
+Nothing here knows a test: what is run and how it is judged comes from `compliance.audits`.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.registry import find_audit
+from compliance.audits.write import write_audit
+from qsl.special_ids import special_ids
+from runs.benchmarks import LOADGEN_SCENARIO, SCENARIOS, Scenario
+from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
+from runs.files import write_atomic
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
+from runs.record.unfinished import unfinished
+from scenarios.audit.config import AuditOptions
+from scenarios.leg.config import RunConfig, make_config
+from scenarios.leg.parent import run_leg
+from scenarios.leg.plan import PreparedLeg, prepare
+from scenarios.leg.supervisor import signals_raise
+
+
+def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+    """Run or judge an audit, write its outcome and print it.
+
+    Args:
+        options: the audit.
+        legs: what its legs are given, as fields of `RunConfig`.
+        console: for progress and outcome.
+
+    Returns:
+        OK for PASS, NEGATIVE for FAIL.
+
+    Raises:
+        HarnessError: no verdict: bad input, refused, a leg failed, or its files allow none.
+    """
+    # Between legs, too, a signal ends the audit without a verdict.
+    with signals_raise():
+        return _run_audit(find_audit(options.test), options, legs, console)
+
+
+def _run_audit(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+    if options.ref is not None and options.run is not None:
+        folder = _folder(legs, test, "existing")
+        _refuse_existing(folder)
+        request, finished = _existing(test, options, options.ref, options.run)
+    else:
+        config = make_config(legs)
+        folder = _folder(legs, test, config.scenario)
+        _refuse_existing(folder)
+        request, finished = _run_legs(test, options, config, folder, console)
+    result = _verdict(test, request, finished)
+    _make(folder)
+    write_audit(folder, result)
+    _print(console, result, folder)
+    return ExitCode.OK if result.passed else ExitCode.NEGATIVE
+
+
+def _run_legs(
+    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, console: Console
+) -> tuple[AuditRequest, list[LegArtifacts]]:
+    """Check everything, then run leg after leg; the test sees each before it plans the next."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False)
+
+    # Prepared once before the first leg: what cannot run is refused before anything starts.
+    first = prepare(_leg_config(config, LegSpec("check"), folder, None), say)
+    request = audit_request(options, config.scenario, first)
+    test.validate(request)
+    _make(folder)
+    finished: list[LegArtifacts] = []
+    planner = test.legs(request)
+    spec: LegSpec | None = next(planner)
+    while spec is not None:
+        finished.append(_run_one(spec, config, folder, console, say))
+        try:
+            spec = planner.send(finished[-1])
+        except StopIteration:
+            spec = None
+    return request, finished
+
+
+def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, say: Any) -> LegArtifacts:
+    text = spec.render()
+    conf: Path | None = None
+    if text is not None:
+        conf = folder / f"{spec.label}.audit.config"
+        write_atomic(conf, text)
+    leg_config = _leg_config(config, spec, folder, conf)
+    console.print(f"\naudit leg {spec.label}", highlight=False, markup=False)
+    run_leg(leg_config, lambda: prepare(leg_config, say), console)
+    leg = LegArtifacts(spec, RunDir(folder / spec.label))
+    leg.check_engaged()
+    return leg
+
+
+def _leg_config(config: RunConfig, spec: LegSpec, folder: Path, conf: Path | None) -> RunConfig:
+    """The user's configuration with the leg's mode, directory and audit.config."""
+    values = config.model_dump(exclude_unset=True)
+    values |= {"output_log_dir": folder / spec.label, "accuracy": spec.mode == "accuracy"}
+    if conf is not None:
+        values["audit_conf"] = conf
+    return make_config(values)
+
+
+def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -> AuditRequest:
+    ids = special_ids(leg.model)
+    return AuditRequest(
+        scenario=scenario,
+        loadgen_key=leg.plan.loadgen_key,
+        loaded_count=min(leg.plan.sample_count, leg.benchmark.sample_count),
+        samples=options.samples,
+        audit_samples=options.audit_samples,
+        sample_index=options.indices(),
+        threshold=options.threshold,
+        stop_ids=ids.stop,
+        bos_ids=ids.begin,
+        special_ids=ids.other,
+    )
+
+
+def _existing(
+    test: AuditTest, options: AuditOptions, reference: Path, run: Path
+) -> tuple[AuditRequest, list[LegArtifacts]]:
+    """Two runs that are there already: of ours, or bare LoadGen logs."""
+    if test.existing is None:
+        raise InputError(f"--test {test.name} runs its own legs", "leave out --ref and --run, and give --scenario")
+    finished = []
+    for label, path, mode in zip(("ref", "run"), (reference, run), test.existing, strict=True):
+        directory = RunDir(path)
+        if not directory.summary.is_file():
+            raise InputError(
+                f"--{label} {path} holds no {directory.summary.name}", "name a directory with the logs of a run"
+            )
+        leg = LegArtifacts(LegSpec(label, mode), directory)
+        if leg.manifest is not None and leg.manifest.status != "finished":
+            raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
+        finished.append(leg)
+    request = AuditRequest(
+        scenario=_scenario_of(finished[1].run),
+        loadgen_key="",
+        loaded_count=10**9,
+        samples=options.samples,
+        audit_samples=options.audit_samples,
+        sample_index=options.indices(),
+        threshold=options.threshold,
+    )
+    test.validate(request)
+    return request, finished
+
+
+def _scenario_of(run: RunDir) -> Scenario:
+    """The scenario of a run's log; only for the record, since logs know no Interactive."""
+    found = read_detail(run.detail).scenario if run.detail.exists() else ""
+    return next((name for name in SCENARIOS if LOADGEN_SCENARIO[name] == found), "Offline")
+
+
+def _verdict(test: AuditTest, request: AuditRequest, finished: list[LegArtifacts]) -> AuditResult:
+    try:
+        return test.verify(request, finished)
+    except HarnessError:
+        raise
+    except Exception as error:
+        raise ExecutionError(
+            f"{test.name}: the legs' files allow no verdict: {type(error).__name__}: {error}",
+            "see the legs' directories",
+        ) from error
+
+
+def _folder(legs: dict[str, Any], test: AuditTest, what: str) -> Path:
+    root = legs.get("output_log_dir") or Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{what}-audit"
+    return Path(root) / "audit" / test.name
+
+
+def _refuse_existing(folder: Path) -> None:
+    if folder.exists():
+        raise SetupError(
+            f"{folder} already holds an audit", "give --output-log-dir a new directory; an audit is never overwritten"
+        )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(
+            f"audit directory {folder} cannot be made: {error.strerror}", "give --output-log-dir another directory"
+        ) from error
+
+
+def _print(console: Console, result: AuditResult, folder: Path) -> None:
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    kind = "official" if result.official else "our own"
+    required = "required" if result.required else "not required for this benchmark"
+    line("")
+    line(f"audit {result.test} ({kind}, {required}): {'PASS' if result.passed else 'FAIL'}")
+    line(f"  {result.reason}")
+    for check in result.checks:
+        line(f"  {check}")
+    line(f"  rule: {result.rule}")
+    line(f"  written to {folder}: audit_{result.test}.json, {', '.join([result.text_name, *result.copies])}")

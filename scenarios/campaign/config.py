@@ -1,0 +1,231 @@
+"""What a campaign is asked for: one YAML file that holds the campaign's own keys and those of its legs.
+
+The keys of a leg are those of `run`. At the top of the file they hold for every scenario, below a scenario's name for
+that one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from compliance.audits.registry import AUDITS
+from compliance.submission.tree import Division, benchmark_of
+from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, SCENARIOS, Scenario
+from runs.errors import InputError
+from runs.record.layout import CampaignDir, ResultDir
+from scenarios.audit.config import AuditOptions
+from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
+
+SubmissionName = Literal["llama3.1-8b", "llama3.1-8b-edge"]
+
+# Audits that a closed submission needs for each scenario. [checker]
+REQUIRED_AUDITS: dict[str, tuple[str, ...]] = {"llama3.1-8b": ("TEST06",), "llama3.1-8b-edge": ()}
+
+# A campaign sets these itself, leg by leg.
+NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
+# One campaign, one system under test: these are the same in all its legs.
+ONE_FOR_ALL = frozenset({"engine", "vllm", "model_path", "dataset_path", "total_sample_count", "output_log_dir"})
+
+PERFORMANCE, ACCURACY = "performance", "accuracy"
+
+
+class CampaignOptions(BaseModel):
+    """The campaign's own keys. Everything else in the file belongs to its legs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    benchmark: SubmissionName
+    division: Division = "closed"
+    round: str = CURRENT_ROUND
+    scenarios: dict[Scenario, dict[str, Any]]
+    audits: list[AuditOptions] | None = None  # of every scenario; None = what the division requires
+
+    @field_validator("scenarios", mode="before")
+    @classmethod
+    def _scenarios(cls, value: object) -> object:
+        """Names in any case; an empty block or a bare list means no keys of its own."""
+        if isinstance(value, list):
+            value = dict.fromkeys(value)
+        if not isinstance(value, dict) or not value:
+            raise ValueError("name at least one scenario, each with its keys below it")
+        names = {name.lower(): name for name in SCENARIOS}
+        return {names.get(str(key).lower(), key): {} if block is None else block for key, block in value.items()}
+
+    @field_validator("audits", mode="before")
+    @classmethod
+    def _audits(cls, value: object) -> object:
+        return audit_blocks(value)
+
+    @field_validator("round")
+    @classmethod
+    def _round(cls, value: str) -> str:
+        if value != CURRENT_ROUND:
+            raise ValueError(f"the installed LoadGen has the seeds of {CURRENT_ROUND} alone")
+        return value
+
+
+@dataclass(frozen=True)
+class CampaignLeg:
+    """One leg or one audit of a campaign."""
+
+    scenario: Scenario
+    kind: str  # performance, accuracy, or the audit's name
+    values: dict[str, Any]  # fields of RunConfig; of an audit, those that its legs share
+    result: ResultDir
+    audit: AuditOptions | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario} {self.kind}"
+
+    @property
+    def folder(self) -> Path:
+        """What the leg writes, and what is set aside when it is repeated."""
+        if self.audit is not None:
+            return self.result.audit(self.kind)
+        return (self.result.performance if self.kind == PERFORMANCE else self.result.accuracy).root
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A checked configuration: the campaign's keys, its place and its legs in the order of their run."""
+
+    options: CampaignOptions
+    place: CampaignDir
+    legs: tuple[CampaignLeg, ...]
+    asked: dict[str, Any]  # the file under the command line, for the record
+
+    def scenarios(self) -> list[tuple[CampaignLeg, ...]]:
+        """The legs of each scenario together."""
+        return [tuple(leg for leg in self.legs if leg.scenario == name) for name in self.options.scenarios]
+
+
+def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
+    """Read a campaign's YAML file.
+
+    Args:
+        path: the file.
+        given: leg keys from the command line, above those of the file.
+
+    Raises:
+        InputError: a key that there is not, a value that is not allowed, or a scenario that the benchmark has not.
+    """
+    content = load_yaml(path)
+    own = {key: content.pop(key) for key in CampaignOptions.model_fields if key in content}
+    shared = merged(content, dict(given))
+    _known(path, "", shared, NOT_FOR_CAMPAIGNS)
+    options = _options(path, own)
+    place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
+    legs: list[CampaignLeg] = []
+    for scenario, block in options.scenarios.items():
+        benchmark = _benchmark(path, options, scenario)
+        values = {str(key).replace("-", "_"): value for key, value in block.items()}
+        audits = _audits_of(path, options, scenario, values)
+        _known(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
+        values = {**merged(shared, values), "scenario": scenario, "lg_model_name": benchmark.loadgen_key}
+        result = place.result(options.benchmark, scenario)
+        performance = {**values, "output_log_dir": result.performance.root}
+        accuracy = {**values, "output_log_dir": result.accuracy.root, "accuracy": True}
+        legs.append(CampaignLeg(scenario, PERFORMANCE, performance, result))
+        legs.append(CampaignLeg(scenario, ACCURACY, accuracy, result))
+        legs += [
+            CampaignLeg(scenario, audit.test, {**values, "output_log_dir": result.root}, result, audit)
+            for audit in audits
+        ]
+    for leg in legs:
+        try:
+            make_config(leg.values)
+        except InputError as error:
+            raise InputError(f"{path}: {leg.scenario}: {error.message}", error.fix) from error
+    return Campaign(options, place, tuple(legs), {**own, **shared, "output_log_dir": str(place.root)})
+
+
+def audit_blocks(value: object) -> object:
+    """`TEST06` and `{test: TEST06}` mean the same."""
+    if isinstance(value, list):
+        return [{"test": one} if isinstance(one, str) else one for one in value]
+    return value
+
+
+def missing_scenarios(options: CampaignOptions) -> str:
+    """What a closed submission of the benchmark still needs beside the campaign's scenarios; empty if nothing.
+
+    [checker]: datacenter needs Offline and one of Server and Interactive, edge needs both of its scenarios.
+    """
+    there = set(options.scenarios)
+    missing = [] if "Offline" in there else ["Offline"]
+    if options.benchmark == "llama3.1-8b-edge":
+        missing += [] if "SingleStream" in there else ["SingleStream"]
+    elif not there & {"Server", "Interactive"}:
+        missing.append("Server or Interactive")
+    return " and ".join(missing)
+
+
+def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:
+    try:
+        return CampaignOptions.model_validate(own)
+    except ValidationError as error:
+        raise InputError(
+            "; ".join(f"{path}: {_said(problem)}" for problem in error.errors()), "see configs/campaign-datacenter.yaml"
+        ) from error
+
+
+def _said(problem: Any) -> str:
+    place = ": ".join(str(part) for part in problem["loc"] if part != "[key]")
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{place}: there is no such key"
+    return f"{place}: {problem['msg'].removeprefix('Value error, ')}, not {problem.get('input')!r:.80}"
+
+
+def _benchmark(path: Path, options: CampaignOptions, scenario: Scenario) -> Any:
+    allowed = [
+        name for one in BENCHMARKS.values() if one.submission_name == options.benchmark for name in one.scenarios
+    ]
+    if scenario not in allowed:
+        raise InputError(
+            f"{path}: {options.benchmark} has no {scenario} scenario in a submission", f"use {', '.join(allowed)}"
+        )
+    return benchmark_of(options.benchmark, scenario)
+
+
+def _audits_of(
+    path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
+) -> tuple[AuditOptions, ...]:
+    """The audits of one scenario: its own `audits`, else the campaign's, else those that the division requires."""
+    required = REQUIRED_AUDITS[options.benchmark] if options.division == "closed" else ()
+    if "audits" in values:
+        asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
+    else:
+        asked = options.audits
+    audits = tuple(AuditOptions(test=name) for name in required) if asked is None else tuple(asked)
+    for audit in audits:
+        if audit.test not in AUDITS:
+            raise InputError(f"{path}: audits: there is no {audit.test}", f"choose from {', '.join(AUDITS)}")
+        if audit.ref is not None:
+            raise InputError(f"{path}: audits: {audit.test}: a campaign runs the legs itself", "leave out ref and run")
+    names = [audit.test for audit in audits]
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}: {scenario}: audits {', '.join(names)}: one of them twice", "name each once")
+    if lacking := [name for name in required if name not in names]:
+        raise InputError(
+            f"{path}: {scenario}: audits lacks {lacking[0]}, which {options.division} requires of {options.benchmark}",
+            f"add {lacking[0]} to audits, or leave audits out",
+        )
+    return audits
+
+
+def _known(path: Path, place: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
+    for key in values:
+        if key not in RunConfig.model_fields:
+            raise InputError(
+                f"{path}: {place}{key}: there is no such key",
+                f"a campaign has {', '.join(CampaignOptions.model_fields)}, and the options of `main.py run`",
+            )
+        if key in refused:
+            why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
+            raise InputError(f"{path}: {place}{key}: {why}", "take it out, or put it at the top of the file")

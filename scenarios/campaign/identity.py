@@ -1,0 +1,152 @@
+"""What a finished leg was made with, against what the campaign asks for now: the same, or different in these keys.
+
+Compared: the resolved plan, the settings that LoadGen reads from user.conf for this scenario, the hashes of data set
+and model files, the harness's version, the versions of the software, and the machine. Not compared: names of paths
+(their content's hash is), timeouts, and the memory that vLLM's cache gets on a CPU (which follows from what is free).
+A changed commit of the same harness version is no difference, since most commits change no run; it is in each leg's
+manifest.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from qsl.model_files import file_hashes
+from runs.benchmarks import LOADGEN_SCENARIO
+from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
+from runs.errors import HarnessError, InputError
+from runs.loadgen.user_conf import lookup, parse_conf
+from runs.record.layout import RunDir
+from runs.record.manifest import LegPlan, Manifest
+from scenarios.leg.plan import PreparedLeg
+
+# A leg's role in the campaign, and what shapes no number.
+_NOT_COMPARED = {
+    "mode",
+    "audit",
+    "dataset_path",
+    "model_path",
+    "engine_start_timeout_s",
+    "stall_timeout_s",
+    "environment.VLLM_CPU_KVCACHE_SPACE",
+}
+
+Identity = dict[str, str]  # key in the user's words → value
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key that a finished leg and the present configuration do not share. None: it is not there."""
+
+    key: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.old)} then, {_shown(self.new)} now"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a leg that starts now would run on; read once a campaign."""
+
+    facts: Identity
+
+    @classmethod
+    def read(cls) -> "Machine":
+        return cls(_machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators()))
+
+
+def identity_of_plan(leg: PreparedLeg, machine: Machine, model_sha256: dict[str, str]) -> Identity:
+    """Of a leg that would start now.
+
+    Args:
+        leg: prepared in any mode.
+        model_sha256: by file name, as the manifest will have it.
+    """
+    return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **machine.facts}
+
+
+def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
+    """Of a leg that ran, from its directory.
+
+    Raises:
+        InputError: its user.conf is missing or damaged.
+    """
+    conf = run.user_conf.read_text() if run.user_conf.is_file() else None
+    if conf is None:
+        raise InputError(f"{run.user_conf} is missing", "the leg has to be run again")
+    machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, manifest.accelerator)
+    return {
+        **_of_plan(manifest.resolved, conf, run),
+        **_of_model(manifest.resolved, manifest.model.get("sha256") or {}),
+        **machine,
+    }
+
+
+def differences(old: Identity, new: Identity) -> list[Difference]:
+    """Key by key, in the order of the keys of both."""
+    keys = dict.fromkeys([*old, *new])
+    return [Difference(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+
+
+def model_hashes(leg: PreparedLeg) -> dict[str, str]:
+    """As the manifest has them.
+
+    Raises:
+        InputError: a file of the model cannot be read.
+    """
+    try:
+        return file_hashes(leg.model.folder) if leg.model else {}
+    except OSError as error:
+        raise InputError(
+            f"the model's files cannot be hashed: {error.filename}: {error.strerror}", "check --model-path"
+        ) from error
+
+
+def _of_plan(plan: LegPlan, user_conf: str, run: RunDir) -> Identity:
+    facts = _flat("", plan.model_dump(mode="json"))
+    kept = {key: value for key, value in facts.items() if key not in _NOT_COMPARED}
+    try:
+        settings = parse_conf(user_conf, run.user_conf)
+    except HarnessError as error:
+        raise InputError(error.message, "the file in the run directory is damaged; run the leg again") from error
+    for key in sorted({setting.key for setting in settings}):
+        value = lookup(settings, plan.loadgen_key, LOADGEN_SCENARIO[plan.scenario], key)
+        if value is not None:
+            kept[f"user.conf {key}"] = value
+    return kept
+
+
+def _of_model(plan: LegPlan, sha256: dict[str, str]) -> Identity:
+    if not sha256:
+        return {"model": plan.model_path}
+    return {f"model file {name}": digest for name, digest in sha256.items()}
+
+
+def _machine(
+    harness: dict[str, Any],
+    software: dict[str, str],
+    loadgen: dict[str, Any],
+    host: dict[str, Any],
+    gpus: list[dict[str, Any]],
+) -> Identity:
+    facts = {"harness version": str(harness.get("version")), "loadgen": str(loadgen.get("extension_sha256"))}
+    facts |= {f"software {name}": version for name, version in software.items()}
+    facts |= {f"host {name}": str(value) for name, value in host.items()}
+    for gpu in gpus:
+        facts |= {f"accelerator {gpu.get('index')} {name}": str(value) for name, value in gpu.items()}
+    return facts
+
+
+def _flat(place: str, value: Any) -> Identity:
+    """Nested mappings as one, with dotted keys."""
+    if isinstance(value, dict) and (value or not place):
+        parts = [_flat(f"{place}.{key}" if place else str(key), one) for key, one in value.items()]
+        return {key: one for part in parts for key, one in part.items()}
+    return {place: str(value)}
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not set"
+    return value if len(value) <= 60 else f"{value[:57]}…"

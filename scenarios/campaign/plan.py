@@ -1,0 +1,130 @@
+"""From a campaign's configuration to legs that can run: everything is checked, counted and timed before the first."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from compliance.audits.base import AuditRequest, AuditTest
+from compliance.audits.registry import find_audit
+from runs.benchmarks import LOADGEN_SCENARIO
+from runs.errors import InputError, SetupError
+from runs.loadgen.counts import LegCount, count_leg, settings_of
+from runs.loadgen.user_conf import lookup, parse_conf
+from runs.record.manifest import Mode
+from scenarios.audit.run import audit_request
+from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
+from scenarios.campaign.identity import Identity, Machine, identity_of_plan, model_hashes
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import DISK_RESERVE_BYTES, LOG_BYTES_PER_SAMPLE, TRACE_BYTES_PER_SAMPLE, PreparedLeg, prepare
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlannedLeg:
+    """A checked leg of a campaign.
+
+    Attributes:
+        identity: what it would be made with now.
+        count: what LoadGen will issue; None for an audit whose legs depend on one another.
+        log_bytes: what its files may take.
+        audit: the test and its request, of an audit.
+        unofficial_reasons: why it could not be submitted.
+    """
+
+    leg: CampaignLeg
+    identity: Identity
+    count: LegCount | None
+    log_bytes: int
+    unofficial_reasons: tuple[str, ...]
+    audit: tuple[AuditTest, AuditRequest] | None = None
+
+
+def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
+    """Check every leg as `run` would check it.
+
+    A scenario's legs differ in their mode alone, so each scenario is prepared once, in accuracy mode, which asks for
+    more.
+
+    Raises:
+        InputError, SetupError: the first thing that is wrong.
+    """
+    machine = Machine.read()
+    planned: list[PlannedLeg] = []
+    hashes: dict[str, dict[str, str]] = {}  # by the model's folder
+    for legs in campaign.scenarios():
+        say(f"checking {legs[0].scenario}")
+        accuracy = next(leg for leg in legs if leg.kind == ACCURACY)
+        try:
+            prepared = prepare(make_config(accuracy.values), say)
+        except (InputError, SetupError) as error:
+            raise type(error)(f"{legs[0].scenario}: {error.message}", error.fix) from error
+        folder = prepared.plan.model_path
+        if folder not in hashes:
+            say("hashing the model's files")
+            hashes[folder] = model_hashes(prepared)
+        identity = identity_of_plan(prepared, machine, hashes[folder])
+        planned += [_planned(leg, prepared, identity) for leg in legs]
+    return planned
+
+
+def check_disk(legs: list[PlannedLeg], root: Path) -> None:
+    """Is there room for the legs that are still to be run?
+
+    Raises:
+        SetupError: there is not.
+    """
+    existing = next(folder for folder in (root.resolve(), *root.resolve().parents) if folder.exists())
+    needed = DISK_RESERVE_BYTES + sum(leg.log_bytes for leg in legs)
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise SetupError(
+            f"{existing} has {free >> 20} MiB free; the campaign's {len(legs)} legs may need {needed >> 20} MiB",
+            "free disk space or give --output-log-dir a directory on another disk",
+        )
+
+
+def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> PlannedLeg:
+    audit = None
+    settings: dict[str, int] = {}
+    mode: Mode = "accuracy" if leg.kind == ACCURACY else "performance"
+    countable = leg.audit is None
+    if leg.audit is not None:
+        test = find_audit(leg.kind)
+        request = audit_request(leg.audit, leg.scenario, prepared)
+        try:
+            test.validate(request)
+        except (InputError, SetupError) as error:
+            raise type(error)(f"{leg.name}: {error.message}", error.fix) from error
+        audit = (test, request)
+        first = next(test.legs(request))
+        settings, mode = dict(first.settings), first.mode
+        countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
+    count = _count(leg, prepared, settings, mode)
+    per_sample = LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if prepared.plan.trace else 0)
+    return PlannedLeg(
+        leg=leg,
+        identity=identity,
+        count=count if countable else None,
+        log_bytes=count.samples * per_sample * (1 if countable else 3),  # an audit has three legs at most
+        unofficial_reasons=tuple(prepared.unofficial_reasons),
+        audit=audit,
+    )
+
+
+def _count(leg: CampaignLeg, prepared: PreparedLeg, audit_settings: dict[str, int], mode: Mode) -> LegCount:
+    user = parse_conf(prepared.user_conf, prepared.run_dir.user_conf)
+    benchmark = prepared.benchmark
+
+    def value(key: str) -> str | None:
+        if key in audit_settings:
+            return str(audit_settings[key])
+        return lookup(user, benchmark.loadgen_key, LOADGEN_SCENARIO[leg.scenario], key)
+
+    return count_leg(settings_of(leg.scenario, benchmark, prepared.plan.sample_count, value), mode)
+
+
+def is_pair(leg: CampaignLeg) -> bool:
+    """Whether the leg is one of the two that make a result."""
+    return leg.kind in (PERFORMANCE, ACCURACY)

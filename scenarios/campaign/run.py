@@ -1,0 +1,260 @@
+"""Running a campaign: what is done stays, what is not is set aside and run again, and nothing is ever mixed or lost."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from rich.console import Console
+
+from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
+from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
+from runs.files import write_json
+from scenarios.audit.run import run_audit
+from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
+from scenarios.campaign.display import WITHOUT_SETUP, duration, expected_s, print_header, print_table, say
+from scenarios.campaign.plan import PlannedLeg, check_disk, is_pair, plan_campaign
+from scenarios.campaign.state import TO_DO, LegState, examine
+from scenarios.leg.config import make_config
+from scenarios.leg.parent import run_leg
+from scenarios.leg.plan import prepare
+from scenarios.leg.supervisor import signals_raise
+from scenarios.places import held, wait_for_the_dying
+
+
+def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
+    """Plan a campaign, judge what is there, and run the rest.
+
+    Args:
+        dry_run: stop after the plan; nothing is written.
+        restart_changed: set finished legs aside that were made with another configuration or machine.
+
+    Returns:
+        OK when all legs are done; NEGATIVE when one has a negative outcome; the highest exit code of a leg that failed.
+
+    Raises:
+        InputError: finished legs differ from the configuration.
+        SetupError: the plan cannot be run, or another campaign runs in the directory.
+        Interrupted: by a signal; the same command goes on where it ended.
+    """
+    with signals_raise(), contextlib.ExitStack() as at_the_end:
+        if not dry_run:
+            at_the_end.enter_context(held(campaign.place.lock, "campaign"))
+        run = _Run(campaign, console, dry_run)
+        run.plan()
+        run.refuse_changed(restart_changed)
+        return ExitCode.OK if dry_run else run.go()
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, campaign: Campaign, console: Console, dry_run: bool) -> None:
+        self._campaign = campaign
+        self._console = console
+        self._dry_run = dry_run
+        self._legs: list[PlannedLeg] = []
+        self._states: dict[str, LegState] = {}
+        self._failed: dict[str, HarnessError] = {}
+
+    # Before the first leg ----------------------------------------------------------------------------------------
+
+    def plan(self) -> None:
+        """Check all legs, judge those that are there, and show the table."""
+        with self._console.status("planning") as status:
+
+            def tell(text: str) -> None:
+                status.update(text)
+
+            self._legs = plan_campaign(self._campaign, tell)
+            for legs in self._by_scenario():
+                tell(f"judging what is there of {legs[0].leg.scenario}")
+                self._examine(legs)
+        options = self._campaign.options
+        self._say(
+            f"campaign: {options.division} {options.benchmark}, round {options.round}, {len(self._legs)} legs, "
+            f"directory {self._campaign.place.root}"
+        )
+        print_table(self._console, self._legs, self._states)
+        pending = self._pending()
+        self._say(
+            f"{len(self._legs) - len(pending)} of {len(self._legs)} legs are done; "
+            f"{duration(expected_s(pending))} expected for the rest ({WITHOUT_SETUP})"
+        )
+        if options.division == "closed" and (missing := missing_scenarios(options)):
+            self._say(f"note: a closed submission of {options.benchmark} also needs {missing}")
+        reasons = list(dict.fromkeys(reason for leg in self._legs for reason in leg.unofficial_reasons))
+        if reasons:
+            self._say("not official: " + "; ".join(reasons))
+        check_disk(pending, self._campaign.place.root)
+
+    def refuse_changed(self, restart_changed: bool) -> None:
+        """Never mix: finished legs of another configuration stop the campaign, or are run again if asked.
+
+        Raises:
+            InputError: naming every key, its old and its new value.
+        """
+        changed = [leg for leg in self._legs if self._states[leg.leg.name].changed]
+        if not changed:
+            return
+        lines = [
+            f"  {leg.leg.name}: {difference}" for leg in changed for difference in self._states[leg.leg.name].changed
+        ]
+        what = "\n".join([f"finished legs were made with another configuration or machine ({len(changed)}):", *lines])
+        if not restart_changed:
+            raise InputError(
+                what,
+                "take the change back, give --output-log-dir another directory, or repeat these legs with "
+                "--restart-changed (what is there goes to discarded/)",
+            )
+        self._say(f"{what}\nthey are run again")
+
+    # The legs ----------------------------------------------------------------------------------------------------
+
+    def go(self) -> ExitCode:
+        """Run what is not done, and say what came of it."""
+        write_json(
+            self._campaign.place.configuration,
+            {
+                "schema_version": 1,
+                "asked": orjson.loads(orjson.dumps(self._campaign.asked, default=_plain)),
+                "legs": [
+                    {"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity}
+                    for leg in self._legs
+                ],
+            },
+        )
+        pending = self._pending()
+        if not pending:
+            return self._all_done()
+        self._note("start", pending=[leg.leg.name for leg in pending])
+        try:
+            for place, leg in enumerate(pending):
+                print_header(self._console, self._legs.index(leg) + 1, len(self._legs), leg, pending[place:])
+                self._one(leg)
+        except Interrupted:
+            self._note("interrupted")
+            self._say("\ninterrupted; the same command goes on from here")
+            raise
+        self._note("end", states={name: state.status for name, state in self._states.items()})
+        return self._close()
+
+    def _one(self, leg: PlannedLeg) -> None:
+        """Run one leg, and judge it from its files. A leg that fails does not end the campaign."""
+        name = leg.leg.name
+        self._set_aside(leg.leg)
+        self._note("leg starts", leg=name)
+        self._failed.pop(name, None)
+        try:
+            _run(leg.leg, self._console)
+        except Interrupted:
+            raise
+        except HarnessError as error:
+            self._failed[name] = error
+            self._note("leg failed", leg=name, exit_code=int(error.exit_code), message=error.message)
+            self._say(f"{name} failed: {error}")
+        with self._console.status("verifying"):
+            self._examine([other for other in self._legs if other.leg.result == leg.leg.result], only=leg)
+        state = self._states[name]
+        self._note("leg ends", leg=name, status=state.status, text=state.text)
+        if state.status == "done":
+            self._say(f"{name}: done ({state.text})")
+        elif name not in self._failed:
+            self._say(f"{name}: {state.status}: {state.text}")
+        if not state.done:
+            self._say("the campaign goes on with its other legs; the same command repeats this one")
+
+    def _examine(self, legs: Sequence[PlannedLeg], only: PlannedLeg | None = None) -> None:
+        """Judge legs of one scenario anew; `only` leaves out those that have no part in that leg's verdict."""
+        if only is not None:
+            legs = [leg for leg in legs if leg is only or (is_pair(leg.leg) and is_pair(only.leg))]
+        states, verdict = examine(list(legs))
+        self._states |= {leg.leg.name: states[leg.leg.kind] for leg in legs}
+        if verdict is not None and not self._dry_run and all(states[leg.leg.kind].done for leg in legs):
+            self._write_verdict(verdict, legs[0].leg)
+
+    def _write_verdict(self, verdict: Verdict, leg: CampaignLeg) -> None:
+        folder = leg.result.root
+        try:
+            (folder / TEXT_NAME).unlink(missing_ok=True)  # an earlier verdict must not outlive this one
+            write_verdict(verdict, folder)
+        except OSError as error:
+            raise SetupError(
+                f"the verdict of {leg.scenario} cannot be written to {folder}: {error.strerror}",
+                "give the campaign a directory you may write to",
+            ) from error
+
+    def _set_aside(self, leg: CampaignLeg) -> None:
+        """Move what is there of a leg to `discarded/<n>-<kind>`, the verdict that rested on it first."""
+        folder = leg.folder
+        if not folder.exists():
+            return
+        wait_for_the_dying(folder)
+        if not any(folder.iterdir()):
+            folder.rmdir()
+            return
+        discarded = leg.result.discarded
+        discarded.mkdir(exist_ok=True)
+        taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
+        stem = f"{max(taken, default=0) + 1}-{leg.kind}"
+        if leg.audit is None:
+            for name in (TEXT_NAME, RECORD_NAME):
+                if (leg.result.root / name).exists():
+                    (leg.result.root / name).rename(discarded / f"{stem}-{name}")
+        folder.rename(discarded / stem)
+        self._note("set aside", leg=leg.name, to=str(discarded / stem))
+        self._say(f"what was there of {leg.name} is now in {discarded / stem}")
+
+    def _close(self) -> ExitCode:
+        """The closing table, and what is missing."""
+        self._say("")
+        print_table(self._console, self._legs, self._states)
+        pending = self._pending()
+        if not pending:
+            return self._all_done()
+        self._say(f"missing: {len(pending)} of {len(self._legs)} legs")
+        for leg in pending:
+            error = self._failed.get(leg.leg.name)
+            self._say(f"  {leg.leg.name}: {error.message if error else self._states[leg.leg.name].text}")
+        self._say("the same command repeats what is missing")
+        codes = [error.exit_code for error in self._failed.values()]
+        return max(codes, default=ExitCode.NEGATIVE)
+
+    def _all_done(self) -> ExitCode:
+        self._say(f"all {len(self._legs)} legs are done: {self._campaign.place.root}")
+        return ExitCode.OK
+
+    # Small things ------------------------------------------------------------------------------------------------
+
+    def _by_scenario(self) -> Iterator[list[PlannedLeg]]:
+        for scenario in self._campaign.options.scenarios:
+            yield [leg for leg in self._legs if leg.leg.scenario == scenario]
+
+    def _pending(self) -> list[PlannedLeg]:
+        return [leg for leg in self._legs if not self._states.get(leg.leg.name, TO_DO).done]
+
+    def _say(self, text: str) -> None:
+        say(self._console, text)
+
+    def _note(self, event: str, **facts: Any) -> None:
+        """A line in the journal, for people; nothing reads it back."""
+        line = orjson.dumps({"time_ns": time.time_ns(), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
+        with self._campaign.place.journal.open("ab") as journal:
+            journal.write(line)
+
+
+def _run(leg: CampaignLeg, console: Console) -> None:
+    """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files."""
+    if leg.audit is not None:
+        run_audit(leg.audit, dict(leg.values), console)
+        return
+    config = make_config(leg.values)
+    run_leg(config, lambda: prepare(config, lambda text: say(console, text)), console)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)

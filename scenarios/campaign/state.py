@@ -1,0 +1,204 @@
+"""What the legs of a campaign have come to, judged anew from their files. Nothing here believes an earlier verdict."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from compliance.audits.base import AuditResult, LegArtifacts, LegPlanner, LegSpec
+from compliance.evidence.leg_record import LOG_HASHES, log_hashes
+from compliance.verify.legs import find_results
+from compliance.verify.part import Part
+from compliance.verify.verdict import Verdict, verify_result
+from runs.errors import ExecutionError, HarnessError
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.unfinished import unfinished
+from scenarios.campaign.config import CampaignLeg
+from scenarios.campaign.identity import Difference, differences, identity_of_run
+from scenarios.campaign.plan import PlannedLeg, is_pair
+
+# "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
+# the leg did not finish, or contradict each other.
+Status = Literal["to do", "done", "negative", "damaged"]
+
+
+@dataclass(frozen=True)
+class LegState:
+    """One leg, from its files."""
+
+    status: Status
+    text: str = ""  # its numbers, or why it is not done
+    changed: tuple[Difference, ...] = field(default=())  # of a leg that is done
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done" and not self.changed
+
+
+TO_DO = LegState("to do")
+
+
+def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verdict | None]:
+    """Judge the legs of one scenario.
+
+    Returns:
+        A state for each leg, by kind, and the verdict on performance and accuracy together where both could be judged.
+    """
+    states = {leg.leg.kind: TO_DO for leg in legs}
+    pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
+    states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}
+    verdict: Verdict | None = None
+    judged: dict[str, LegState] = {}
+    if len(pair) == 2:
+        judged, verdict = _judge_pair(pair)
+    # A damaged leg leaves nothing to say about the pair: then each is judged by itself.
+    judged = judged or {leg.leg.kind: _judge_one(leg) for leg in pair}
+    for leg in pair:
+        states[leg.leg.kind] = _compared(leg, judged[leg.leg.kind])
+    return states, verdict
+
+
+def _has_files(leg: CampaignLeg) -> bool:
+    return leg.folder.is_dir() and any(leg.folder.iterdir())
+
+
+def _judge_pair(pair: list[PlannedLeg]) -> tuple[dict[str, LegState], Verdict | None]:
+    results = find_results([leg.leg.folder for leg in pair])
+    if len(results) != 1 or results[0].error is not None:
+        return {}, None
+    verdict = verify_result(results[0])
+    if verdict.error is not None or len(verdict.parts) != 2:
+        return {}, None
+    parts = {str(part.mode): part for part in verdict.parts}
+    states = {leg.leg.kind: _state(parts[leg.leg.kind]) for leg in pair}
+    if misfit := [check.sentence for check in verdict.checks if not check.passed]:
+        states = {kind: LegState("negative", "; ".join(misfit)) for kind in states}
+    return states, verdict
+
+
+def _judge_one(leg: PlannedLeg) -> LegState:
+    try:
+        (result,) = find_results([leg.leg.folder])
+    except HarnessError as error:
+        return LegState("damaged", error.message)
+    verdict = verify_result(result)
+    if verdict.error is not None:
+        return LegState("damaged", verdict.error.message)
+    (part,) = verdict.parts
+    if part.mode != leg.leg.kind:
+        return LegState("damaged", f"the logs are those of a leg of {part.mode}")
+    return _state(part)
+
+
+def _state(part: Part) -> LegState:
+    if part.contradictions:
+        return LegState("damaged", f"the files contradict each other: {part.contradictions[0]}")
+    if failures := _failures(part):
+        more = f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
+        return LegState("negative", f"{failures[0]}{more}")
+    return LegState("done", _numbers(part))
+
+
+def _failures(part: Part) -> list[str]:
+    """Why a leg is no success. Scores without a target, of a small data set, are neither passed nor failed."""
+    failures = part.failures(False)
+    if part.mode == "accuracy" and part.details.get("target") is None and not part.claims_official:
+        failures = [
+            check.sentence
+            for check in part.checks
+            if not check.passed and check.kind == "result" and check.name != "target"
+        ]
+    return failures
+
+
+def _numbers(part: Part) -> str:
+    if part.mode == "accuracy":
+        scores = part.details["scores"]
+        held = "" if part.details.get("target") else "; no target applies"
+        return f"ROUGE-1 {scores['rouge1']:.2f}, {scores['gen_len']:,} characters{held}"
+    reported: dict[str, Any] = part.details.get("reported") or {}
+    if part.scenario == "SingleStream" and reported.get("latency_ns"):
+        return f"p90 latency {reported['latency_ns']['p90'] / 1e6:,.1f} ms"
+    rates = [
+        f"{reported[name]:,.2f} {unit}"
+        for name, unit in (("samples_per_second", "samples/s"), ("tokens_per_second", "tokens/s"))
+        if reported.get(name) is not None
+    ]
+    return ", ".join(rates)
+
+
+def _compared(planned: PlannedLeg, state: LegState) -> LegState:
+    """A leg that is done must be the one that the campaign asks for."""
+    if state.status != "done":
+        return state
+    run = RunDir(planned.leg.folder)
+    try:
+        manifest = _finished(run)
+        found = differences(identity_of_run(run, manifest), planned.identity)
+    except HarnessError as error:
+        return LegState("damaged", error.message)
+    return LegState("done", state.text, tuple(found))
+
+
+def _examine_audit(planned: PlannedLeg) -> LegState:
+    leg = planned.leg
+    try:
+        result, runs = _judge_audit(planned)
+        record = leg.folder / f"audit_{leg.kind}.json"
+        for path, content in [(leg.folder / result.text_name, result.text.encode())] + [
+            (leg.folder / name, source.read_bytes()) for name, source in result.copies.items()
+        ]:
+            if not record.is_file() or not path.is_file() or path.read_bytes() != content:
+                return LegState("damaged", f"{path if record.is_file() else record} is missing or was changed")
+        found = [
+            item
+            for run in runs
+            for item in differences(identity_of_run(run, read_manifest(run.manifest)), planned.identity)
+        ]
+    except HarnessError as error:
+        return LegState("damaged", error.message)
+    except OSError as error:
+        return LegState("damaged", f"{error.filename}: {error.strerror}")
+    if not result.passed:
+        return LegState("negative", result.reason)
+    return LegState("done", result.reason, tuple(dict.fromkeys(found)))
+
+
+def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
+    """The verdict of an audit from the legs that lie in its directory.
+
+    Raises:
+        HarnessError: a leg is missing, did not finish, was changed, or allows no verdict.
+    """
+    assert planned.audit is not None
+    test, request = planned.audit
+    planner: LegPlanner = test.legs(request)
+    finished: list[LegArtifacts] = []
+    spec: LegSpec | None = next(planner)
+    while spec is not None:
+        run = RunDir(planned.leg.folder / spec.label)
+        _unchanged(run, _finished(run))
+        artifacts = LegArtifacts(spec, run)
+        artifacts.check_engaged()
+        finished.append(artifacts)
+        try:
+            spec = planner.send(artifacts)
+        except StopIteration:
+            spec = None
+    return test.verify(request, finished), [leg.run for leg in finished]
+
+
+def _finished(run: RunDir) -> Manifest:
+    manifest = read_manifest(run.manifest)
+    if manifest.status != "finished":
+        raise ExecutionError(f"{run.root}: {unfinished(manifest)}")
+    if LOG_HASHES not in manifest.observed:
+        raise ExecutionError(f"{run.root}: its record says finished, but holds no hashes of LoadGen's logs")
+    return manifest
+
+
+def _unchanged(run: RunDir, manifest: Manifest) -> None:
+    recorded: dict[str, str] = manifest.observed[LOG_HASHES]
+    found = log_hashes(run)
+    for name, digest in recorded.items():
+        if found.get(name) != digest:
+            raise ExecutionError(f"{run.root / name} is missing or was changed since the leg finished")

@@ -1,0 +1,111 @@
+"""`main.py check`: from the command line to findings, files and exit code."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.official_checker import run_official
+from compliance.submission.check.report import Outcome, as_json, exit_code, print_report
+from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.signed import sign_off_systems
+from compliance.submission.tree import ROUNDS, Round
+from runs.benchmarks import CURRENT_ROUND
+from runs.errors import ExitCode, SetupError
+from runs.files import write_json
+
+CHECK_HELP = """Check a submission tree before it is uploaded.
+
+TREE is the directory that holds closed/ or open/. Our own checks come first: every rule of the official submission
+checker that touches this benchmark, and what it leaves open. --official then runs the official checker from a checkout
+of mlcommons/inference, unmodified. With --runs the runs of closed results have to sign off as well (`main.py
+signoff`, scope bundle). Nothing in TREE is changed. A rehearsal is always refused.
+
+Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4 the
+official checker could not be run."""
+
+
+def check(
+    tree: Path,
+    *,
+    round_name: Round,
+    official: Path | None,
+    json_file: Path | None,
+    strict: bool,
+    runs: list[Path],
+    console: Console,
+) -> ExitCode:
+    """Check a tree; prints the findings and returns the exit code.
+
+    Raises:
+        InputError: no such tree, nothing in it, or no runs where some were named.
+        SetupError: the record cannot be written. ExecutionError: the official checker could not be run.
+    """
+    index = index_runs(runs)
+    with console.status("checking"):
+        checked = check_tree(tree, round_name, index)
+        outcome = Outcome(
+            checked,
+            official=None if official is None else run_official(official, tree, round_name),
+            signed=sign_off_systems(checked, index) if runs else None,
+        )
+    print_report(outcome, console, strict=strict)
+    if json_file is not None:
+        try:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(json_file, as_json(outcome, strict=strict))
+        except OSError as error:
+            raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
+    return exit_code(outcome, strict=strict)
+
+
+def check_click_command() -> click.Command:
+    """The command for main.py."""
+
+    def callback(
+        tree: Path, round: str, official: Path | None, json: Path | None, strict: bool, runs: tuple[Path, ...]
+    ) -> ExitCode:
+        named = next(name for name in ROUNDS if name == round)
+        return check(
+            tree,
+            round_name=named,
+            official=official,
+            json_file=json,
+            strict=strict,
+            runs=list(runs),
+            console=Console(),
+        )
+
+    path = click.Path(path_type=Path)
+    return click.Command(
+        "check",
+        callback=callback,
+        help=CHECK_HELP,
+        params=[
+            click.Argument(["tree"], metavar="TREE", type=path),
+            click.Option(
+                ["--round"],
+                type=click.Choice(ROUNDS),
+                default=CURRENT_ROUND,
+                show_default=True,
+                help="The round whose layout and seeds are asked for.",
+            ),
+            click.Option(
+                ["--official"],
+                type=path,
+                metavar="PATH",
+                help="Also run the official checker of this checkout of mlcommons/inference.",
+            ),
+            click.Option(["--json"], type=path, metavar="FILE", help="Also write the full record there."),
+            click.Option(["--strict"], is_flag=True, help="Warnings count as well."),
+            click.Option(
+                ["--runs"],
+                type=path,
+                metavar="DIR",
+                multiple=True,
+                help="Runs that the tree was made of, with their whole logs: hashes and cut logs are compared, and the "
+                "sign-off is asked. Repeatable.",
+            ),
+        ],
+    )

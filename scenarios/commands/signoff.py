@@ -1,0 +1,220 @@
+"""`main.py signoff`: from the command line to a verdict, its file and the exit code."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
+from compliance.signoff.claim import read_claim
+from compliance.signoff.feedback import append_ledger, feedback, ledger_line
+from compliance.signoff.judge import sign_off
+from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
+from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_json
+
+SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
+
+Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
+evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories, or
+directories with performance/run_1 and accuracy in them.
+
+\b
+baseline  repeats of one system: close together, under the same conditions, with sound answers
+profile   where a request's time goes, and whether a claim names the part that changed
+harness   performance and accuracy legs show one system under LoadGen's own load
+patch     one change: same conditions, a real gain, in force, nothing hidden
+bundle    several changes, or with --ref alone the legs of a submission
+
+Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
+a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted."""
+
+
+def signoff(
+    *,
+    scope: Scope | None,
+    ref: tuple[Path, ...],
+    cand: tuple[Path, ...],
+    claim: Path | None,
+    tree: Path | None,
+    noise_band: float,
+    policy: Policy | None,
+    strict_flag: bool,
+    out: Path | None,
+    feedback_file: Path | None,
+    ledger: Path | None,
+    remeasure: int,
+    backtest: bool,
+    backtest_folder: Path,
+    console: Console,
+) -> ExitCode:
+    """Give a verdict, or back-test the tool itself.
+
+    Raises:
+        InputError: options that do not fit each other, or a directory or claim that cannot be read.
+        SetupError: the verdict cannot be written.
+        ExecutionError: a leg that was to be measured again failed.
+    """
+
+    def say(text: str) -> None:
+        console.print(text.rstrip(), highlight=False, soft_wrap=True, markup=False)
+
+    if backtest:
+        if scope or ref or cand or claim or tree or remeasure or feedback_file or ledger:
+            raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
+        return run_backtest(backtest_folder, out, say)
+    if scope is None:
+        raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
+    if not 0 < noise_band < 100:
+        raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
+    claimed = read_claim(claim) if claim else None
+
+    def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> Verdict:
+        return sign_off(scope, reference, candidate, claimed, tree=tree, noise_band_pct=noise_band, policy=policy)
+
+    rounds = 0
+    if remeasure:
+        from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
+
+        last = remeasured(sign, ref, cand, remeasure, console, say)
+        verdict, rounds = last.verdict, last.rounds
+    else:
+        verdict = sign(ref, cand)
+    say(verdict.as_text())
+    if remeasure:
+        say(f"measured again {rounds} times, of at most {remeasure}")
+    if out is not None:
+        _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), say)
+    if feedback_file is not None:
+        _write("--feedback", feedback_file, feedback(verdict), say)
+    if ledger is not None:
+        with _writable("--ledger", ledger):
+            append_ledger(ledger, ledger_line(verdict, rounds))
+    return verdict.exit_code(strict_flag)
+
+
+def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> ExitCode:
+    """Every frozen case; 0 when all verdicts and reasons are those of the labels.
+
+    Raises:
+        InputError: the folder is damaged.
+    """
+    outcomes = []
+    for outcome in run_cases(folder):
+        outcomes.append(outcome)
+        if not outcome.right:
+            case = outcome.case
+            say(f"WRONG {case.name}: labelled {case.verdict} {case.reason or ''}; {outcome.verdict.headline}")
+    score = Score(outcomes)
+    labels = {word: sum(one.case.verdict == word for one in outcomes) for word in ("PASS", "FLAG", "FAIL")}
+    honest = sum(one.case.name.startswith("honest") for one in outcomes)
+    say(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; labels {labels}")
+    say(f"false PASS {score.false_pass}, false FAIL {score.false_fail}, other verdict or reason {len(score.wrong)}")
+    say(f"FAIL: precision {score.precision:.4f}, recall {score.recall:.4f}")
+    if out is not None:
+        record = {
+            "cases": len(outcomes),
+            "labels": labels,
+            "false_pass": score.false_pass,
+            "false_fail": score.false_fail,
+            "precision": score.precision,
+            "recall": score.recall,
+            "wrong": [one.case.name for one in score.wrong],
+            "outcomes": {one.case.name: one.verdict.headline for one in outcomes},
+        }
+        _write("--out", out, record, say)
+    return ExitCode.NEGATIVE if score.wrong else ExitCode.OK
+
+
+def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
+    with _writable(option, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    say(f"written to {path}")
+
+
+@contextlib.contextmanager
+def _writable(option: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(f"{option} {path} cannot be written: {error.strerror}", "name another file") from error
+
+
+class _SeveralDirectories(click.Command):
+    """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeated: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in ("--ref", "--cand") else ""
+                given = False
+            elif option and given:
+                repeated.append(option)
+            else:
+                given = True
+            repeated.append(word)
+        return super().parse_args(ctx, repeated)
+
+
+def signoff_click_command() -> click.Command:
+    """The command for main.py."""
+    path = click.Path(path_type=Path)
+    return _SeveralDirectories(
+        "signoff",
+        callback=lambda **options: signoff(console=Console(), **options),
+        help=SIGNOFF_HELP,
+        params=[
+            click.Option(["--scope"], type=click.Choice(SCOPES), help="What is signed off."),
+            click.Option(["--ref"], type=path, multiple=True, metavar="DIR...", help="The reference legs."),
+            click.Option(["--cand"], type=path, multiple=True, metavar="DIR...", help="The candidate's legs."),
+            click.Option(["--claim"], type=path, metavar="FILE", help="JSON with what is claimed, to be contradicted."),
+            click.Option(["--tree"], type=path, metavar="DIR", help="Of a bundle: the submission tree made from it."),
+            click.Option(
+                ["--noise-band"],
+                type=float,
+                default=NOISE_BAND_PCT,
+                show_default=True,
+                metavar="PERCENT",
+                help="The one noise band of spread, drift and gain.",
+            ),
+            click.Option(
+                ["--policy"],
+                type=click.Choice(["open", "closed"]),
+                help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
+            ),
+            click.Option(["--strict-flag"], is_flag=True, help="A FLAG has exit code 1, too."),
+            click.Option(["--out"], type=path, metavar="FILE", help="Write the verdict there, as JSON."),
+            click.Option(
+                ["--feedback", "feedback_file"],
+                type=path,
+                metavar="FILE",
+                help="Write what has to be mended there, as JSON (audit_feedback.json).",
+            ),
+            click.Option(["--ledger"], type=path, metavar="FILE", help="Add a line on the verdict to this file."),
+            click.Option(
+                ["--remeasure"],
+                type=int,
+                default=0,
+                metavar="N",
+                help="Where the verdict asks to measure again: run the performance legs anew, at most N times "
+                f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign the new ones off. Default: 0, "
+                "no leg is run.",
+            ),
+            click.Option(
+                ["--backtest"], is_flag=True, help="Sign off the frozen cases and print precision and recall."
+            ),
+            click.Option(
+                ["--backtest-folder"],
+                type=path,
+                default=DEFAULT_FOLDER,
+                metavar="DIR",
+                help="Where runs.tar.xz and cases.jsonl are. Default: tests/signoff.",
+            ),
+        ],
+    )

@@ -1,0 +1,218 @@
+"""`main.py store`: keep runs in a SQLite file, look them up, and compare them."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from compliance.mechanisms.row import rows_of_runs
+from compliance.mechanisms.validation import registries_or_error
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_atomic
+from runs.store.compare_rows import Comparison, Difference, compare_rows
+from runs.store.store import RAW, ResultStore
+from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
+
+STORE_HELP = """Keep results in a SQLite file, look them up, and compare them.
+
+Opening a store adds the columns that it lacks; its rows stay as they are.
+
+Exit codes: 0 done, 1 compared under different conditions, 2 bad input, 3 the store or a file cannot be written."""
+
+# What `query` shows in a terminal; everything is in `--format json`.
+SHOWN = (
+    "run_id", "timestamp", "scenario", "model", "gpu_type", "mechanism", "mechanism_variant", "status", "valid",
+    "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
+)  # fmt: skip
+SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an id
+
+
+def _ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
+    declaration, sources = take_declaration(options), take_sources(options)
+    registries, load_error = registries_or_error()
+    console = Console()
+    with console.status("reading runs"):
+        rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]
+    with ResultStore.opened(db, create=True) as store:
+        for row, done in zip(rows, store.ingest(rows, replace=replace), strict=True):
+            name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
+            click.echo(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
+            for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
+                click.echo(f"  review: {issue}")
+    return ExitCode.OK
+
+
+def _query(db: Path, group_by: str | None, where: tuple[str, ...], output_format: str) -> ExitCode:
+    with ResultStore.opened(db) as store:
+        if group_by is not None:
+            rows = store.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
+        else:
+            rows = store.rows(_pairs(where))
+    if output_format == "json":
+        click.echo(orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode())
+    else:
+        columns = list(rows[0]) if rows and group_by is not None else list(SHOWN)
+        _print_table(columns, rows)
+        click.echo(f"{len(rows)} {'groups' if group_by is not None else 'runs'}")
+    return ExitCode.OK
+
+
+def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
+    with ResultStore.opened(db) as store:
+        rows, columns = store.rows(_pairs(where)), store.columns()
+    if output_format == "json":
+        text = orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode() + "\n"
+    else:
+        stream = io.StringIO(newline="")
+        writer = csv.DictWriter(stream, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        text = stream.getvalue()
+    if output is None:
+        click.echo(text, nl=False)
+        return ExitCode.OK
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(output, text)
+    except OSError as error:
+        raise SetupError(f"--output {output} cannot be written: {error.strerror}", "name another file") from error
+    click.echo(f"{len(rows)} runs written to {output}")
+    return ExitCode.OK
+
+
+def _summary(db: Path) -> ExitCode:
+    with ResultStore.opened(db) as store:
+        rows = store.rows()
+        best = store.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
+    times = sorted(str(row["timestamp"]) for row in rows if row["timestamp"])
+    click.echo(f"{db}: {len(rows)} runs" + (f", {times[0]} to {times[-1]}" if times else ""))
+    for name in ("success", "failed", "timeout"):
+        count = sum(row["status"] == name for row in rows)
+        click.echo(f"  {name:<8}{count}")
+    click.echo(f"  valid   {sum(row['valid'] == 1 for row in rows)}")
+    if rows:
+        _print_table(list(best[0]), best)
+    return ExitCode.OK
+
+
+def _compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
+    with ResultStore.opened(db) as store:
+        rows = store.find(first), store.find(second)
+    found = compare_rows(*rows)
+    if output_format == "json":
+        record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], "same_conditions": found.same_conditions}
+        parts = {name: [vars(one) for one in getattr(found, name)] for name in ("conditions", "techniques", "numbers")}
+        record |= {**parts, "not_recorded": found.not_recorded}
+        click.echo(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode())
+    else:
+        click.echo(_comparison_text(found), nl=False)
+    return ExitCode.OK if found.same_conditions else ExitCode.NEGATIVE
+
+
+def _comparison_text(found: Comparison) -> str:
+    lines = ["same conditions" if found.same_conditions else "NOT the same conditions: the numbers do not compare"]
+    lines += [f"  condition  {_difference(one)}" for one in found.conditions]
+    lines += [f"  condition  {name}: one of the runs does not tell" for name in found.not_recorded]
+    lines += [f"  technique  {_difference(one)}" for one in found.techniques]
+    lines += [f"  number     {_difference(one)}" for one in found.numbers]
+    return "\n".join(lines) + "\n"
+
+
+def _difference(one: Difference) -> str:
+    ratio = "" if one.ratio is None else f"  ({one.ratio:.4f} x)"
+    return f"{one.name}: {_cell(one.first)} → {_cell(one.second)}{ratio}"
+
+
+def _exported(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the gate takes it: its columns, without the record that they were made from."""
+    return {name: value for name, value in row.items() if name not in (RAW, "id")}
+
+
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--where {text}: not of the form COLUMN=VALUE", "write --where scenario=Offline")
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
+    table = Table(*columns, box=None)
+    for row in rows:
+        cells = {**row, "run_id": str(row.get("run_id") or "")[:SHORT_RUN_ID]}
+        table.add_row(*(_cell(cells.get(name)) for name in columns))
+    Console(width=None if Console().is_terminal else 240, markup=False, highlight=False).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def store_click_command() -> click.Group:
+    """The command group for main.py; every callback returns the exit code."""
+    path = click.Path(path_type=Path)
+    db = click.Option(
+        ["--db"], type=path, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite."
+    )
+    where = click.Option(
+        ["--where"], metavar="COLUMN=VALUE", multiple=True, help="Only these rows; repeatable; null for none."
+    )
+
+    def output_format(*choices: str) -> click.Option:
+        kind = click.Choice(choices)
+        return click.Option(
+            ["--format", "output_format"], type=kind, default=choices[0], help=f"Default: {choices[0]}."
+        )
+
+    def command(name: str, action: Any, help: str, *parameters: click.Parameter) -> click.Command:
+        return click.Command(name, callback=action, help=help, params=[db, *parameters])
+
+    return click.Group(
+        "store",
+        help=STORE_HELP,
+        commands=[
+            command(
+                "ingest",
+                _ingest,
+                "Add results from their run directories, as `verify` takes them. A run that is there is left alone.",
+                click.Argument(["paths"], metavar="RUN_DIR...", type=path, nargs=-1, required=True),
+                click.Option(["--replace"], is_flag=True, help="Overwrite a run whose values differ."),
+                *score_options(),
+                *declaration_options(),
+            ),
+            command(
+                "query",
+                _query,
+                "Show runs, or counts and means by group.",
+                click.Option(["--group-by"], metavar="COLUMN[,COLUMN…]", help="Means are over valid runs."),
+                where,
+                output_format("text", "json"),
+            ),
+            command(
+                "export",
+                _export,
+                "Write all columns as CSV, or as JSON rows for `gate`.",
+                click.Option(["--output"], type=path, metavar="FILE", help="Default: the terminal."),
+                where,
+                output_format("csv", "json"),
+            ),
+            command("summary", _summary, "How many runs, and the best of each kind."),
+            command(
+                "compare",
+                _compare,
+                "Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same.",
+                click.Argument(["first"], metavar="RUN_ID"),
+                click.Argument(["second"], metavar="RUN_ID"),
+                output_format("text", "json"),
+            ),
+        ],
+    )

@@ -1,0 +1,180 @@
+"""`main.py submit`: from the command line to a submission tree."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from compliance.evidence.accuracy import ScoreSources
+from compliance.submission.submit import Outcome, Request, as_json, submit
+from compliance.submission.system import read_system_file
+from compliance.submission.tree import ROUNDS, Division, Round
+from runs.benchmarks import CURRENT_ROUND
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_json
+from scenarios.leg.config import load_yaml
+
+HELP = """Build a submission tree from runs.
+
+RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
+several may be named. Every result is verified anew from its files under the official rules, and so are the audits
+that the benchmark needs; the legs of a result must come from one configuration. Then, in the closed division, all legs
+have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no tree is
+written. The runs are only read, and nothing is overwritten.
+
+Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are missing,
+3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
+
+
+def run_submit(request: Request, json_file: Path | None, console: Console) -> ExitCode:
+    """Build, print what became of it, and return the exit code.
+
+    Raises:
+        HarnessError: nothing could be judged or built; see `submit`.
+    """
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    with console.status("") as status:
+
+        def say(text: str) -> None:
+            status.update(text)
+            if not console.is_terminal:
+                line(text)
+
+        outcome = submit(request, say)
+    if json_file is not None:
+        _write(json_file, as_json(outcome))
+    for text in _refused(outcome) if outcome.refusals else _built(request, outcome):
+        line(text)
+    return ExitCode.NEGATIVE if outcome.refusals else ExitCode.OK
+
+
+def _refused(outcome: Outcome) -> list[str]:
+    count = len(outcome.refusals)
+    lines = [f"REFUSED: {count} reason{'s' if count > 1 else ''}, no tree was built"]
+    for (where, fix), group in groupby(outcome.refusals, key=lambda refusal: (refusal.where, refusal.fix)):
+        lines += [f"  {where}: {refusal.reason}" for refusal in group]
+        lines.append(f"    fix: {fix}")
+    return lines
+
+
+def _built(request: Request, outcome: Outcome) -> list[str]:
+    built, description = outcome.built, outcome.description
+    if built is None or description is None:
+        return []
+    lines = [f"built {built.root}: {len(built.files)} files, {built.total_bytes / 1e6:.1f} MB, round {request.round}"]
+    for judged in outcome.judged:
+        audits = ", ".join(judged.candidate.audits) or "none"
+        verdict = judged.verdict.outcome if judged.verdict else ""
+        lines.append(f"  {judged.candidate.name}: {verdict}, audits: {audits}")
+    if outcome.signed is not None:
+        lines.append(f"sign-off: {outcome.signed.headline}")
+    lines.append("system description:")
+    for words, names in description.from_where():
+        shown = [f"{name}: {description.values[name]}" for name in names if description.values[name]]
+        lines += [f"  {words}", *(f"    {text}" for text in shown)] if shown else []
+    lines += [f"note: {note}" for note in outcome.notes]
+    if outcome.rehearsal:
+        lines.append("a REHEARSAL, marked as such and not for upload:")
+        lines += [f"  {reason}" for reason in outcome.rehearsal]
+    rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
+    lines.append(f"next: python main.py check {built.root}{rounds}")
+    return lines
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    except OSError as error:
+        raise SetupError(f"--json {path} cannot be written: {error.strerror}", "name another file") from error
+
+
+def submit_click_command() -> click.Command:
+    """The command for main.py."""
+    path = click.Path(path_type=Path)
+
+    def callback(
+        results: tuple[Path, ...],
+        organisation: str,
+        system_name: str,
+        system: Path | None,
+        division: Division,
+        round: Round,
+        output: Path,
+        source: Path | None,
+        rehearsal: bool,
+        dataset_path: Path | None,
+        model_path: str | None,
+        json: Path | None,
+    ) -> ExitCode:
+        if dataset_path is not None and not dataset_path.is_file():
+            raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
+        request = Request(
+            results=list(results),
+            output=output,
+            organisation=organisation,
+            system_name=system_name,
+            division=division,
+            round=round,
+            given=read_system_file(_system_yaml(system)),
+            source=source,
+            rehearsal=rehearsal,
+            sources=ScoreSources(dataset_path, model_path),
+        )
+        return run_submit(request, json, Console())
+
+    return click.Command(
+        "submit",
+        callback=callback,
+        help=HELP,
+        params=[
+            click.Argument(["results"], metavar="RESULT...", type=path, nargs=-1, required=True),
+            click.Option(["--organisation"], required=True, metavar="ORG", help="Who submits; a directory's name."),
+            click.Option(["--system-name"], required=True, metavar="NAME", help="The system's directory name."),
+            click.Option(
+                ["--system"],
+                type=path,
+                metavar="FILE",
+                help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
+            ),
+            click.Option(
+                ["--division"], type=click.Choice(["closed", "open"]), default="closed", show_default=True,
+                help="In open, other models and options may enter, and neither scenarios nor audits are demanded.",
+            ),
+            click.Option(
+                ["--round"], type=click.Choice(ROUNDS), default=CURRENT_ROUND, show_default=True,
+                help="Decides the layout and the seeds that the legs must have.",
+            ),
+            click.Option(["--output"], required=True, type=path, metavar="TREE", help="A directory that is not there."),
+            click.Option(
+                ["--source"],
+                type=path,
+                metavar="DIR",
+                help="Code to submit. Default: this repository at the commit that the legs ran with.",
+            ),
+            click.Option(
+                ["--rehearsal"],
+                is_flag=True,
+                help="Let results enter that are not official (dummy engine, another model, synthetic data), in a "
+                "tree that is marked as not for upload. Full length, seeds and accuracy are still demanded.",
+            ),
+            click.Option(
+                ["--dataset-path"], type=path, metavar="FILE",
+                help="Data set to score the answers with, if it is no longer where the manifests say.",
+            ),
+            click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
+            click.Option(["--json"], type=path, metavar="FILE", help="Also write the record of the build there."),
+        ],
+    )  # fmt: skip
+
+
+def _system_yaml(path: Path | None) -> dict[str, Any]:
+    try:
+        return load_yaml(path) if path is not None else {}
+    except InputError as error:
+        raise InputError(error.message.replace("--config", "--system", 1), error.fix) from error

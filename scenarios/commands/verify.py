@@ -1,0 +1,155 @@
+"""`main.py verify`: from the command line to verdicts, files and exit code."""
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.verify.legs import ACCURACY, PERFORMANCE, ResultLegs, find_results
+from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
+from runs.benchmarks import SCENARIOS, Scenario
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_json
+
+VERIFY_HELP = """Judge results from their logs alone, and write verify_performance.txt and verify_performance.json.
+
+RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, or one with performance/run_1 and
+accuracy in it. A performance and an accuracy leg of one scenario are judged together as one result; of several
+results the worst exit code counts. A leg is held to the official rules, unless its own manifest.json says that it is
+not official: then these are reported beside the verdict as `not official: ...`.
+
+Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those of
+a finished run or contradict each other."""
+
+
+def verify(
+    run_dirs: list[Path],
+    *,
+    accuracy_only: bool,
+    performance_only: bool,
+    scenario: Scenario | None,
+    official: bool,
+    dataset_path: Path | None,
+    model_path: str | None,
+    output: Path | None,
+    json_file: Path | None,
+    console: Console,
+) -> ExitCode:
+    """Verify every result in `run_dirs`; prints each verdict and returns the worst exit code.
+
+    Raises:
+        InputError: the options contradict each other, or a directory holds no logs.
+        SetupError: a verdict cannot be written.
+    """
+    if accuracy_only and performance_only:
+        raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
+    for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
+        if path is not None and accuracy_only is False and performance_only:
+            raise InputError(f"{name} has no use with --performance-only", "leave it out")
+    if dataset_path is not None and not dataset_path.is_file():
+        raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the leg used")
+    only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
+    results = find_results(run_dirs, scenario, only)
+    folders = _folders(results, output)
+    verdicts = []
+    with with_scorer(ScoreSources(dataset_path, model_path)) as (sources, _):
+        for result, folder in zip(results, folders, strict=True):
+            with console.status("verifying"):
+                verdict = verify_result(result, official=official, sources=sources)
+            verdicts.append(verdict)
+            _report(verdict, console)
+            _write(verdict, folder)
+            written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
+            console.print(written, highlight=False, soft_wrap=True, markup=False)
+    if json_file is not None:
+        record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
+        try:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(json_file, record)
+        except OSError as error:
+            raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
+    return _worst(verdicts)
+
+
+def _worst(verdicts: list[Verdict]) -> ExitCode:
+    return max((verdict.exit_code for verdict in verdicts), default=ExitCode.OK)
+
+
+def _folders(results: list[ResultLegs], output: Path | None) -> list[Path]:
+    """Where each verdict goes; in `output`, several get a directory each."""
+    if output is None:
+        return [result.home for result in results]
+    if len(results) == 1:
+        return [output]
+    return [output / f"{number:03d}-{result.home.resolve().name}" for number, result in enumerate(results, start=1)]
+
+
+def _write(verdict: Verdict, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
+        (folder / TEXT_NAME).unlink(missing_ok=True)
+        write_verdict(verdict, folder)
+    except OSError as error:
+        raise SetupError(
+            f"the verdict {verdict.outcome} on {', '.join(verdict.directories)} cannot be written to {folder}: "
+            f"{error.strerror}",
+            "give a directory you may write to: --output DIR",
+        ) from error
+
+
+def _report(verdict: Verdict, console: Console) -> None:
+    console.print(as_text(verdict).rstrip(), highlight=False, soft_wrap=True, markup=False)
+    if verdict.error is not None:
+        print(f"error: {verdict.error}", file=sys.stderr)
+    elif verdict.contradictions:
+        print(f"error: {verdict.reasons[0]}", file=sys.stderr)
+
+
+def verify_click_command() -> click.Command:
+    """The command for main.py."""
+
+    def callback(run_dirs: tuple[Path, ...], json: Path | None, scenario: str | None, **options: object) -> ExitCode:
+        asked = next((name for name in SCENARIOS if name == scenario), None)
+        return verify(list(run_dirs), json_file=json, scenario=asked, console=Console(), **options)  # type: ignore[arg-type]
+
+    path = click.Path(path_type=Path)
+    return click.Command(
+        "verify",
+        callback=callback,
+        help=VERIFY_HELP,
+        params=[
+            click.Argument(["run_dirs"], metavar="RUN_DIR...", type=path, nargs=-1, required=True),
+            click.Option(["--accuracy-only"], is_flag=True, help="Leave performance legs out."),
+            click.Option(["--performance-only"], is_flag=True, help="Leave accuracy legs out."),
+            click.Option(
+                ["--scenario"],
+                type=click.Choice(SCENARIOS),
+                help="What the legs are to be judged as. Default: manifest.json, else the log; a Server leg with the "
+                "limits of Interactive is taken as Interactive.",
+            ),
+            click.Option(
+                ["--official"], is_flag=True, help="Hold every leg to the official rules, whatever it claims."
+            ),
+            click.Option(
+                ["--dataset-path"],
+                type=path,
+                metavar="FILE",
+                help="Data set to score the answers with. Default: the one in manifest.json; else the scores of "
+                "accuracy.txt are used.",
+            ),
+            click.Option(
+                ["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes the answers; likewise."
+            ),
+            click.Option(
+                ["--output"],
+                type=path,
+                metavar="DIR",
+                help="Where the verdict is written; several go to numbered directories in it. Default: the first "
+                "RUN_DIR of each result.",
+            ),
+            click.Option(["--json"], type=path, metavar="FILE", help="Also write the records of all results there."),
+        ],
+    )

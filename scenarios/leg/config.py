@@ -1,0 +1,254 @@
+"""What a user may ask of one leg: the command line, the YAML file and the manifest are this one schema."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from compliance.mechanisms.block import MechanismBlock
+from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
+from runs.errors import InputError
+from runs.loadgen.user_conf import HIGHEST_QPS
+from sut.dummy.cheats import CHEAT_KINDS
+from sut.dummy.engine import SHORTEST_OUTPUT
+
+EngineName = Literal["vllm", "endpoint", "dummy"]
+
+LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
+
+
+def _field(default: Any, help: str, group: str, metavar: str | None = None) -> Any:
+    return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""})
+
+
+class RunConfig(BaseModel):
+    """One LoadGen leg as asked for. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    # What to run
+    scenario: Scenario = _field(
+        ..., "Offline, Server, SingleStream, or Interactive (LoadGen's Server with tighter limits).", "what"
+    )
+    accuracy: bool = _field(False, "Accuracy leg: every sample once, scored with ROUGE. Otherwise performance.", "what")
+    model_path: str | None = _field(
+        None, "Model folder or hub id. Default: the embedded small model (not official).", "what", "MODEL"
+    )
+    dataset_path: Path | None = _field(
+        None, "Data set in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
+    )
+    total_sample_count: int | None = _field(
+        None, "Use the first N rows of the data set. Default: all of them.", "what", "N"
+    )
+    lg_model_name: str | None = _field(
+        None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: by scenario.", "what", "KEY"
+    )
+
+    # LoadGen
+    user_conf: Path | None = _field(
+        None,
+        "LoadGen user.conf. Default: user.conf (configs/embedded.conf for the embedded data set).",
+        "loadgen",
+        "FILE",
+    )
+    target_qps: float | None = _field(
+        None, "Overrides target_qps of user.conf for this scenario (Offline: the expected rate).", "loadgen", "QPS"
+    )
+    audit_conf: Path | None = _field(
+        None,
+        "audit.config for LoadGen. Never picked up by itself; without this flag there is no audit.",
+        "loadgen",
+        "FILE",
+    )
+    enable_log_trace: bool = _field(False, "Write mlperf_log_trace.json (0.4 to 2 kB a query).", "loadgen")
+    output_log_dir: Path | None = _field(
+        None, "Run directory; must not hold a run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
+    )
+
+    # Engine
+    engine: EngineName = _field("vllm", "vllm (in this process), endpoint, or dummy (no model).", "engine")
+    vllm: bool = _field(False, "The same as --engine vllm.", "engine")
+    dtype: str | None = _field(
+        None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
+    )
+    tensor_parallel_size: int | None = _field(
+        None, "Accelerators for one copy of the model. Default: all visible; 1 on CPUs.", "engine", "N"
+    )
+    engine_arg: dict[str, Any] = _field(
+        {}, "Any vLLM engine argument; repeatable. Compared with what the engine has in force.", "engine", "KEY=VALUE"
+    )
+    sampling_arg: dict[str, Any] = _field(
+        {}, "Overrides the benchmark's fixed sampling; repeatable; makes the run unofficial.", "engine", "KEY=VALUE"
+    )
+    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = _field(
+        "off",
+        "Server and Interactive: hold queries back while the engine has more than --admission-tokens or "
+        "--admission-queries; order of those that wait (docs/running.md).",
+        "engine",
+    )
+    admission_tokens: int | None = _field(
+        None,
+        "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
+        "engine",
+        "N",
+    )
+    admission_queries: int | None = _field(
+        None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N"
+    )
+    engine_start_timeout_s: float = _field(1800.0, "Give up on an engine that is not ready by then.", "engine", "S")
+    stall_timeout_s: float = _field(
+        20.0,
+        "End the leg when queries are waiting and the engine made no progress for this long (longer when single engine "
+        "steps are seen to take long).",
+        "engine",
+        "S",
+    )
+    api_server: str | None = _field(None, "URL of an OpenAI-compatible server (engine endpoint).", "engine", "URL")
+    api_model_name: str | None = _field(None, "Model name at that server.", "engine", "NAME")
+
+    # What the result is to be called
+    mechanism: MechanismBlock | None = _field(
+        None,
+        "Technique that the leg declares (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
+        "engine",
+        "MECHANISM/VARIANT|FILE",
+    )
+
+    # Reference flags without a meaning under continuous batching
+    batch_size: int | None = _field(
+        None, "Accepted for the reference's scripts; batching is continuous.", "compat", "N"
+    )
+    num_workers: int | None = _field(
+        None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N"
+    )
+
+    # Dummy engine
+    dummy_ttft_ms: float = _field(2.0, "Time to first token.", "dummy", "MS")
+    dummy_tpot_ms: float = _field(0.05, "Time per output token.", "dummy", "MS")
+    dummy_prefill_us: float = _field(0.0, "Time per prompt token, added to the time to first token.", "dummy", "US")
+    dummy_slots: int = _field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N")
+    dummy_shortest_tokens: int = _field(
+        SHORTEST_OUTPUT, "Shortest output; its length depends on the prompt.", "dummy", "N"
+    )
+    dummy_fault: list[str] = _field(
+        [],
+        "One fault on purpose at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
+        "dummy",
+        "KIND[@N]",
+    )
+    dummy_cheat: list[str] = _field(
+        [], f"Cheat on purpose; repeatable (docs/red-team.md): {', '.join(CHEAT_KINDS)}.", "dummy", "KIND"
+    )
+
+    @field_validator("scenario", mode="before")
+    @classmethod
+    def _scenario_name(cls, value: object) -> object:
+        if isinstance(value, str):
+            for name in SCENARIOS:
+                if value.lower() == name.lower():
+                    return name
+            if value.lower() == "multistream":
+                raise ValueError(f"MultiStream is not part of this benchmark; choose from {', '.join(SCENARIOS)}")
+        return value
+
+    @field_validator("lg_model_name")
+    @classmethod
+    def _known_key(cls, value: str | None) -> str | None:
+        if value is not None and value not in BENCHMARKS:
+            raise ValueError(
+                f"LoadGen has no settings for {value!r} and would silently use generic ones; "
+                f"choose from {', '.join(BENCHMARKS)}"
+            )
+        return value
+
+    @field_validator(
+        "total_sample_count",
+        "tensor_parallel_size",
+        "batch_size",
+        "num_workers",
+        "admission_tokens",
+        "admission_queries",
+        "dummy_shortest_tokens",
+    )
+    @classmethod
+    def _at_least_one(cls, value: int | None) -> int | None:
+        if value is not None and value < 1:
+            raise ValueError(f"must be at least 1, not {value}")
+        return value
+
+    @field_validator("target_qps", "engine_start_timeout_s", "stall_timeout_s")
+    @classmethod
+    def _positive(cls, value: float | None) -> float | None:
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"must be a positive number, not {value}")
+        return value
+
+    @field_validator("admission", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        return "off" if value is False else value  # YAML reads a plain off as false
+
+    @field_validator("target_qps")
+    @classmethod
+    def _writable_rate(cls, value: float | None) -> float | None:
+        if value is not None and not LOWEST_QPS <= value <= HIGHEST_QPS:
+            raise ValueError(f"must be from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f}")
+        return value
+
+    @field_validator("dummy_ttft_ms", "dummy_tpot_ms", "dummy_prefill_us", "dummy_slots")
+    @classmethod
+    def _not_negative(cls, value: float) -> float:
+        if not 0 <= value < float("inf"):
+            raise ValueError("must be 0 or a positive number")
+        return value
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML run configuration; keys are the fields of `RunConfig`.
+
+    Raises:
+        InputError: unreadable, not YAML, or not a mapping.
+    """
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"--config {path}: {error.strerror}", "name a readable YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"--config {path} is not YAML: {error}", "mend the file") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"--config {path}: expected keys and values, found {type(content).__name__}", "see configs/")
+    return {str(key).replace("-", "_"): value for key, value in content.items()}
+
+
+def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The file's values under those of the command line; of KEY=VALUE options pair by pair."""
+    both = {**file, **given}
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(file.get(key), dict):
+            both[key] = {**file[key], **value}
+    return both
+
+
+def make_config(values: dict[str, Any]) -> RunConfig:
+    """Validate; several problems are reported together.
+
+    Raises:
+        InputError: naming each key, its value and what is allowed.
+    """
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
+            if problem["type"] == "missing":
+                lines.append(f"{key} is missing")
+            elif problem["type"] == "extra_forbidden":
+                lines.append(f"{key}: there is no such option")
+            else:
+                text = problem["msg"].removeprefix("Value error, ")
+                lines.append(f"{key} {problem.get('input')}: {text}")
+        raise InputError("; ".join(lines), "see `python main.py run --help`") from error

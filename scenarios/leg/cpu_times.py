@@ -1,0 +1,110 @@
+"""CPU times around LoadGen's run: the leg's own, and everybody's on the cores that it may use.
+
+Read once before the timed window and once after it, never inside. What cannot be read is recorded as such: no leg fails
+for it.
+"""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from runs.environment import usable_cores
+from runs.record.contention import NOT_RECORDED, Contention
+
+# Linux counts what virtual machines of this host use as user time already.
+_COUNTED_TWICE = ("guest", "guest_nice")
+_WAITING = ("idle", "iowait")
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """Counters at one moment, in s since the system started.
+
+    Attributes:
+        time_s: of the monotonic clock.
+        cores: ids of the usable cores.
+        busy_s: time in which these cores were in use.
+        stolen_s: the part of it that other virtual machines had.
+        own_s: by process id, what each process of the harness has used on any core.
+        load_average: of the last minute.
+    """
+
+    time_s: float
+    cores: tuple[int, ...]
+    busy_s: float
+    stolen_s: float
+    own_s: dict[int, float]
+    load_average: float
+
+
+def read_cpu(parent_pid: int) -> CpuReading | str:
+    """Read the counters; or why they cannot be read.
+
+    Args:
+        parent_pid: the process that started the leg, which is no stranger.
+    """
+    try:
+        cores = tuple(usable_cores())
+        own_s = {pid: seconds for pid in _group() if (seconds := _used_s(pid)) is not None}
+        with contextlib.suppress(psutil.Error):
+            times = psutil.Process(parent_pid).cpu_times()
+            own_s[parent_pid] = times.user + times.system  # not its children: the leg before this one was one of them
+        every_core = psutil.cpu_times(percpu=True)
+        used = [every_core[core]._asdict() for core in cores]
+        idle = (*_WAITING, *_COUNTED_TWICE)
+        busy_s = sum(seconds for core in used for name, seconds in core.items() if name not in idle)
+        stolen_s = sum(core.get("steal", 0.0) for core in used)
+        return CpuReading(time.monotonic(), cores, busy_s, stolen_s, own_s, os.getloadavg()[0])
+    except Exception as error:  # whatever it is, it is no reason to lose a leg
+        return f"{type(error).__name__}: {error}"
+
+
+def contention_between(start: CpuReading | str, end: CpuReading | str) -> dict[str, Any]:
+    """The record of a window: a `Contention` as plain data, or why there is none."""
+    if isinstance(start, str):
+        return {NOT_RECORDED: start}
+    if isinstance(end, str):
+        return {NOT_RECORDED: end}
+    if start.cores != end.cores:
+        return {NOT_RECORDED: f"the usable cores changed from {start.cores} to {end.cores}"}
+    busy_s = end.busy_s - start.busy_s
+    # A process that is new was not there before; one that is gone, and was waited for, counts with its parent.
+    own_s = sum(seconds - start.own_s.get(pid, 0.0) for pid, seconds in end.own_s.items())
+    own_s -= sum(seconds for pid, seconds in start.own_s.items() if pid not in end.own_s)
+    try:
+        return Contention(
+            window_s=end.time_s - start.time_s,
+            usable_cores=len(start.cores),
+            busy_cpu_s=round(max(0.0, busy_s), 2),
+            stolen_cpu_s=round(max(0.0, end.stolen_s - start.stolen_s), 2),
+            own_cpu_s=round(max(0.0, own_s), 2),
+            foreign_cpu_s=round(max(0.0, busy_s - own_s), 2),
+            load_average_start=start.load_average,
+            load_average_end=end.load_average,
+        ).model_dump()
+    except ValueError as error:
+        return {NOT_RECORDED: f"no record can be made of these times: {str(error).splitlines()[0]}"}
+
+
+def _group() -> set[int]:
+    """Ids of the processes in this one's group, and of its descendants, which may have left it."""
+    group = os.getpgrp()
+    members = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if os.getpgid(pid) == group:
+                members.add(pid)
+    return members
+
+
+def _used_s(pid: int) -> float | None:
+    """CPU time of a process and of those children that it has waited for; None when it is gone."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return float(times.user + times.system + times.children_user + times.children_system)

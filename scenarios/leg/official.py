@@ -1,0 +1,106 @@
+"""Why a leg could not be submitted. Every reason is a sentence; an empty list claims only that none was found."""
+
+from typing import Any
+
+from runs.benchmarks import LOADGEN_SCENARIO, MIN_DURATION_MS, Benchmark, Scenario
+from runs.loadgen.user_conf import Setting, lookup
+from sut.engine import SamplingPolicy
+
+# Settings of the benchmark that only the open division may override. [LoadGen's mlperf.conf, comments]
+_OPEN_ONLY_KEYS = (
+    "use_token_latencies",
+    "infer_token_latencies",
+    "token_latency_scaling_factor",
+    "ttft_latency",
+    "tpot_latency",
+    "target_latency_percentile",
+    "samples_per_query",
+    "sample_concatenate_permutation",
+    "performance_issue_unique",
+    "performance_issue_same",
+    "performance_issue_same_index",
+    "performance_sample_count_override",
+    "accuracy_sample_count_override",
+    "max_duration",
+    "max_query_count",
+    "accuracy_log_sampling_target",
+)
+
+# vLLM arguments that make another model of the one that was named, or let it stop elsewhere.
+_MODEL_CHANGING = (
+    "hf_overrides",
+    "hf_config_path",
+    "generation_config",
+    "override_generation_config",
+    "logits_processors",
+    "enable_lora",
+    "skip_tokenizer_init",
+)
+
+# Llama-3.1-8B as its config.json describes it. [config.json of the reference model]
+_OFFICIAL_SHAPE = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+def settings_reasons(settings: tuple[Setting, ...], benchmark: Benchmark, scenario: Scenario) -> list[str]:
+    """Reasons that lie in user.conf."""
+    reasons = []
+
+    def value(key: str) -> str | None:
+        return lookup(settings, benchmark.loadgen_key, LOADGEN_SCENARIO[scenario], key)
+
+    duration = value("min_duration")
+    if duration is not None and int(duration) < MIN_DURATION_MS:
+        reasons.append(f"user.conf: min_duration {duration} ms is below the required {MIN_DURATION_MS} ms")
+    count = value("min_query_count")
+    if scenario == "Offline" and count is not None and int(count) < benchmark.sample_count:
+        reasons.append(f"user.conf: min_query_count {count} is below the {benchmark.sample_count:,} samples required")
+    reasons += [f"user.conf: {key} may be set in the open division only" for key in _OPEN_ONLY_KEYS if value(key)]
+    if scenario in ("Server", "Interactive") and value("target_latency"):
+        reasons.append("user.conf: Server target_latency may be set in the open division only")
+    return reasons
+
+
+def engine_reasons(engine: str, options: dict[str, Any], sampling: SamplingPolicy) -> list[str]:
+    """Reasons that lie in the engine or its options."""
+    reasons = []
+    if engine == "dummy":
+        reasons.append("the dummy engine runs no model")
+    if options.get("enable_prefix_caching"):
+        reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
+    reasons += [
+        f"engine argument {name} changes the model or its stop ids" for name in _MODEL_CHANGING if options.get(name)
+    ]
+    if options.get("load_format") == "dummy":
+        reasons.append("load_format dummy runs random weights")
+    if options.get("speculative_config"):
+        reasons.append("speculative decoding is not allowed for Llama-3.1-8B (inference rules)")
+    if not sampling.is_official:
+        reasons.append(f"sampling differs from the benchmark's: {sampling}")
+    return reasons
+
+
+def data_reasons(benchmark: Benchmark, scenario: Scenario, sample_count: int, *, bundled: bool) -> list[str]:
+    """Reasons that lie in the data set or in the pairing of scenario and benchmark."""
+    reasons = []
+    if bundled:
+        reasons.append("the bundled articles are not CNN-DailyMail")
+    elif sample_count != benchmark.sample_count:
+        reasons.append(
+            f"{sample_count:,} samples instead of the {benchmark.sample_count:,} of {benchmark.submission_name}"
+        )
+    if scenario not in benchmark.scenarios:
+        reasons.append(f"{benchmark.submission_name} has no {scenario} scenario in a submission")
+    return reasons
+
+
+def model_reasons(config: dict[str, Any]) -> list[str]:
+    """Reasons that lie in the model's config.json. The weights themselves are hashed, not judged."""
+    wrong = [f"{key} {config.get(key)}" for key, value in _OFFICIAL_SHAPE.items() if config.get(key) != value]
+    return [f"the model is not Llama-3.1-8B ({', '.join(wrong)})"] if wrong else []

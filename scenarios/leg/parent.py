@@ -1,0 +1,67 @@
+"""One leg from the parent's side: start its process, check and record it, let it run, judge its files.
+
+The parent believes files, not exit codes: a leg is done when LoadGen's logs are complete, agree with our own record
+of every request, and say so.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from runs.errors import ExecutionError, HarnessError
+from runs.record.progress import Progress
+from scenarios.leg.config import RunConfig
+from scenarios.leg.display import Display
+from scenarios.leg.engine_environment import likely_environment
+from scenarios.leg.supervisor import EarlyLeg, signals_raise
+
+if TYPE_CHECKING:
+    from scenarios.leg.plan import PreparedLeg
+    from scenarios.leg.record import LegOutcome
+
+
+def run_leg(
+    config: RunConfig,
+    prepare: Callable[[], "PreparedLeg"],
+    console: Console,
+    watch: Callable[[Progress], None] = lambda _: None,
+) -> "LegOutcome":
+    """Prepare, run and judge one leg, and print its closing summary.
+
+    Args:
+        config: what was asked, for the record.
+        prepare: makes the checked leg; called with signals already under control.
+        console: for progress and summary.
+        watch: also told of each heartbeat; ends the leg by raising a HarnessError.
+
+    Raises:
+        HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
+    """
+    with signals_raise(), EarlyLeg(config.engine, likely_environment(config)) as process:
+        # Imported only here, while the process imports the engine's code, which takes longer.
+        from scenarios.leg import record as leg_record
+        from scenarios.leg.summary import closing_summary
+
+        leg = prepare()
+        leg_record.announce(leg, console)
+        leg_record.open_record(config, leg)
+        hashing = leg_record.start_hashing(leg)
+        try:
+            with Display(console) as display:
+
+                def on_progress(progress: Progress) -> None:
+                    display(progress)
+                    watch(progress)
+
+                process.run(leg.run_dir, leg.plan.engine, leg.plan.environment, on_progress)
+            manifest, outcome = leg_record.judge(leg, hashing, console)
+        except HarnessError as error:
+            leg_record.close_failed(leg, error)
+            raise
+        except BaseException as error:
+            leg_record.close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
+            raise
+        leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
+        closing_summary(console, leg, outcome.result, outcome.accuracy)
+    return outcome

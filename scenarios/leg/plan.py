@@ -1,0 +1,379 @@
+"""From what was asked to a leg that can run: everything that can be checked is checked here, before anything starts."""
+
+import math
+import os
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.mechanisms.validation import registries_or_error, validate
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
+from qsl.dataset import Dataset, load_dataset
+from qsl.embedded.articles import bundled_dataset
+from qsl.embedded.default_model import ensure_default_model
+from qsl.model_files import ModelFacts, model_facts, parameter_count
+from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
+from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
+from runs.errors import InputError, SetupError
+from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
+from runs.record.layout import RunDir
+from runs.record.manifest import LegPlan
+from scenarios.leg.batch_limits import cpu_batch_limits
+from scenarios.leg.config import RunConfig
+from scenarios.leg.engine_environment import computes_in_core, parallel_size, vllm_environment
+from scenarios.leg.official import data_reasons, engine_reasons, model_reasons, settings_reasons
+from sut.dummy.cheats import parse_cheat
+from sut.dummy.engine import Fault
+from sut.engine import SamplingPolicy
+
+DUMMY_MODEL = "bytes"  # the tokenizer without files
+WARMUP_PROMPTS = 16
+WARMUP_PROMPTS_WITHOUT_COMPILING = 4
+DISK_RESERVE_BYTES = 64 << 20
+LOG_BYTES_PER_SAMPLE = 1_500
+TRACE_BYTES_PER_SAMPLE = 2_500
+
+
+@dataclass
+class PreparedLeg:
+    """A checked leg: its plan, the texts LoadGen will be given, and what the parent needs afterwards."""
+
+    plan: LegPlan
+    benchmark: Benchmark
+    run_dir: RunDir
+    user_conf: str
+    audit_config: str | None
+    dataset: Dataset
+    model: ModelFacts | None
+    bundled: bool  # the bundled articles are the data set
+    unofficial_reasons: list[str]
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
+    """Check a configuration and resolve every default.
+
+    Args:
+        config: what was asked.
+        say: told what takes time (making the embedded model).
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    notes: list[str] = []
+    engine = _engine_name(config)
+    benchmark = _benchmark(config)
+    sampling = _sampling(config.sampling_arg)
+    faults = [Fault.parse(text) for text in config.dummy_fault]
+    if faults and engine != "dummy":
+        raise InputError("--dummy-fault needs the dummy engine", "add --engine dummy")
+    cheats = [parse_cheat(text) for text in config.dummy_cheat]
+    if cheats and (engine != "dummy" or config.model_path is not None):
+        raise InputError(
+            "--dummy-cheat needs the dummy engine with its own tokenizer", "add --engine dummy, without --model-path"
+        )
+    run_dir = RunDir(_output_dir(config))
+    model, model_path = _model(config, engine, say)
+    bundled = config.dataset_path is None
+    dataset_path = bundled_dataset(model_path) if config.dataset_path is None else config.dataset_path
+    conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
+    notes.append(f"LoadGen settings from {conf_path}")
+    limit = model.max_positions if model else None
+    asked_limit = config.engine_arg.get("max_model_len")
+    if isinstance(asked_limit, int) and not isinstance(asked_limit, bool):
+        limit = min(limit or asked_limit, asked_limit)
+    # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
+    vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
+    dataset = load_dataset(
+        dataset_path,
+        count=config.total_sample_count,
+        vocab_size=vocab_size,
+        max_prompt_tokens=limit - sampling.max_tokens if limit else None,
+    )
+    audit_config = _audit_config(config, benchmark, settings, len(dataset))
+    options: dict[str, Any]
+    environment: dict[str, str]
+    if engine == "dummy":
+        options = {
+            "ttft_ms": config.dummy_ttft_ms,
+            "tpot_ms": config.dummy_tpot_ms,
+            "prefill_us": config.dummy_prefill_us,
+            "slots": config.dummy_slots,
+            "shortest_tokens": config.dummy_shortest_tokens,
+            "faults": list(config.dummy_fault),
+            "cheats": cheats,
+            "lead_tokens": _common_lead(dataset.prompts),
+        }
+        environment = {}
+    else:
+        options, environment = _vllm_options(config, sampling, dataset, model)
+    reasons = engine_reasons(engine, options, sampling)
+    reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
+    if any(SYNTHETIC_MARK in target for target in dataset.targets):
+        reasons.append("the data set is synthetic")
+    reasons += model_reasons(model.config) if model else []
+    reasons += settings_reasons(settings, benchmark, config.scenario)
+    if audit_config is not None:
+        reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
+    if Path("audit.config").exists() and audit_config is None:
+        notes.append("./audit.config is not used: an audit needs --audit-conf")
+    notes += _compatibility_notes(config, environment)
+    if config.mechanism is not None:
+        notes += validate(config.mechanism.root, *registries_or_error())["issues"]
+    _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
+    plan = LegPlan(
+        scenario=config.scenario,
+        loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
+        mode="accuracy" if config.accuracy else "performance",
+        loadgen_key=benchmark.loadgen_key,
+        dataset_path=str(Path(dataset_path).resolve()),
+        dataset_sha256=dataset.sha256,
+        sample_count=len(dataset),
+        longest_prompt_tokens=dataset.longest_prompt,
+        audit=audit_config is not None,
+        trace=config.enable_log_trace,
+        engine=engine,
+        model_path=model_path,
+        engine_options=options,
+        environment=environment,
+        sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
+        admission=_admission(config),
+        warmup_prompts=WARMUP_PROMPTS_WITHOUT_COMPILING
+        if engine == "dummy" or options.get("enforce_eager")
+        else WARMUP_PROMPTS,
+        engine_start_timeout_s=config.engine_start_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+    )
+    return PreparedLeg(plan, benchmark, run_dir, conf_text, audit_config, dataset, model, bundled, reasons, notes)
+
+
+def _admission(config: RunConfig) -> dict[str, Any] | None:
+    # Offline has no first tokens, and SingleStream never two queries at a time.
+    latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
+    if config.admission == "off":
+        for name in ("admission_tokens", "admission_queries"):
+            if getattr(config, name) is not None:
+                flag = "--" + name.replace("_", "-")
+                raise InputError(f"{flag} has no use with --admission off", "choose an --admission order")
+        return None
+    if not latency_bound:
+        raise InputError(
+            f"--admission {config.admission}: {config.scenario} has no first-token limit", "leave --admission out"
+        )
+    if config.admission == "priority":
+        if config.engine != "vllm":
+            raise InputError(f"--admission priority: engine {config.engine} has no priorities", "choose another order")
+        scheduling = config.engine_arg.get("scheduling_policy", "priority")
+        if scheduling != "priority":
+            raise InputError(
+                f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
+                "leave the engine argument out",
+            )
+    return {
+        "policy": config.admission,
+        "prefill_tokens": config.admission_tokens,
+        "queries": config.admission_queries,
+    }
+
+
+def _engine_name(config: RunConfig) -> str:
+    if config.vllm and config.engine != "vllm":
+        raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
+    if config.engine == "endpoint" or config.api_server or config.api_model_name:
+        raise SetupError(
+            "OpenAI-compatible endpoints (--api-server, --engine endpoint) are not supported yet",
+            "use --vllm, which runs the engine in this process",
+        )
+    if config.engine == "dummy" and (config.engine_arg or config.dtype or config.tensor_parallel_size):
+        raise InputError("the dummy engine takes no --engine-arg, --dtype or --tensor-parallel-size", "leave them out")
+    return config.engine
+
+
+def _benchmark(config: RunConfig) -> Benchmark:
+    key = config.lg_model_name or DEFAULT_KEY[config.scenario]
+    interactive = DEFAULT_KEY["Interactive"]
+    if (config.scenario == "Interactive") != (key == interactive):
+        raise InputError(
+            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive} is the key of Interactive alone",
+            "leave --lg-model-name out; the scenario selects it",
+        )
+    return BENCHMARKS[key]
+
+
+def _sampling(changes: dict[str, Any]) -> SamplingPolicy:
+    kinds = {name: type(getattr(SamplingPolicy(), name)) for name in SamplingPolicy.__dataclass_fields__}
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in kinds:
+            raise InputError(f"--sampling-arg {name}: unknown", f"choose from {', '.join(kinds)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
+            raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
+        values[name] = kinds[name](value)
+    policy = SamplingPolicy(**values)
+    if not 1 <= policy.min_tokens <= policy.max_tokens:
+        raise InputError(
+            f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
+            "keep 1 <= min_tokens <= max_tokens",
+        )
+    return policy
+
+
+def _output_dir(config: RunConfig) -> Path:
+    if config.output_log_dir is not None:
+        return config.output_log_dir
+    mode = "accuracy" if config.accuracy else "performance"
+    return Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
+
+
+def _model(config: RunConfig, engine: str, say: Any) -> tuple[ModelFacts | None, str]:
+    if engine == "dummy" and config.model_path is None:
+        return None, DUMMY_MODEL
+    name = config.model_path or str(ensure_default_model(say))
+    facts = model_facts(name)
+    return facts, str(facts.folder)
+
+
+def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[Path, str, tuple[Setting, ...]]:
+    path = config.user_conf or HARNESS_ROOT / ("configs/embedded.conf" if bundled else "user.conf")
+    text = read_conf_text(path, "--user-conf")
+    settings = parse_conf(text, path)
+    for setting in settings:
+        if setting.key == "mode":
+            raise InputError(f"{path}:{setting.line}: the mode is chosen by --accuracy", "remove the line")
+        if setting.key == "use_token_latencies" and setting.value != "1":
+            raise InputError(f"{path}:{setting.line}: this benchmark needs use_token_latencies", "remove the line")
+    scenario = LOADGEN_SCENARIO[config.scenario]
+    if config.target_qps is not None:
+        if scenario == "SingleStream":
+            raise InputError(
+                "--target-qps has no meaning in SingleStream", "set *.SingleStream.target_latency in user.conf"
+            )
+        text = with_setting(
+            text, benchmark.loadgen_key, scenario, "target_qps", f"{config.target_qps:.10f}".rstrip("0").rstrip(".")
+        )
+    return path, text, settings
+
+
+def _audit_config(
+    config: RunConfig, benchmark: Benchmark, user_settings: tuple[Setting, ...], sample_count: int
+) -> str | None:
+    """The audit configuration's text, if one was asked for; refuses settings that LoadGen would not survive."""
+    path = config.audit_conf
+    text = None if path is None else read_conf_text(path, "--audit-conf")
+    settings = parse_conf(text, path) if path is not None and text is not None else ()
+    scenario = LOADGEN_SCENARIO[config.scenario]
+    for setting in settings:
+        if setting.model != "*":
+            raise InputError(
+                f"{path}:{setting.line}: LoadGen reads only model * from an audit configuration",
+                f"write *.{setting.scenario}.{setting.key}",
+            )
+        if setting.key == "use_token_latencies":
+            raise InputError(f"{path}:{setting.line}: an audit must not change use_token_latencies", "remove the line")
+
+    def value(key: str) -> str | None:
+        return lookup(settings, "*", scenario, key) or lookup(user_settings, benchmark.loadgen_key, scenario, key)
+
+    place = path or config.user_conf  # the files that come with the harness have none of these keys
+    index = value("performance_issue_same_index")
+    loaded = min(sample_count, benchmark.sample_count)
+    if index is not None and int(index) >= loaded:
+        raise SetupError(
+            f"{place}: performance_issue_same_index {index} is outside the {loaded} loaded samples; "
+            "LoadGen would crash",
+            f"use an index from 0 to {loaded - 1}",
+        )
+    override = value("performance_sample_count_override")
+    fewer = value("accuracy_sample_count_override")
+    if config.accuracy and fewer is not None and 0 < int(fewer) < sample_count:  # 0 is LoadGen's word for all
+        raise SetupError(
+            f"{place}: accuracy_sample_count_override {fewer} is below the {sample_count} samples of an accuracy leg, "
+            "which scores every one",
+            f"remove the line; --total-sample-count {fewer} takes fewer samples",
+        )
+    unique = value("performance_issue_unique") not in (None, "0")
+    if unique and int(override or benchmark.sample_count) > sample_count:
+        raise SetupError(
+            f"{place}: performance_issue_unique with {sample_count} of {benchmark.sample_count} samples",
+            f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
+        )
+    return text
+
+
+def _common_lead(prompts: list[list[int]]) -> int:
+    """How many ids all prompts share at their start (the instruction)."""
+    first, last = min(prompts), max(prompts)
+    return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+
+
+def _vllm_options(
+    config: RunConfig, sampling: SamplingPolicy, dataset: Dataset, model: ModelFacts | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Engine arguments and the variables vLLM reads at import."""
+    gpus = accelerators()
+    on_cpu = vllm_is_cpu_build() or not gpus
+    needed = dataset.longest_prompt + sampling.max_tokens
+    replicas = parallel_size(config.engine_arg, "data_parallel_size")
+    options: dict[str, Any] = {
+        "dtype": config.dtype or ("float32" if on_cpu else "bfloat16"),
+        "tensor_parallel_size": config.tensor_parallel_size or (1 if on_cpu else _parallel_size(len(gpus) // replicas)),
+        "enable_prefix_caching": False,
+        "max_model_len": needed,
+        "disable_log_stats": True,
+    }
+    if on_cpu:
+        # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
+        options["enforce_eager"] = True
+        cores = len(usable_cores())
+        if computes_in_core({**options, **config.engine_arg}, cores):
+            options["distributed_executor_backend"] = "uni"
+        streamed = config.scenario in ("Server", "Interactive")
+        parameters = parameter_count(model.folder) if streamed and model else 0
+        if parameters:
+            options |= cpu_batch_limits(config.engine_arg, parameters=parameters, cores=max(1, cores // replicas))
+    for name in ("dtype", "tensor_parallel_size"):
+        if name in config.engine_arg and getattr(config, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
+    if "model" in config.engine_arg:
+        raise InputError(
+            f"--engine-arg model={config.engine_arg['model']}: the manifest would describe another model",
+            "name the model with --model-path",
+        )
+    if config.admission == "priority":
+        options["scheduling_policy"] = "priority"
+    options |= config.engine_arg
+    return options, vllm_environment(options, on_cpu=on_cpu)
+
+
+def _parallel_size(gpus: int) -> int:
+    """The largest power of two of one copy's accelerators: Llama's 8 key-value heads divide by it."""
+    return min(8, 1 << int(math.log2(max(1, gpus))))
+
+
+def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list[str]:
+    notes = [
+        f"{name}={os.environ[name]} of your environment holds; without it, it would be {value}"
+        for name, value in environment.items()
+        if os.environ.get(name, value) != value
+    ]
+    if config.batch_size is not None:
+        notes.append(
+            f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"
+        )
+    if config.num_workers is not None:
+        notes.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+    return notes
+
+
+def _check_disk(path: Path, samples: int, trace: bool) -> None:
+    existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
+    needed = DISK_RESERVE_BYTES + samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise SetupError(
+            f"{existing} has {free >> 20} MiB free; this leg may need {needed >> 20} MiB",
+            "free disk space or give --output-log-dir a directory on another disk",
+        )

@@ -1,0 +1,309 @@
+"""The process of one leg: engine, sample library, system under test, LoadGen, and nothing else.
+
+The main thread only watches: it writes the heartbeat, looks for stalls and dead engines, and hears signals. The
+engine lives on an event loop in a second thread, LoadGen in a third (its Start call cannot be interrupted, and an
+exception raised into it would leave it half open). Whatever fails, fails here first, is written down, and ends the
+process at once; the parent reads the reason from progress.json.
+
+`scenarios/leg/start.py` comes first and hands over the run directory; everything else is in the manifest.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+from qsl.sample_library import SampleLibrary
+from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.record.contention import CONTENTION
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest, write_manifest
+from runs.record.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
+from scenarios.leg.cpu_times import contention_between, read_cpu
+from scenarios.leg.dataset_reader import DatasetBeside
+from scenarios.leg.engines import make_engine, sut_class
+from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
+from scenarios.leg.warmup import warm_up
+from scenarios.leg.watchdog import Watchdog
+from sut.admission import Admission
+from sut.loadgen_sut import LoadgenSut
+from sut.recorder import Recorder
+from sut.vllm.load import WORKING_FACTOR, engine_is_working
+
+TICK_S = 0.25
+ENGINE_STOP_TIMEOUT_S = 15.0
+ADMISSION_TOKENS = 8192  # bound for an engine that has no token budget a step
+FIRST_QUERY_TIMEOUT_S = 300.0  # LoadGen prepares every query of the run before the first
+
+
+class LegProcess:
+    """One leg from its manifest to LoadGen's logs."""
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self.run_dir = run_dir
+        self.manifest = read_manifest(run_dir.manifest)
+        self.plan = self.manifest.resolved
+        self.failure: BaseException | None = None
+        self.progress = Progress("starting", time.time_ns(), os.getpid(), self.plan.scenario, self.plan.mode)
+        self._wake = threading.Event()
+        self._last_beat = 0.0
+        self._sut: LoadgenSut | None = None
+        self._recorder: Recorder | None = None
+        self._started_s = 0.0
+        self.loop = asyncio.new_event_loop()
+
+    # Failures: any thread reports, the main thread acts --------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure; the first one counts. Safe from every thread."""
+        if self.failure is None:
+            self.failure = error
+        self._wake.set()
+
+    def _install_hooks(self) -> None:
+        def on_signal(number: int, _frame: object) -> None:
+            # Not `fail`: its Event could be held by the very wait that this handler interrupts.
+            if self.failure is None:
+                self.failure = Interrupted(f"stopped by {signal.Signals(number).name}")
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, on_signal)
+        threading.excepthook = lambda arguments: self.fail(
+            arguments.exc_value or ExecutionError(f"thread {arguments.thread} ended without a word")
+        )
+
+        def on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            self.fail(context.get("exception") or ExecutionError(f"event loop: {context.get('message')}"))
+
+        self.loop.set_exception_handler(on_loop_error)
+
+    # Waiting -----------------------------------------------------------------------------------------------------
+
+    def _beat(self, phase: str | None = None) -> None:
+        """Write the heartbeat if one is due, or at once when the phase changes."""
+        now = time.monotonic()
+        if phase is not None and phase != self.progress.phase:
+            self.progress.phase = phase
+        elif now - self._last_beat < HEARTBEAT_INTERVAL_S:
+            return
+        self._last_beat = now
+        progress, recorder = self.progress, self._recorder
+        progress.time_ns = time.time_ns()
+        if self._sut is not None:
+            progress.issued, progress.completed = self._sut.issued, self._sut.completed
+        if recorder is not None and self._started_s:
+            progress.elapsed_s = now - self._started_s
+            progress.output_tokens = recorder.output_tokens
+            progress.samples_per_second = recorder.done / max(progress.elapsed_s, 1e-9)
+            progress.tokens_per_second = recorder.output_tokens / max(progress.elapsed_s, 1e-9)
+            progress.ttft_p99_ms = recorder.ttft.percentile_ms(99)
+            progress.tpot_p99_ms = recorder.tpot.percentile_ms(99)
+        write_progress(self.run_dir.progress, progress)
+
+    def _wait(self, finished: Callable[[], bool], look: Callable[[], None] = lambda: None) -> None:
+        """Wait for something that another thread does, heart beating; raise the first failure."""
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            if finished():
+                return
+            look()
+            self._beat()
+            self._wake.wait(TICK_S)
+            self._wake.clear()
+
+    def _on_loop(self, work: Coroutine[Any, Any, Any], look: Callable[[], None] = lambda: None) -> Any:
+        """Run a coroutine on the engine's loop and wait for it as `_wait` does."""
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future.add_done_callback(lambda _: self._wake.set())
+        self._wait(future.done, look)
+        return future.result()
+
+    def _deadline(self, seconds: float, what: str) -> Callable[[], None]:
+        end = time.monotonic() + seconds
+
+        def look() -> None:
+            if time.monotonic() > end:
+                raise SetupError(f"{what} after {seconds:g} s", "raise --engine-start-timeout-s, and see engine.log")
+
+        return look
+
+    # The leg -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run the leg to the end; raises on any failure."""
+        self._install_hooks()
+        self._beat("engine")
+        plan = self.plan
+        threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
+        engine = make_engine(plan)
+        reading = DatasetBeside(plan)
+        in_time = self._deadline(plan.engine_start_timeout_s, "the engine was not ready")
+
+        def look_beside() -> None:
+            in_time()
+            reading.look()
+
+        report = self._on_loop(engine.start(), look_beside)
+        if report.prefix_caching and not plan.engine_options.get("enable_prefix_caching"):
+            raise SetupError("the engine runs with prefix caching on, though it was not asked to", "see engine.log")
+        reading.begin()
+        reading.future.add_done_callback(lambda _: self._wake.set())
+        self._wait(reading.future.done)
+        dataset = reading.future.result()
+        library = SampleLibrary(dataset, on_error=self.fail)
+        self._beat("warm-up")
+        watchdog = Watchdog(plan.stall_timeout_s)
+        warmup_facts = self._on_loop(
+            warm_up(engine, plan, report.vocab_size, dataset.prompts),
+            self._deadline(plan.engine_start_timeout_s, "the warm-up was not over"),
+        )
+
+        import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
+
+        settings = build_settings(lg, plan, self.run_dir.user_conf)
+        self.manifest.engine = {
+            "name": report.name,
+            "versions": report.versions,
+            "asked": report.asked,
+            "in_force": report.in_force,
+            "configuration": report.configuration,
+            "prefix_caching": report.prefix_caching,
+            "warm_up": warmup_facts,
+        }
+        self.manifest.loadgen_settings = effective_settings(settings)
+        self.manifest.pid = os.getpid()
+        self.manifest.status = "running"
+        write_manifest(self.run_dir.manifest, self.manifest)
+
+        progress = self.progress
+        progress.expected = expected_samples(settings, plan)
+        progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
+        if plan.loadgen_scenario == "Server":
+            progress.ttft_limit_ms = settings.ttft_latency / 1e6
+            progress.tpot_limit_ms = settings.tpot_latency / 1e6
+        self._recorder = Recorder(self.run_dir.requests, self.fail)
+        admission = None
+        if plan.admission is not None:
+            copies = report.configuration.get("data_parallel_size", 1)
+            budget = plan.admission["prefill_tokens"] or copies * report.configuration.get("max_num_batched_tokens", 0)
+            admission = Admission(
+                engine.submit,
+                policy=plan.admission["policy"],
+                prefill_tokens=budget or ADMISSION_TOKENS,
+                queries=plan.admission["queries"],
+                ttft_limit_ns=settings.ttft_latency,
+            )
+        self._sut = sut = sut_class(plan)(
+            lg,
+            self.loop,
+            engine,
+            library.prompt,
+            self._recorder,
+            report_first_token=plan.loadgen_scenario != "Offline",
+            on_failure=self.fail,
+            admission=admission,
+        )
+        finished = threading.Event()
+        on_cpu = report.configuration.get("device") == "cpu"
+
+        def run_loadgen() -> None:
+            sut_handle = lg.ConstructSUT(sut.issue_queries, sut.flush_queries)
+            qsl_handle = library.construct(lg)
+            audit = self.run_dir.audit_config if plan.audit else self.run_dir.no_audit_config
+            log_settings = build_log_settings(lg, plan, self.run_dir.root)
+            lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(audit))
+            lg.DestroyQSL(qsl_handle)
+            lg.DestroySUT(sut_handle)
+            finished.set()
+            self._wake.set()
+
+        def look() -> None:
+            engine.check_alive()
+            if not sut.issued and time.monotonic() - self._started_s > FIRST_QUERY_TIMEOUT_S:
+                raise ExecutionError(
+                    f"LoadGen issued no query within {FIRST_QUERY_TIMEOUT_S:.0f} s",
+                    "see user.conf in the run directory",
+                )
+            stalled_s = watchdog.stalled_for(sut.outstanding > 0, engine.activity(), sut.issued, sut.completed)
+            if stalled_s is not None and not (
+                on_cpu and stalled_s < WORKING_FACTOR * watchdog.allowed_s and engine_is_working()
+            ):
+                raise ExecutionError(
+                    f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
+                    "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
+                )
+
+        # Everything made so far lives to the end: the collector need never look at it, nor run in the timed window.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._beat("running")
+        cpu_before = read_cpu(self.manifest.parent_pid)
+        self._started_s = time.monotonic()
+        threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
+        self._wait(finished.is_set, look)
+        self._beat("closing")
+        cpu_after = read_cpu(self.manifest.parent_pid)
+        if sut.outstanding:
+            raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
+        self._recorder.close()
+        self.manifest.observed = {
+            "samples_issued": sut.issued,
+            "samples_completed": sut.completed,
+            "cached_prompt_tokens": sut.cached_tokens,
+            CONTENTION: contention_between(cpu_before, cpu_after),
+        }
+        write_manifest(self.run_dir.manifest, self.manifest)
+        self._stop_engine(engine)
+
+    def _run_loop(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def _stop_engine(self, engine: Any) -> None:
+        """Ask the engine to stop; the parent ends whatever is left of the process group anyway."""
+        future = asyncio.run_coroutine_threadsafe(engine.stop(), self.loop)
+        end = time.monotonic() + ENGINE_STOP_TIMEOUT_S
+        while not future.done() and time.monotonic() < end:
+            self._beat()
+            time.sleep(0.05)
+
+    def report_failure(self, error: BaseException) -> int:
+        """Write down why the leg ended; returns the exit code."""
+        code = int(error.exit_code) if isinstance(error, HarnessError) else int(ExitCode.FAILED)
+        message = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+        fix = error.fix if isinstance(error, HarnessError) else "see engine.log for where it happened"
+        traceback.print_exception(error)
+        self.progress.error = {"exit_code": code, "message": message, "fix": fix}
+        self.progress.phase = "failed"
+        self.progress.time_ns = time.time_ns()
+        write_progress(self.run_dir.progress, self.progress)
+        if self._recorder is not None:
+            with contextlib.suppress(Exception):
+                self._recorder.close()
+        return code
+
+
+def main(run_dir: RunDir) -> NoReturn:
+    """Run the leg and leave without unwinding: half-open LoadGen state must never see a destructor."""
+    leg = LegProcess(run_dir)
+    code = int(ExitCode.OK)
+    try:
+        leg.run()
+        leg._beat("done")
+    except BaseException as error:
+        code = int(ExitCode.FAILED)
+        code = leg.report_failure(error)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,176 @@
+"""The record of one leg: written before the start, judged from the files, closed whatever happened."""
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from compliance.accuracy.report import AccuracyVerdict
+from compliance.evidence.leg_record import LOG_HASHES, log_hashes
+from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from qsl.model_files import file_hashes
+from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
+from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.files import remove_temporary, write_atomic, write_json
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import Result, build_result, write_result
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from scenarios.leg.config import RunConfig
+from scenarios.leg.loadgen_settings import check_engaged
+from scenarios.leg.plan import PreparedLeg
+from scenarios.leg.scoring import score_leg
+from sut.recorder import rescue_partial
+
+
+@dataclass
+class LegOutcome:
+    """What became of a leg that ran to its end."""
+
+    exit_code: ExitCode
+    result: Result
+    accuracy: AccuracyVerdict | None
+
+
+class _FilesDisagree(ExecutionError):
+    """LoadGen's files and ours tell different stories: nothing is claimed from either."""
+
+    def __init__(self, run_dir: RunDir, result: Result) -> None:
+        first = "; ".join(str(item) for item in result.disagreements[:3])
+        super().__init__(
+            f"LoadGen's numbers and those re-derived from requests.jsonl disagree: {first}", f"see {run_dir.result}"
+        )
+        self.result = result
+
+
+def announce(leg: PreparedLeg, console: Console) -> None:
+    """Say what is about to run, and what of it is not official."""
+    plan = leg.plan
+    console.print(
+        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}, "
+        f"run directory {leg.run_dir.root}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+    for note in leg.notes:
+        console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
+    if leg.unofficial_reasons:
+        console.print(
+            "  not official: " + "; ".join(leg.unofficial_reasons), highlight=False, soft_wrap=True, markup=False
+        )
+
+
+def open_record(config: RunConfig, leg: PreparedLeg) -> None:
+    """Create the run directory and write everything that is known before the start."""
+    run_dir = leg.run_dir
+    manifest = Manifest(
+        official=not leg.unofficial_reasons,
+        unofficial_reasons=leg.unofficial_reasons,
+        notes=leg.notes,
+        asked=config.model_dump(mode="json", exclude_unset=True),
+        resolved=leg.plan,
+        harness=harness_facts(),
+        software=software_versions(),
+        loadgen=loadgen_facts(),
+        host=host_facts(),
+        accelerator=accelerators(),
+        model={
+            "name": leg.model.name if leg.model else leg.plan.model_path,
+            "folder": str(leg.model.folder) if leg.model else None,
+            "revision": leg.model.revision if leg.model else None,
+            "sha256": {},  # completed when the leg is over
+        },
+        dataset={
+            "path": leg.plan.dataset_path,
+            "sha256": leg.plan.dataset_sha256,
+            "rows_used": leg.plan.sample_count,
+            "longest_prompt_tokens": leg.plan.longest_prompt_tokens,
+        },
+        parent_pid=os.getpid(),
+        start_time_ns=time.time_ns(),
+    )
+    if manifest.loadgen["extension"] is None:
+        raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
+    run_dir.create()
+    write_atomic(run_dir.user_conf, leg.user_conf)
+    if leg.audit_config is not None:
+        write_atomic(run_dir.audit_config, leg.audit_config)
+    write_manifest(run_dir.manifest, manifest)
+
+
+def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":
+    """Hash the model's files beside the engine's start: 16 GB take longer than a start should wait."""
+    hashing: Future[dict[str, str]] = Future()
+
+    def work() -> None:
+        try:
+            hashing.set_result(file_hashes(leg.model.folder) if leg.model else {})
+        except OSError as error:
+            hashing.set_exception(ExecutionError(f"the model's files cannot be hashed: {error}"))
+
+    threading.Thread(target=work, name="hashing", daemon=True).start()
+    return hashing
+
+
+def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
+    cached = int(manifest.observed.get("cached_prompt_tokens", 0))
+    if cached and not leg.plan.engine_options.get("enable_prefix_caching"):
+        raise ExecutionError(
+            f"the engine took {cached:,} prompt tokens from a cache across queries, though prefix caching is off",
+            "caching across queries is forbidden; report the engine's version and options",
+        )
+
+
+def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, LegOutcome]:
+    """Judge a leg whose process came to its end; returns the manifest as it is to be closed.
+
+    Raises:
+        HarnessError: the files are not those of a leg that ran to its end, or contradict each other.
+    """
+    plan, run_dir = leg.plan, leg.run_dir
+    manifest = read_manifest(run_dir.manifest)
+    manifest.model["sha256"] = hashing.result()
+    _refuse_unasked_caching(leg, manifest)
+    for sentence in misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest)):
+        manifest.notes.append(sentence)
+        console.print(f"  note: {sentence}", highlight=False, soft_wrap=True, markup=False)
+    manifest.observed[LOG_HASHES] = log_hashes(run_dir)
+    result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
+    if result.disagreements:
+        raise _FilesDisagree(run_dir, result)
+    check_engaged(read_detail(run_dir.detail), plan)
+    accuracy = None
+    if plan.mode == "accuracy":
+        accuracy = score_leg(leg, console)
+    write_result(run_dir, result)
+    negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
+    return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
+
+
+def close_failed(leg: PreparedLeg, error: HarnessError) -> None:
+    """Complete the record of a leg that failed; what cannot be written (a full disk) must not hide the failure."""
+    run_dir = leg.run_dir
+    record = {"exit_code": int(error.exit_code), "message": error.message, "fix": error.fix}
+    try:
+        remove_temporary(run_dir.root)
+        rescue_partial(run_dir.requests)
+        manifest = read_manifest(run_dir.manifest)
+        manifest.error = record
+        details = error.result.model_dump(mode="json") if isinstance(error, _FilesDisagree) else {"schema_version": 1}
+        write_json(run_dir.result, {**details, "verdict": "ERROR", "reasons": [error.message], "error": record})
+        status: Status = "interrupted" if isinstance(error, Interrupted) else "failed"
+        close_record(leg, manifest, status, error.exit_code)
+    except (OSError, HarnessError) as second:
+        error.fix = f"{error.fix}; the run directory could not be completed either ({second})".removeprefix("; ")
+
+
+def close_record(leg: PreparedLeg, manifest: Manifest, status: Status, code: ExitCode) -> None:
+    """Write how and when the leg ended."""
+    manifest.status = status
+    manifest.end_time_ns = time.time_ns()
+    manifest.exit_code = int(code)
+    write_manifest(leg.run_dir.manifest, manifest)

@@ -1,0 +1,52 @@
+"""The first steps of a leg's process: import the engine's code, wait for a run directory, become the leg.
+
+The parent runs it as `python -m scenarios.leg.start ENGINE` and goes on checking the leg, which takes about as long
+as these imports. It writes the run directory's path to the standard input when everything is checked, and closes it
+without a word when the leg is refused. Until then there is no run directory, no engine and no LoadGen.
+
+vLLM's processes import this module again under another name, so it imports little by itself.
+"""
+
+import gc
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Become the leg whose run directory is written to the standard input, or end when none is."""
+    gc.disable()  # all that is imported stays: looking through it again and again finds nothing
+    from runs.record.layout import RunDir
+    from scenarios.leg import process as leg_process
+    from scenarios.leg.engines import import_engine
+
+    import_engine(sys.argv[1])
+    gc.freeze()
+    gc.enable()
+    path = sys.stdin.buffer.read()
+    if not path:
+        os._exit(0)  # the leg was refused, or the parent is gone
+    run_dir = RunDir(Path(os.fsdecode(path)))
+    _write_to(run_dir.engine_log)
+    os.chdir(run_dir.root)
+    leg_process.main(run_dir)
+
+
+def _write_to(log: Path) -> None:
+    """Turn the output into `log`, what was written so far (to a nameless file) at its head."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("wb") as stream, Path(os.devnull).open("rb") as nothing:
+        with os.fdopen(os.dup(1), "rb") as early:
+            early.seek(0)
+            shutil.copyfileobj(early, stream)
+        stream.flush()
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        os.dup2(nothing.fileno(), 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The closing summary of a leg: about ten lines, every number from result.json or accuracy.json."""
+
+from rich.console import Console
+
+from compliance.accuracy.report import AccuracyVerdict
+from compliance.accuracy.sample_scores import ROUGE_NAMES
+from runs.numbers.result import Result
+from scenarios.leg.plan import PreparedLeg
+
+
+def closing_summary(console: Console, leg: PreparedLeg, result: Result, accuracy: AccuracyVerdict | None) -> None:
+    """Print the outcome of a leg that ran to its end."""
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    plan = leg.plan
+    line("")
+    if accuracy is None:
+        differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
+        line(f"{plan.scenario} performance: {result.verdict}{differs}")
+        for text in numbers(result):
+            line(f"  {text}")
+    else:
+        outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
+        line(f"{plan.scenario} accuracy: {outcome} ({accuracy.label})")
+        for check in accuracy.checks:
+            line(f"  {check}")
+        if not accuracy.checks:
+            scores = accuracy.scores
+            line("  " + "  ".join(f"{name} {getattr(scores, name)}" for name in ROUGE_NAMES))
+            line(f"  gen_len {scores.gen_len:,} characters over {scores.gen_num:,} samples")
+    for reason in result.reasons:
+        line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")
+    line(f"  official: {'no: ' + leg.unofficial_reasons[0] if leg.unofficial_reasons else 'nothing found against it'}")
+    if len(leg.unofficial_reasons) > 1:
+        line(f"            and {len(leg.unofficial_reasons) - 1} more reasons in manifest.json")
+    files = [leg.run_dir.summary.name, leg.run_dir.detail.name, leg.run_dir.result.name, leg.run_dir.requests.name]
+    if accuracy is not None:
+        files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]
+    line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
+
+
+def numbers(result: Result) -> list[str]:
+    """The numbers of a performance leg, those LoadGen reported."""
+    reported = result.reported
+    if reported is None:
+        return []
+    lines = []
+    rates = [
+        f"{value:,.2f} {unit}"
+        for value, unit in ((reported.samples_per_second, "samples/s"), (reported.tokens_per_second, "tokens/s"))
+        if value is not None
+    ]
+    if rates:
+        lines.append("  ".join(rates))
+    for label, values in (("latency", reported.latency_ns), ("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns)):
+        if values is not None:
+            lines.append(
+                f"{label:<8}"
+                + "  ".join(f"{name} {getattr(values, name) / 1e6:,.1f} ms" for name in ("mean", "p50", "p90", "p99"))
+            )
+    return lines

@@ -1,0 +1,257 @@
+"""One leg's process, watched from outside: heartbeat, signals, and an end that leaves nothing behind.
+
+The child leads a process group of its own, which holds the engine's processes too; whatever way the leg ends, the
+group is killed. A guardian (a shell waiting on a pipe) does the same should this process die without a chance to.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import IO
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, ExitCode, Interrupted
+from runs.record.layout import RunDir
+from runs.record.progress import Progress, read_progress
+from scenarios.leg.watchdog import Watchdog
+
+POLL_S = 0.2
+SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
+SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
+STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
+GROUP_GONE_TIMEOUT_S = 5.0
+FULL_DISK_BYTES = 64 << 10
+
+
+class _Signals:
+    """The first signal that asks for an end; later ones are left to the clean-up."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.held = False
+
+    def arrive(self, number: int, _frame: FrameType | None) -> None:
+        if self.first is None:
+            self.first = number
+            if not self.held:
+                self.act()
+
+    def act(self) -> None:
+        if self.first is not None:
+            raise Interrupted(f"interrupted by {signal.Signals(self.first).name}")
+
+
+_signals = _Signals()
+
+
+@contextlib.contextmanager
+def signals_raise() -> Iterator[None]:
+    """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are left to the clean-up."""
+    global _signals
+    _signals = _Signals()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, _signals.arrive) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def signals_held() -> Iterator[None]:
+    """Within: a signal waits for the end of the block, so that no process is lost between its start and its end."""
+    before = _signals.first
+    _signals.held = True
+    try:
+        yield
+    finally:
+        _signals.held = False
+    if _signals.first != before:
+        _signals.act()
+
+
+class EarlyLeg:
+    """A leg's process, started before the leg is checked: it imports the engine's code and waits.
+
+    A context manager; on leaving, nothing of the process is left, whether it ran the leg or not.
+
+    Args:
+        engine: the engine's name.
+        environment: variables for the process; those set by the user win.
+    """
+
+    def __init__(self, engine: str, environment: dict[str, str]) -> None:
+        self._started_for = (engine, environment)
+        self._at_the_end = contextlib.ExitStack()
+
+    def __enter__(self) -> "EarlyLeg":
+        self._child = self._at_the_end.enter_context(_leg_process(*self._started_for))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._at_the_end.close()
+
+    def run(
+        self, run_dir: RunDir, engine: str, environment: dict[str, str], on_progress: Callable[[Progress], None]
+    ) -> None:
+        """Let the process run a planned leg, and wait for its end.
+
+        Args:
+            run_dir: holds the manifest.
+            engine: as planned. Where engine or environment are not what the process was started with, it is ended
+                and another one started.
+            environment: as planned.
+            on_progress: told of each new heartbeat.
+
+        Raises:
+            The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
+            ExecutionError when it ended or fell silent without a word.
+        """
+        if (engine, environment) != self._started_for:
+            self._at_the_end.close()
+            self._child = self._at_the_end.enter_context(_leg_process(engine, environment))
+        child = self._child
+        with self._at_the_end:
+            try:
+                _hand_over(child, run_dir)
+                _watch(child.process, run_dir, on_progress)
+            except Interrupted:
+                child.process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.process.wait(STOP_GRACE_S)
+                raise
+            finally:
+                _keep_output(child, run_dir)
+        _raise_for(child.process.returncode, read_progress(run_dir.progress), run_dir)
+
+
+@dataclass(frozen=True)
+class _Child:
+    process: "subprocess.Popen[bytes]"
+    output: IO[bytes]  # a nameless file: what it writes before it has a run directory
+
+
+@contextlib.contextmanager
+def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
+    """A process that waits for its run directory; on leaving, its whole group is ended."""
+    with contextlib.ExitStack() as at_the_end:
+        output = at_the_end.enter_context(tempfile.TemporaryFile())
+        with signals_held():
+            process = _start(engine, environment, output)
+            at_the_end.enter_context(_guardian(process.pid))
+            at_the_end.callback(_end_group, process)
+        yield _Child(process, output)
+
+
+def _start(engine: str, environment: dict[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**environment, **os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "scenarios.leg.start", engine],
+        cwd=HARNESS_ROOT,  # the first place where Python looks for modules
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _hand_over(child: _Child, run_dir: RunDir) -> None:
+    """Tell the process its run directory. One that has ended is noticed by who watches it."""
+    assert child.process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), child.process.stdin as pipe:
+        pipe.write(os.fsencode(run_dir.root.resolve()))
+
+
+def _keep_output(child: _Child, run_dir: RunDir) -> None:
+    """Save what a process wrote that never came to take its run directory."""
+    if not run_dir.engine_log.exists():
+        child.output.seek(0)
+        with contextlib.suppress(OSError), run_dir.engine_log.open("wb") as log:
+            shutil.copyfileobj(child.output, log)
+
+
+def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Callable[[Progress], None]) -> None:
+    """Wait for the child to end, passing heartbeats on; raise when it falls silent."""
+    silence = {phase: Watchdog(SILENCE_STARTING_S, 0) for phase in ("", "starting", "engine", "warm-up")}
+    silence["running"] = Watchdog(SILENCE_RUNNING_S, 0)
+    last_ns = 0
+    while True:
+        try:
+            child.wait(POLL_S)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+        progress = read_progress(run_dir.progress)
+        phase = progress.phase if progress else ""
+        now_ns = progress.time_ns if progress else 0
+        if progress is not None and now_ns != last_ns:
+            on_progress(progress)
+        last_ns = now_ns
+        watchdog = silence.get(phase, silence["running"])
+        stalled_s = watchdog.stalled_for(True, now_ns)
+        if stalled_s is not None:
+            raise ExecutionError(
+                f"the leg's process gave no sign of life for {stalled_s:.0f} s (phase {phase or 'starting'})",
+                "see engine.log",
+            )
+
+
+@contextlib.contextmanager
+def _guardian(group: int) -> Iterator[None]:
+    """Kill the group should this process end without having left the block."""
+    guardian = subprocess.Popen(
+        ["/bin/sh", "-c", f"read _ || kill -9 -{group}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guardian.kill()
+        guardian.wait()
+        if guardian.stdin:
+            guardian.stdin.close()
+
+
+def _end_group(child: "subprocess.Popen[bytes]") -> None:
+    """Kill what is left of the child's process group and wait until it is gone."""
+    with signals_held():
+        end = time.monotonic() + GROUP_GONE_TIMEOUT_S
+        while time.monotonic() < end:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                break
+            child.poll()  # reaps the leader, without which the group never ends
+            time.sleep(0.02)
+        child.wait()
+
+
+def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
+    error = progress.error if progress else None
+    if error:
+        kind = ERROR_BY_EXIT_CODE.get(error["exit_code"], ExecutionError)
+        raise kind(error["message"], error["fix"])
+    if code < 0:
+        raise ExecutionError(
+            f"the leg's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel's log"
+        )
+    if code != ExitCode.OK:
+        if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # the leg's process could not write down its end
+            raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and run the leg again")
+        raise ExecutionError(f"the leg's process ended with code {code} and named no cause", "see engine.log")
+    if progress is None or progress.phase != "done":
+        raise ExecutionError("the leg's process ended before it was done", "see engine.log")

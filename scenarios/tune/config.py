@@ -1,0 +1,156 @@
+"""What a tune is asked for: its own options, and those of the legs it runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.benchmarks import LOADGEN_SCENARIO
+from runs.errors import InputError
+from runs.loadgen.user_conf import HIGHEST_QPS
+from scenarios.leg.config import LOWEST_QPS, RunConfig, load_yaml, make_config, merged
+from scenarios.tune.option_space import Space, make_space
+from scenarios.tune.places import TuneDir
+from scenarios.tune.rates import MOST_PROBES, RESOLUTION
+
+# A tune sets these itself, leg by leg.
+NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})
+
+SEARCH_TRIALS = 30
+SEARCH_BUDGET_S = 7200.0
+SEARCH_LEG_S = 60.0
+
+
+def _field(default: Any, help: str, metavar: str, **limits: Any) -> Any:
+    return Field(default, description=help, json_schema_extra={"group": "tune", "metavar": metavar}, **limits)
+
+
+class TuneOptions(BaseModel):
+    """The tune's own keys; in a YAML file they stand below `tune`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    offline_qps: float | None = _field(
+        None,
+        "The system's Offline rate in samples/s, from which the search starts. Default: measured by an Offline leg.",
+        "QPS",
+        ge=LOWEST_QPS,
+        le=HIGHEST_QPS,
+    )
+    estimate_s: float = _field(
+        60.0, "The Offline leg that measures it is stopped after so long. Default: 60.", "S", gt=0, le=3600
+    )
+    max_probes: int = _field(
+        MOST_PROBES, f"Probes at most. Default, and the most: {MOST_PROBES}.", "N", ge=1, le=MOST_PROBES
+    )
+    resolution: float = _field(
+        RESOLUTION,
+        f"Stop when the lowest invalid rate is at most this share above the highest valid one. Default: {RESOLUTION}.",
+        "SHARE",
+        ge=0.001,
+        le=0.5,
+    )
+    search: bool = _field(
+        False, "First search the engine's scheduling options for the highest valid rate (Server, Interactive).", ""
+    )
+    search_trials: int = _field(
+        SEARCH_TRIALS, f"Settings tried at most, besides the given ones. Default: {SEARCH_TRIALS}.", "N", ge=1, le=1000
+    )
+    search_budget_s: float = _field(
+        SEARCH_BUDGET_S,
+        f"Wall time of the search at most; the rate's own probes come after it. Default: {SEARCH_BUDGET_S:.0f}.",
+        "S",
+        gt=0,
+        le=1e6,
+    )
+    search_leg_s: float = _field(
+        SEARCH_LEG_S,
+        f"min_duration of the search's legs, where user.conf has a longer one. Default: {SEARCH_LEG_S:.0f}.",
+        "S",
+        ge=1,
+        le=3600,
+    )
+    search_values: dict[str, Any] = _field(
+        {},
+        "Search this option over these values, as in max_num_seqs='[64, 128]'; repeatable. Default: the usual options "
+        "of the engine on this machine.",
+        "OPTION=LIST",
+    )
+
+
+@dataclass(frozen=True)
+class Tune:
+    """A checked request."""
+
+    options: TuneOptions
+    values: dict[str, Any]  # fields of RunConfig that all legs share
+    config: RunConfig
+    place: TuneDir
+    space: Space | None  # what a search may change; None without one
+
+
+def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> Tune:
+    """The command line above a YAML file.
+
+    Args:
+        file: keys of `run`, and the tune's under `tune`.
+        own: options of the tune that were given.
+        legs: options of `run` that were given.
+
+    Raises:
+        InputError: a key that there is not, a value that is not allowed, or a scenario without a rate.
+    """
+    content = load_yaml(file) if file else {}
+    block = content.pop("tune", None) or {}
+    if not isinstance(block, dict):
+        raise InputError(f"--config {file}: tune: expected keys and values", "write `tune: {max_probes: 6}`")
+    values = merged(content, legs)
+    for name in sorted(values):
+        if name in NOT_FOR_TUNES:
+            raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
+    try:
+        options = TuneOptions.model_validate(
+            merged({str(key).replace("-", "_"): one for key, one in block.items()}, own)
+        )
+    except ValidationError as error:
+        raise InputError("; ".join(map(_said, error.errors())), "see `python main.py tune --help`") from error
+    config = make_config(values)
+    if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
+        raise InputError(
+            "--scenario SingleStream has no target_qps: its queries come one after another",
+            "tune Server, Interactive or Offline",
+        )
+    space = _space(options, values, config)
+    place = TuneDir(Path(values.pop("output_log_dir", None) or Path("output") / f"tune-{config.scenario}"))
+    if config.user_conf is not None and config.user_conf.resolve() in (
+        place.user_conf.resolve(),
+        place.search_conf.resolve(),
+    ):
+        raise InputError(
+            f"--user-conf {config.user_conf} is what the tune will write",
+            "give --output-log-dir another directory, or tune from a copy of the file",
+        )
+    return Tune(options, values, config, place, space)
+
+
+def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig) -> Space | None:
+    if not options.search:
+        for name in sorted(options.model_fields_set):
+            if name.startswith("search_"):
+                raise InputError(f"--{name.replace('_', '-')} has no use without --search", "add --search")
+        return None
+    if LOADGEN_SCENARIO[config.scenario] != "Server":
+        raise InputError(
+            f"--search with --scenario {config.scenario}: options are searched for Server and Interactive, whose rate "
+            "has limits to keep",
+            "leave --search out",
+        )
+    return make_space(values, config, options.search_values)
+
+
+def _said(problem: Any) -> str:
+    key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
+    if problem["type"] == "extra_forbidden":
+        return f"tune option {key}: there is no such option"
+    return f"{key} {problem.get('input')}: {problem['msg']}"

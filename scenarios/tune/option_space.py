@@ -1,0 +1,209 @@
+"""Which scheduling options a search may change, to which values, and what they become in a leg.
+
+Only options that decide when something is computed, never what: nothing that loses precision, reuses work across
+queries or changes an answer stands here, so that no search can leave the rules.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runs.environment import accelerators, usable_cores, vllm_is_cpu_build
+from runs.errors import InputError
+from scenarios.leg.config import RunConfig, make_config
+from scenarios.leg.engine_environment import parallel_size
+
+Options = dict[str, Any]  # option → value; what is not here is left as the user gave it, or at its default
+
+# vLLM's engine arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
+ENGINE_OPTIONS = (
+    "data_parallel_size",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "long_prefill_token_threshold",
+    "async_scheduling",
+)
+# Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
+ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
+RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
+_ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
+# In the order in which they are asked about; one that depends on another comes behind it.
+ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
+
+# Values tried by themselves, around what vLLM chooses on such machines. The smallest token budget is no smaller than
+# the largest number of sequences, which vLLM would refuse.
+GPU_VALUES: dict[str, tuple[Any, ...]] = {
+    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
+    "admission_tokens": (2048, 4096, 8192, 16384, 32768),
+    "admission_queries": (64, 128, 256, 512),
+    "max_num_batched_tokens": (2048, 4096, 8192, 16384, 32768),
+    "max_num_seqs": (128, 256, 512, 1024, 2048),
+}
+CPU_VALUES: dict[str, tuple[Any, ...]] = {
+    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
+    "admission_tokens": (1024, 2048, 4096, 8192),
+    "admission_queries": (16, 24, 32, 48),
+    "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
+    "max_num_seqs": (32, 64, 128, 256, 512),
+}
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        values: for each option, the values tried besides leaving it as it is.
+        admission: the admission policy where the search sets none.
+        copies: of the model, where the search sets none.
+        in_time: queries that may be in the engine at a time, all copies together, for output tokens within their
+            limit; 0 where it is not known.
+    """
+
+    values: Mapping[str, tuple[Any, ...]]
+    admission: str = "off"
+    copies: int = 1
+    in_time: int = 0
+
+    def with_queries_in_time(self, queries: int) -> "Space":
+        """With `max_num_seqs` so that no copy has more queries than keep its output tokens in time.
+
+        vLLM admits queries to its batch as long as there is room. In a burst each one more slows the output tokens of
+        all, while a query that waits in vLLM's queue only uses its own time to the first token, which is longer.
+        """
+        copies = (self.copies, *self.values.get("data_parallel_size", ()))
+        bounds = {_share(queries, number) for number in copies}
+        seqs = tuple(sorted(bounds.union(self.values["max_num_seqs"])))
+        return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
+
+    def alone(self, name: str, best: Options) -> Options:
+        """The best settings with one option at its likeliest value or the middle one, and what it needs to matter."""
+        if name == "max_num_seqs" and self.in_time:
+            likely = _share(self.in_time, best.get("data_parallel_size", self.copies))
+        else:
+            likely = _middle(self.values[name])
+        options = {**best, name: likely}
+        if not self.matters(name, options) and "admission" in self.values:
+            options["admission"] = _middle(self.values["admission"])
+        return self.reduced(options)
+
+    def matters(self, name: str, options: Options) -> bool:
+        """Whether an option has an effect beside these."""
+        return name not in ADMISSION_BOUNDS or (options.get("admission") or self.admission) != "off"
+
+    def reduced(self, options: Options) -> Options:
+        """Without options that are left as they are or have no effect: equal settings are equal dictionaries."""
+        return {
+            name: options[name] for name in self.values if options.get(name) is not None and self.matters(name, options)
+        }
+
+    def combinations(self) -> Iterator[Options]:
+        """All settings, each once, the defaults first."""
+        for row in itertools.product(*((None, *values) for values in self.values.values())):
+            options = dict(zip(self.values, row, strict=True))
+            kept = {name: value for name, value in options.items() if value is not None}
+            if self.reduced(options) == kept:
+                yield kept
+
+    def count(self) -> int:
+        return sum(1 for _ in self.combinations())
+
+
+def make_space(values: dict[str, Any], config: RunConfig, asked: Mapping[str, Any]) -> Space:
+    """The options to be searched.
+
+    Args:
+        values: fields of RunConfig that the user gave. What is given is not searched unless it is asked for; then the
+            search begins with the value that is given.
+        config: the same, checked.
+        asked: option → values to be tried, instead of the usual ones; empty for those.
+
+    Raises:
+        InputError: an option that is never searched, a value that is not allowed, or nothing to search.
+    """
+    given = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
+    if asked:
+        chosen = {name: _checked(name, of, given, values) for name, of in asked.items()}
+    else:
+        chosen = {name: of for name, of in _usual(config).items() if name not in given}
+    if "admission" in chosen:
+        chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
+    elif config.admission == "off":
+        for name in ADMISSION_BOUNDS:
+            if name in asked:
+                raise InputError(
+                    f"--search-values {name} has no use with admission off",
+                    "give --admission a policy, or search admission too",
+                )
+            chosen.pop(name, None)
+    chosen = {name: of for name, of in chosen.items() if of}
+    if not chosen:
+        raise InputError("--search: there is nothing to search beside what is given", "use --search-values")
+    copies = parallel_size(config.engine_arg, "data_parallel_size")
+    return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
+
+
+def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The fields of RunConfig of a leg with these options."""
+    changed = dict(values)
+    engine = {name: value for name, value in options.items() if name in ENGINE_OPTIONS}
+    if engine:
+        changed["engine_arg"] = {**changed.get("engine_arg", {}), **engine}
+    changed.update({name: value for name, value in options.items() if name in RUN_OPTIONS})
+    return changed
+
+
+def shown(options: Options) -> str:
+    """In the user's words."""
+    return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
+
+
+def _share(queries: int, copies: int) -> int:
+    """Of each copy: `max_num_seqs` holds for one."""
+    return max(1, queries // copies)
+
+
+def _middle(values: tuple[Any, ...]) -> Any:
+    return values[len(values) // 2]
+
+
+def _usual(config: RunConfig) -> dict[str, tuple[Any, ...]]:
+    """What is searched without being asked for by name."""
+    if config.engine == "dummy":
+        policies = tuple(policy for policy in CPU_VALUES["admission"] if policy != "priority")
+        return {"admission": policies, "admission_tokens": CPU_VALUES["admission_tokens"]}
+    usual = dict(CPU_VALUES if _on_cpu() else GPU_VALUES)
+    share = config.tensor_parallel_size or config.engine_arg.get("tensor_parallel_size") or 1
+    places = len(usable_cores()) if _on_cpu() else len(accelerators())
+    replicas = tuple(
+        size for size in (2, 4, 8) if isinstance(share, int) and size * share <= _power_of_two(max(1, places))
+    )
+    return {"data_parallel_size": replicas, **usual} if replicas else usual
+
+
+def _on_cpu() -> bool:
+    return vllm_is_cpu_build() or not accelerators()
+
+
+def _power_of_two(number: int) -> int:
+    """The largest that is not above."""
+    return 1 << (number.bit_length() - 1)
+
+
+def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+    flag = f"--search-values {name}"
+    if name not in ALLOWED:
+        raise InputError(f"{flag}: not an option that is searched", f"choose from {', '.join(ALLOWED)}")
+    if not isinstance(asked, list) or not asked:
+        raise InputError(f"{flag}={asked}: not a list of values", f"write {flag}='[64, 128]', for example")
+    for value in asked:
+        if isinstance(value, list | dict | float) or value is None:
+            raise InputError(f"{flag}: {value!r} is not a value of it", "give whole numbers or words")
+        # A bound alone is no allowed setting; with a policy it is.
+        policy = {"admission": "fcfs"} if name in ADMISSION_BOUNDS else {}
+        make_config(applied(values, {**policy, name: value}))
+    if len(set(asked)) < len(asked):
+        raise InputError(f"{flag}={asked}: a value stands there twice", "give each once")
+    return tuple(value for value in asked if value != given.get(name))

@@ -1,0 +1,339 @@
+"""Finding target_qps: an estimate, probes at rates, a full leg that confirms, and a user.conf with the rate.
+
+With --search the scheduling options come first (option_search.py); the rate is then that of the best ones.
+
+Every step is a leg of the official LoadGen with the settings of the real run, judged by its own verdict. Which rate
+comes next follows from the journal alone (scenarios/tune/rates.py), so a tune that was interrupted goes on where it
+was, and one that is repeated in an empty directory asks the same questions of the system.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from runs.benchmarks import LOADGEN_SCENARIO
+from runs.errors import ExitCode, InputError, Interrupted, SetupError
+from runs.files import remove_temporary, write_atomic, write_json
+from runs.numbers.result import read_result
+from runs.record.layout import RunDir
+from scenarios.campaign.display import duration, say
+from scenarios.campaign.identity import Machine, identity_of_plan, model_hashes
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
+from scenarios.leg.supervisor import signals_raise
+from scenarios.places import held, set_aside
+from scenarios.tune.config import Tune
+from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Step, summary, tried_of
+from scenarios.tune.legs import LegPlanner, estimate_offline, run_at
+from scenarios.tune.option_search import OptionSearch, search_identity
+from scenarios.tune.option_space import Options, applied
+from scenarios.tune.plot import draw
+from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
+
+# Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
+# disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.
+BACK_OFF = (0.0, 0.01, 0.02, 0.04, 0.08)
+OFFLINE_LEGS = 3  # at most, each with more samples than the one before
+# Offline: LoadGen adds a tenth to what the rate needs; after a leg that was too short, so much on top of its rate.
+OFFLINE_MORE = 1.05
+
+
+def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode:
+    """Find the rate, confirm it, and write it down.
+
+    Args:
+        restart_changed: set the steps of another configuration aside and begin anew.
+
+    Returns:
+        OK when a rate was confirmed, NEGATIVE when none was.
+
+    Raises:
+        InputError: the journal's steps were made with another configuration.
+        SetupError: nothing can be VALID with these settings, or another tune runs in the directory.
+        HarnessError: a leg failed.
+        Interrupted: by a signal; the same command goes on where it ended.
+    """
+    with signals_raise(), contextlib.ExitStack() as at_the_end:
+        with console.status("checking"):
+            # Checked before the directory is made, so that a refused tune leaves nothing behind.
+            leg = prepare(
+                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
+                lambda text: say(console, text),
+            )
+            identity = identity_of_plan(leg, Machine.read(), model_hashes(leg))
+        planner = LegPlanner(leg)
+        if planner.setting("performance_issue_unique") not in (None, "0"):
+            raise InputError(
+                "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
+                "remove the line",
+            )
+        at_the_end.enter_context(held(tune.place.lock, "tune"))
+        remove_temporary(tune.place.root)
+        identity.pop("user.conf target_qps", None)  # what is to be found
+        if LOADGEN_SCENARIO[tune.config.scenario] == "Server":
+            identity["tune resolution"] = f"{tune.options.resolution:g}"
+        if tune.options.offline_qps is not None:
+            identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
+        identity |= search_identity(tune)
+        configuration = Configuration(scenario=tune.config.scenario, identity=identity)
+        run = _Run(tune, planner, console)
+        run.open(configuration, restart_changed)
+        try:
+            return run.go()
+        except Interrupted:
+            say(console, "\ninterrupted; the same command goes on from here")
+            raise
+
+
+class _Run:
+    """One run of the command."""
+
+    def __init__(self, tune: Tune, planner: LegPlanner, console: Console) -> None:
+        self._tune = tune
+        self._place = tune.place
+        self._planner = planner
+        self._console = console
+        self._journal = Journal(tune.place.journal)
+        self._options: Options = {}  # that the search found
+        self._option_search: OptionSearch | None = None
+
+    def open(self, configuration: Configuration, restart_changed: bool) -> None:
+        """Go on from the journal, if it is of this configuration.
+
+        Raises:
+            InputError: it is not; every key is named with its old and its new value.
+            SetupError: the directory holds files of the same names that are not a tune's.
+        """
+        changed = self._journal.changed(configuration)
+        if changed:
+            lines = "\n".join(f"  {difference}" for difference in changed)
+            what = f"the steps in {self._place.journal} were made with another configuration or machine:\n{lines}"
+            if not restart_changed:
+                raise InputError(
+                    what,
+                    "take the change back, give --output-log-dir another directory, or begin anew with "
+                    "--restart-changed (what is there goes to discarded/)",
+                )
+            aside = set_aside(self._place.contents(), self._place.discarded)
+            self._say(f"{what}\nwhat was there is now in {aside}")
+            self._journal = Journal(self._place.journal)
+        if self._journal.configuration is None:
+            if found := self._place.contents():
+                raise SetupError(
+                    f"{found[0]} is there already, and not of a tune that could go on",
+                    "give --output-log-dir a new directory",
+                )
+            self._journal.add(configuration)
+
+    def go(self) -> ExitCode:
+        """All steps that are not done."""
+        estimate = self._estimate()
+        self._say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        confirmed: LegRecord | None = None
+        if self._tune.config.scenario == "Offline":
+            confirmed = self._confirm_offline(estimate)
+        elif self._tune.space is None:
+            self._search(estimate, None)
+            confirmed = self._confirm()
+        else:
+            self._option_search = OptionSearch(self._tune, self._planner, self._journal, self._console, self._make_room)
+            best = self._option_search.go(estimate)
+            if best is not None:
+                self._options = best.options
+                self._search(estimate, best.target_qps)
+                confirmed = self._confirm()
+        self._write(confirmed)
+        return self._close(confirmed)
+
+    # Steps -------------------------------------------------------------------------------------------------------
+
+    def _estimate(self) -> Estimate:
+        if self._journal.estimate is not None:
+            return self._journal.estimate
+        given = self._tune.options.offline_qps
+        if given is not None:
+            estimate = Estimate(samples_per_second=given, source="given")
+        else:
+            self._say("\nestimate: an Offline leg")
+            self._make_room(self._place.estimate)
+            estimate = estimate_offline(self._tune, self._planner, self._console)
+        self._journal.add(estimate)
+        return estimate
+
+    def _search(self, estimate: Estimate, start: float | None) -> None:
+        """Probe until the bracket is narrow enough or the probes are used up.
+
+        Args:
+            start: a rate that is likely to be near the best one.
+        """
+        options, scenario = self._tune.options, self._tune.config.scenario
+        while True:
+            tried = tried_of(self._legs("probe"))
+            rate = next_rate(
+                scenario,
+                estimate.samples_per_second,
+                tried,
+                resolution=options.resolution,
+                most_probes=options.max_probes,
+                start=start,
+            )
+            if rate is None:
+                return
+            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._planner.count(qps).expected_s)
+            self._leg("probe", rate, f"of at most {options.max_probes}")
+
+    def _confirm(self) -> LegRecord | None:
+        """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
+        best = self._bracket.valid
+        if best is None:
+            return None
+        rates = [rounded(best * (1 - share)) for share in BACK_OFF]
+        return self._full_leg(lambda tried: rates[len(tried)] if len(tried) < len(rates) else None)
+
+    def _confirm_offline(self, estimate: Estimate) -> LegRecord | None:
+        """A full Offline leg. Its target_qps only decides how many samples there are: enough for the duration."""
+
+        def rate(tried: list[LegRecord]) -> float | None:
+            if not tried:
+                return rounded(estimate.samples_per_second)
+            last = tried[-1]
+            more = rounded(OFFLINE_MORE * max(last.samples_per_second or 0.0, last.target_qps))
+            return more if len(tried) < OFFLINE_LEGS else None
+
+        return self._full_leg(rate)
+
+    def _full_leg(self, rate_after: Callable[[list[LegRecord]], float | None]) -> LegRecord | None:
+        """Legs at the rate that follows from those before it, until one is VALID or there is no further rate."""
+        while True:
+            tried = self._legs("confirm")
+            if tried and tried[-1].valid:
+                return tried[-1]
+            rate = rate_after(tried)
+            if rate is None:
+                return None
+            self._leg("confirm", rate, "")
+
+    def _leg(self, step: Step, rate: float, of: str) -> LegRecord:
+        """Run one leg at a rate, and record it."""
+        number = len(self._journal.legs(step)) + 1
+        planned = self._planner.count(rate)
+        self._planner.refuse_hopeless(rate)
+        self._say(
+            f"\n{step} {number} {of}".rstrip()
+            + f": {rate:g} samples/s, {planned.samples:,} samples, {duration(planned.expected_s)} ({planned.why})"
+        )
+        self._make_room(self._place.leg(step, number))
+        record = run_at(self._tune, self._planner, step, number, rate, self._options, self._console)
+        self._journal.add(record)
+        self._say(f"{step} {number}: {rate:g} samples/s {_outcome(record)}")
+        return record
+
+    def _make_room(self, folder: Path) -> None:
+        """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
+        if folder.exists():
+            aside = set_aside([folder], self._place.discarded)
+            self._say(f"an unfinished {folder.name} is now in {aside}")
+
+    def _legs(self, step: Step) -> list[LegRecord]:
+        """Finished legs with the options in question."""
+        return self._journal.legs(step, self._options)
+
+    @property
+    def _bracket(self) -> Bracket:
+        return Bracket.of(tried_of(self._legs("probe")))
+
+    # The outcome -------------------------------------------------------------------------------------------------
+
+    def _write(self, confirmed: LegRecord | None) -> None:
+        """tune.json, the plot, and the user.conf with the rate."""
+        plan, place = self._planner.leg.plan, self._place
+        legs = [*self._legs("probe"), *self._legs("confirm")]
+        bracket = self._bracket
+        rate = None if confirmed is None else confirmed.target_qps
+        if plan.loadgen_scenario == "Server":
+            write_atomic(place.plot, draw(legs, f"{plan.scenario}, {plan.loadgen_key}: p99 by target_qps", rate))
+        if confirmed is None:
+            place.user_conf.unlink(missing_ok=True)
+            place.best.unlink(missing_ok=True)
+        else:
+            # What LoadGen was given in the leg that confirmed the rate.
+            write_atomic(place.user_conf, RunDir(place.root / confirmed.directory).user_conf.read_bytes())
+            write_atomic(place.best, _best_yaml(self._tune, self._options, rate))
+        write_json(
+            place.record,
+            {
+                "schema_version": 1,
+                "scenario": plan.scenario,
+                "loadgen_key": plan.loadgen_key,
+                "official": not self._planner.leg.unofficial_reasons,
+                "unofficial_reasons": self._planner.leg.unofficial_reasons,
+                "target_qps": rate,
+                "confirmed_by": None if confirmed is None else confirmed.directory,
+                "highest_valid_probe": bracket.valid,
+                "lowest_invalid_probe_above": bracket.invalid,
+                **({} if self._option_search is None else {"search": self._option_search.summary()}),
+                **summary(self._journal),
+            },
+        )
+
+    def _close(self, confirmed: LegRecord | None) -> ExitCode:
+        self._say("")
+        for leg in [*self._legs("probe"), *self._legs("confirm")]:
+            self._say(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {_outcome(leg)}")
+        place = self._place
+        if confirmed is None:
+            self._say(f"no rate could be confirmed; see {place.record} and the run directories beside it")
+            return ExitCode.NEGATIVE
+        result = read_result(RunDir(place.root / confirmed.directory).result)
+        self._say(
+            f"{self._tune.config.scenario} target_qps {confirmed.target_qps:g}: {result.verdict} in "
+            f"{place.root / confirmed.directory}"
+        )
+        bracket = self._bracket
+        if bracket.valid is not None:
+            above = (
+                f"the lowest rate above it that failed is {bracket.invalid:g}"
+                if bracket.invalid is not None
+                else "no rate above it was tried: the probes were used up"
+            )
+            self._say(f"  highest valid probe {bracket.valid:g}; {above}")
+        plot = f", {place.plot.name}" if place.plot.exists() else ""
+        self._say(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
+        self._say(f"  python main.py run --config {place.best}")
+        return ExitCode.OK
+
+    def _say(self, text: str) -> None:
+        say(self._console, text)
+
+
+def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
+    """The options of `run` for the rate that was found; paths that do not depend on where it is run."""
+    values = applied(tune.values, options) | {"user_conf": tune.place.user_conf}
+    content = make_config(values).model_dump(mode="json", include=set(values))
+    for name in ("user_conf", "dataset_path", "model_path"):
+        if content.get(name) and Path(content[name]).exists():
+            content[name] = str(Path(content[name]).resolve())
+    head = f"# {tune.config.scenario} at {rate:g} queries/s, as `main.py tune` confirmed it. Use:\n"
+    return f"{head}#   python main.py run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)
+
+
+def _outcome(leg: LegRecord) -> str:
+    """The verdict and its numbers, in one line."""
+    parts: list[str] = [leg.verdict]
+    for name in ("ttft", "tpot"):
+        value, limit = getattr(leg, f"{name}_p99_ms"), getattr(leg, f"{name}_limit_ms")
+        if value is not None and limit is not None:
+            parts.append(f"p99 {name.upper()} {value:,.1f} of {limit:g} ms")
+    if leg.samples_per_second is not None:
+        parts.append(f"{leg.samples_per_second:,.4g} samples/s done")
+    if leg.late_allowed is not None:
+        late = f"late {leg.late_ttft or 0:,} (TTFT) and {leg.late_tpot or 0:,} (TPOT), allowed {leg.late_allowed:,}"
+        parts.append(f"{late} of {leg.queries_planned:,}")
+    elif not leg.valid:
+        parts += leg.reasons[:1]
+    if leg.stopped:
+        parts.append(f"stopped after {leg.queries_answered:,} answers")
+    return ", ".join(parts)

