@@ -1,4 +1,4 @@
-"""Make qsl/data/baseline.json: the embedded model's scores over the bundled articles, by transformers alone.
+"""Make qsl/embedded/data/baseline.json: the embedded model's scores over the bundled articles, by transformers alone.
 
 Greedy decoding of one prompt at a time in float32, with nothing of vLLM or the harness in between, so that a run of the
 harness has something independent to be compared with.

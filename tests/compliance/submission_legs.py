@@ -56,7 +56,7 @@ def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None
     target = AccuracyTarget(
         scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
     )
-    monkeypatch.setattr("compliance.verify.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
 
 
 def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:

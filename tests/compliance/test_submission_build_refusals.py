@@ -125,7 +125,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = replace(DATACENTER_TARGET, gen_num=SAMPLES)
-    monkeypatch.setattr("compliance.verify.accuracy.target_of", lambda leg: (target, "the official one"))
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").refusals == []
 

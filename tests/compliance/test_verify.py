@@ -31,7 +31,7 @@ def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> AccuracyScor
     target = AccuracyTarget(
         scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
     )
-    monkeypatch.setattr("compliance.verify.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
     return scores
 
 
