@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
+from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.record.contention import CONTENTION
@@ -34,6 +35,7 @@ from scenarios.leg.loadgen_settings import build_log_settings, build_settings, e
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import Watchdog
 from sut.admission import Admission
+from sut.engine import Engine, EngineReport
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 from sut.vllm.load import WORKING_FACTOR, engine_is_working
@@ -142,34 +144,64 @@ class LegProcess:
         """Run the leg to the end; raises on any failure."""
         self._install_hooks()
         self._beat("engine")
-        plan = self.plan
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
-        engine = make_engine(plan)
-        reading = DatasetBeside(plan)
-        in_time = self._deadline(plan.engine_start_timeout_s, "the engine was not ready")
+        engine = make_engine(self.plan)
+        report, dataset = self._start_engine(engine)
+        library = SampleLibrary(dataset, on_error=self.fail)
+        self._beat("warm-up")
+        warm_up_facts = self._on_loop(
+            warm_up(engine, self.plan, report.vocab_size, dataset.prompts),
+            self._deadline(self.plan.engine_start_timeout_s, "the warm-up was not over"),
+        )
+
+        import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
+
+        settings = build_settings(lg, self.plan, self.run_dir.user_conf)
+        self._record_start(report, warm_up_facts, settings)
+        self._recorder = Recorder(self.run_dir.requests, self.fail)
+        self._sut = sut = sut_class(self.plan)(
+            lg,
+            self.loop,
+            engine,
+            library.prompt,
+            self._recorder,
+            report_first_token=self.plan.loadgen_scenario != "Offline",
+            on_failure=self.fail,
+            admission=self._admission(engine, report, settings),
+        )
+        contention = self._run_loadgen(lg, settings, sut, library, self._watch(engine, report, sut))
+        if sut.outstanding:
+            raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
+        self._recorder.close()
+        self.manifest.observed = {
+            "samples_issued": sut.issued,
+            "samples_completed": sut.completed,
+            "cached_prompt_tokens": sut.cached_tokens,
+            CONTENTION: contention,
+        }
+        write_manifest(self.run_dir.manifest, self.manifest)
+        self._stop_engine(engine)
+
+    def _start_engine(self, engine: Engine) -> tuple[EngineReport, Dataset]:
+        """Start the engine and read the data set beside it."""
+        reading = DatasetBeside(self.plan)
+        in_time = self._deadline(self.plan.engine_start_timeout_s, "the engine was not ready")
 
         def look_beside() -> None:
             in_time()
             reading.look()
 
-        report = self._on_loop(engine.start(), look_beside)
-        if report.prefix_caching and not plan.engine_options.get("enable_prefix_caching"):
+        report: EngineReport = self._on_loop(engine.start(), look_beside)
+        if report.prefix_caching and not self.plan.engine_options.get("enable_prefix_caching"):
             raise SetupError("the engine runs with prefix caching on, though it was not asked to", "see engine.log")
         reading.begin()
         reading.future.add_done_callback(lambda _: self._wake.set())
         self._wait(reading.future.done)
-        dataset = reading.future.result()
-        library = SampleLibrary(dataset, on_error=self.fail)
-        self._beat("warm-up")
-        watchdog = Watchdog(plan.stall_timeout_s)
-        warmup_facts = self._on_loop(
-            warm_up(engine, plan, report.vocab_size, dataset.prompts),
-            self._deadline(plan.engine_start_timeout_s, "the warm-up was not over"),
-        )
+        return report, reading.future.result()
 
-        import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
-
-        settings = build_settings(lg, plan, self.run_dir.user_conf)
+    def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
+        """Put on record what runs, and tell the heartbeat what to expect of it."""
+        plan, progress = self.plan, self.progress
         self.manifest.engine = {
             "name": report.name,
             "versions": report.versions,
@@ -177,54 +209,36 @@ class LegProcess:
             "in_force": report.in_force,
             "configuration": report.configuration,
             "prefix_caching": report.prefix_caching,
-            "warm_up": warmup_facts,
+            "warm_up": warm_up_facts,
         }
         self.manifest.loadgen_settings = effective_settings(settings)
         self.manifest.pid = os.getpid()
         self.manifest.status = "running"
         write_manifest(self.run_dir.manifest, self.manifest)
-
-        progress = self.progress
         progress.expected = expected_samples(settings, plan)
         progress.min_duration_s = None if plan.mode == "accuracy" else settings.min_duration_ms / 1e3
         if plan.loadgen_scenario == "Server":
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
-        self._recorder = Recorder(self.run_dir.requests, self.fail)
-        admission = None
-        if plan.admission is not None:
-            copies = report.configuration.get("data_parallel_size", 1)
-            budget = plan.admission["prefill_tokens"] or copies * report.configuration.get("max_num_batched_tokens", 0)
-            admission = Admission(
-                engine.submit,
-                policy=plan.admission["policy"],
-                prefill_tokens=budget or ADMISSION_TOKENS,
-                queries=plan.admission["queries"],
-                ttft_limit_ns=settings.ttft_latency,
-            )
-        self._sut = sut = sut_class(plan)(
-            lg,
-            self.loop,
-            engine,
-            library.prompt,
-            self._recorder,
-            report_first_token=plan.loadgen_scenario != "Offline",
-            on_failure=self.fail,
-            admission=admission,
-        )
-        finished = threading.Event()
-        on_cpu = report.configuration.get("device") == "cpu"
 
-        def run_loadgen() -> None:
-            sut_handle = lg.ConstructSUT(sut.issue_queries, sut.flush_queries)
-            qsl_handle = library.construct(lg)
-            audit = self.run_dir.audit_config if plan.audit else self.run_dir.no_audit_config
-            log_settings = build_log_settings(lg, plan, self.run_dir.root)
-            lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(audit))
-            lg.DestroyQSL(qsl_handle)
-            lg.DestroySUT(sut_handle)
-            finished.set()
-            self._wake.set()
+    def _admission(self, engine: Engine, report: EngineReport, settings: Any) -> Admission | None:
+        asked = self.plan.admission
+        if asked is None:
+            return None
+        copies = report.configuration.get("data_parallel_size", 1)
+        budget = asked["prefill_tokens"] or copies * report.configuration.get("max_num_batched_tokens", 0)
+        return Admission(
+            engine.submit,
+            policy=asked["policy"],
+            prefill_tokens=budget or ADMISSION_TOKENS,
+            queries=asked["queries"],
+            ttft_limit_ns=settings.ttft_latency,
+        )
+
+    def _watch(self, engine: Engine, report: EngineReport, sut: LoadgenSut) -> Callable[[], None]:
+        """What is looked at while LoadGen runs; raises when nothing more is to be hoped for."""
+        watchdog = Watchdog(self.plan.stall_timeout_s)
+        on_cpu = report.configuration.get("device") == "cpu"
 
         def look() -> None:
             engine.check_alive()
@@ -242,6 +256,25 @@ class LegProcess:
                     "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
                 )
 
+        return look
+
+    def _run_loadgen(
+        self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, look: Callable[[], None]
+    ) -> dict[str, Any]:
+        """The timed part. Returns who else used the cores meanwhile."""
+        finished = threading.Event()
+
+        def run_loadgen() -> None:
+            sut_handle = lg.ConstructSUT(sut.issue_queries, sut.flush_queries)
+            qsl_handle = library.construct(lg)
+            audit = self.run_dir.audit_config if self.plan.audit else self.run_dir.no_audit_config
+            log_settings = build_log_settings(lg, self.plan, self.run_dir.root)
+            lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(audit))
+            lg.DestroyQSL(qsl_handle)
+            lg.DestroySUT(sut_handle)
+            finished.set()
+            self._wake.set()
+
         # Everything made so far lives to the end: the collector need never look at it, nor run in the timed window.
         gc.collect()
         gc.freeze()
@@ -252,24 +285,13 @@ class LegProcess:
         threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
         self._wait(finished.is_set, look)
         self._beat("closing")
-        cpu_after = read_cpu(self.manifest.parent_pid)
-        if sut.outstanding:
-            raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
-        self._recorder.close()
-        self.manifest.observed = {
-            "samples_issued": sut.issued,
-            "samples_completed": sut.completed,
-            "cached_prompt_tokens": sut.cached_tokens,
-            CONTENTION: contention_between(cpu_before, cpu_after),
-        }
-        write_manifest(self.run_dir.manifest, self.manifest)
-        self._stop_engine(engine)
+        return contention_between(cpu_before, read_cpu(self.manifest.parent_pid))
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def _stop_engine(self, engine: Any) -> None:
+    def _stop_engine(self, engine: Engine) -> None:
         """Ask the engine to stop; the parent ends whatever is left of the process group anyway."""
         future = asyncio.run_coroutine_threadsafe(engine.stop(), self.loop)
         end = time.monotonic() + ENGINE_STOP_TIMEOUT_S
