@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError
+from runs.reading import MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
+MAX_BYTES = 8192 * MIB  # 24,576 rows of text and ids make some 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
 # First bytes of files that are not JSON but that people do pass, and what each is.
@@ -38,14 +40,13 @@ def read_bytes(path: Path) -> bytes:
         InputError: no such file, a directory, unreadable, empty, a pickle, compressed, or another known format.
     """
     try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise InputError(f"data set file {path} does not exist", "check the path; " + PREPARE_FIX) from error
-    except IsADirectoryError as error:
-        raise InputError(f"data set {path} is a directory", "pass the JSON file inside it") from error
-    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-        raise InputError(f"data set file {path} cannot be read: {error}", "check its permissions") from error
-
+        data = read_whole(path, "check its permissions", max_bytes=MAX_BYTES)
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise InputError(f"data set file {path} does not exist", "check the path; " + PREPARE_FIX) from error
+        if path.is_dir():
+            raise InputError(f"data set {path} is a directory", "pass the JSON file inside it") from error
+        raise
     _refuse_pickle(path, data)
     if data.startswith(_GZIP):
         raise InputError(f"data set file {path} is gzip-compressed", "decompress it with gunzip")

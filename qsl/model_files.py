@@ -10,10 +10,12 @@ import orjson
 
 from runs.errors import InputError
 from runs.files import sha256_of
+from runs.reading import open_file, read_object
 
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
+MAX_WEIGHTS_BYTES = 2**50  # only the header of a file of weights is read
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
 
 
@@ -77,15 +79,7 @@ def _from_hub(name: str) -> Path:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    try:
-        content = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "--model-path must name a folder with config.json") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}", "fetch the model again") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds no object", "fetch the model again")
-    return content
+    return read_object(path, "--model-path must name a folder with a whole config.json")
 
 
 def parameter_count(folder: Path) -> int:
@@ -99,7 +93,7 @@ def parameter_count(folder: Path) -> int:
     count = 0
     for path in folder.glob("*.safetensors"):
         try:
-            with path.open("rb") as stream:
+            with open_file(path, "fetch the model again", max_bytes=MAX_WEIGHTS_BYTES) as stream:
                 length = int.from_bytes(stream.read(8), "little")
                 header = orjson.loads(stream.read(min(length, LONGEST_HEADER)))
             count += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")

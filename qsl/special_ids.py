@@ -7,7 +7,7 @@ from typing import Any
 from qsl.byte_tokenizer import BOS_ID, EOS_ID
 from qsl.model_files import ModelFacts
 from runs.errors import InputError
-from runs.json_files import read_object
+from runs.reading import read_object
 
 _FIX = "fetch the model again"
 

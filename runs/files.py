@@ -7,6 +7,8 @@ from typing import Any
 
 import orjson
 
+from runs.reading import open_file
+
 
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`: temporary file beside it, fsync, rename.
@@ -38,6 +40,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
+    """Hex SHA-256 of a regular file's bytes.
+
+    Raises:
+        InputError: it cannot be read, or is a pipe or a device.
+    """
+    with open_file(path, "name a readable file", max_bytes=2**60) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

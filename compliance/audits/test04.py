@@ -22,6 +22,7 @@ from compliance.audits.base import (
 from compliance.audits.performance_text import own_lines
 from compliance.checks import Check
 from runs.errors import InputError, SetupError
+from runs.reading import read_record
 from runs.record.manifest import Mode
 
 # [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
@@ -161,9 +162,7 @@ class _Summary:
         self.invalid = False
         self.warnings: list[str] = []
         try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}", "name a directory with LoadGen's logs") from error
+            text = read_record(path, "name a directory with LoadGen's logs").decode("utf-8")
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is no text ({error})", "take LoadGen's own file") from error
         for line in text.split("\n"):

@@ -27,6 +27,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.invalid import errors_found
+from runs.reading import read_record
 
 _MAX_TEXT_BYTES = 1024 * 1024
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
@@ -122,15 +123,9 @@ def _accuracy_text(leg: Leg) -> str | None:
         return None
     fix = "give the accuracy.txt that the evaluation wrote, or --dataset-path and --model-path to score again"
     try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_TEXT_BYTES + 1)
-        if len(content) > _MAX_TEXT_BYTES:
-            raise InputError(f"{path} is longer than {_MAX_TEXT_BYTES >> 20} MiB", fix)
-        return content.decode()
+        return read_record(path, fix, max_bytes=_MAX_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", fix) from error
 
 
 def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
@@ -139,7 +134,7 @@ def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
     if entries is not None:
         pairs = [(entry.seq_id, entry.qsl_idx) for entry in entries]
     else:
-        pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(path.read_bytes())]
+        pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(read_record(path, "give the accuracy log"))]
     for seq, index in pairs:
         if seq >= expected or index >= expected:
             yield f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import orjson
 
-from runs.errors import InputError
 from runs.loadgen.detail_log import PREFIX
+from runs.reading import open_record
 
 # What LoadGen may write several times in one run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
@@ -39,14 +39,11 @@ def read_shape(path: Path) -> LogShape:
     """
     shape = LogShape()
     seen: set[str] = set()
-    try:
-        with path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                shape.lines = number
-                if line.startswith(PREFIX):
-                    _take(shape, seen, line, number)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "give a LoadGen detail log") from error
+    with open_record(path, "give a LoadGen detail log") as stream:
+        for number, line in enumerate(stream, start=1):
+            shape.lines = number
+            if line.startswith(PREFIX):
+                _take(shape, seen, line, number)
     return shape
 
 

@@ -13,6 +13,7 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.reasons import Reason, fail, flag, note
+from runs.reading import read_record
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -96,7 +97,7 @@ def _one_log(evidence: Evidence) -> Iterator[Reason]:
         first = detail.errors[0]
         text = f"{detail.error_count} error records, first: {first}"
         yield fail("P-2", "loadgen_errors", text, f"{run.detail}:{first.line_number}", errors=detail.error_count)
-    summary = run.summary.read_text(errors="replace")
+    summary = read_record(run.summary, "give LoadGen's own summary").decode(errors="replace")
     if summary.count("SUT name") > 1 or summary.count("Mode ") > 1:
         yield fail("P-2", "joined_logs", "the summary holds several summaries", run.summary)
 

@@ -12,6 +12,7 @@ from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers, latency_keys
+from runs.reading import read_record
 
 _SPOKEN = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns": "time per output token"}
 _SETTINGS = {
@@ -105,8 +106,8 @@ def _headline(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
 
 def _early_stopping(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
     try:
-        text = " ".join(summary.path.read_text().split())
-    except (OSError, UnicodeDecodeError) as error:
+        text = " ".join(read_record(summary.path, "give LoadGen's own summary").decode().split())
+    except UnicodeDecodeError as error:
         raise InputError(f"cannot read {summary.path}: {error}", "give LoadGen's own summary") from error
     for key in ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"):
         known = detail.get(key)

@@ -13,6 +13,7 @@ import yaml
 
 from compliance.mechanisms.registry import BASELINE
 from runs.errors import InputError
+from runs.reading import read_whole
 
 Kind = Literal["str", "float", "int"]
 
@@ -126,9 +127,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[di
         InputError: unreadable, an unknown key or an unknown support_status.
     """
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"{option} {path}: {error.strerror}", "name a readable YAML file") from error
+        content = yaml.safe_load(read_whole(path, "name a readable YAML file", option=option).decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{option} {path} is not YAML: {error}", "mend the file") from error
     if not isinstance(content, dict):

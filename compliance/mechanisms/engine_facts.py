@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.registry import BASELINE, NO_VARIANT
+from runs.errors import InputError
 from runs.record.engine_log import read_engine_log
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
@@ -56,8 +57,8 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
         log = read_engine_log(run.engine_log)
         backend = log.attention_backend
         records.append((run.engine_log.name, log.configuration))
-    except OSError as error:
-        gaps.append(f"{run.engine_log}: {error.strerror}")
+    except InputError as error:
+        gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
     if manifest.resolved.engine != "dummy" and "kv_cache_dtype" not in configuration:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")

@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
+from runs.reading import read_whole
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
 VARIANTS_FILE = "mechanism_variant_registry.json"
@@ -101,9 +102,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
 
 def _read(path: Path, schema: type[_File]) -> _File:
     try:
-        return schema.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "restore the registry file") from error
+        return schema.model_validate_json(read_whole(path, "restore the registry file"))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"

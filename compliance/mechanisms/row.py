@@ -25,6 +25,7 @@ from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, build_result
+from runs.reading import read_record
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
 
@@ -278,8 +279,8 @@ def _audits(home: Path) -> str | None:
     outcomes: dict[str, str] = {}
     for path in sorted(ResultDir(home).audit("*").parent.glob("*/audit_*.json")):
         try:
-            record = orjson.loads(path.read_bytes())
+            record = orjson.loads(read_record(path, ""))
             outcomes[str(record["test"])] = "PASS" if record["passed"] is True else "FAIL"
-        except (OSError, ValueError, KeyError, TypeError):
+        except (InputError, ValueError, KeyError, TypeError):
             outcomes[path.stem.removeprefix("audit_")] = "unreadable"
     return orjson.dumps(outcomes).decode() if outcomes else None

@@ -11,6 +11,7 @@ from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.validation import RECORD
 from runs.errors import HarnessError, InputError
+from runs.reading import MAX_LOG_BYTES, read_whole
 
 
 def read_rows(
@@ -22,9 +23,7 @@ def read_rows(
         InputError: unreadable, not JSON, or not rows.
     """
     try:
-        content = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "name a run directory or a JSON file of rows") from error
+        content = orjson.loads(read_whole(path, "name a run directory or a JSON file of rows", max_bytes=MAX_LOG_BYTES))
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON: {error}", "name a run directory or a JSON file of rows") from error
     rows = content if isinstance(content, list) else [content]

@@ -14,6 +14,7 @@ from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
 from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.errors import HarnessError
 from runs.loadgen.detail_log import read_detail
+from runs.reading import read_record
 from runs.record.layout import ResultDir, RunDir
 from runs.record.requests_log import NO_TIME, RequestTable
 
@@ -56,7 +57,7 @@ def caching(evidence: Evidence) -> Iterator[Reason]:
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Reason]:
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
-        labels = [str(leg["label"]) for leg in orjson.loads(record.read_bytes())["legs"]]
+        labels = [str(leg["label"]) for leg in orjson.loads(read_record(record, ""))["legs"]]
         there = {path.name for path in folder.iterdir() if RunDir(path).detail.is_file()}
         if there != set(labels):
             text = f"the audit of output caching names the legs {sorted(labels)}, and {sorted(there)} are there"

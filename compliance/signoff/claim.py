@@ -7,6 +7,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
+from runs.reading import read_whole
 
 LeverClass = Literal["A", "B"]
 Phase = Literal["wait", "prefill", "decode"]
@@ -62,9 +63,7 @@ def read_claim(path: Path) -> Claim:
         InputError: unreadable, not JSON, an unknown field; a claim may not set the noise band.
     """
     try:
-        content: Any = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"--claim {path}: {error.strerror}", "name a readable JSON file") from error
+        content: Any = orjson.loads(read_whole(path, "name a readable JSON file", option="--claim"))
     except orjson.JSONDecodeError as error:
         raise InputError(
             f"--claim {path} is not JSON: {error}", "mend the file; docs/signoff.md has its fields"

@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from compliance.accuracy.scorer import References
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
@@ -28,6 +26,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.trace_log import Trace, read_trace
 from runs.numbers.timeline import Timeline, timeline
+from runs.reading import read_object
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -161,10 +160,9 @@ class Evidence:
     def progress(self) -> dict[str, Any]:
         """progress.json; empty where there is none."""
         try:
-            content = orjson.loads(self.run.progress.read_bytes())
-        except (OSError, orjson.JSONDecodeError):
+            return read_object(self.run.progress, "", within=self.run.root)
+        except InputError:
             return {}
-        return content if isinstance(content, dict) else {}
 
     @cached_property
     def times(self) -> Timeline:

@@ -36,6 +36,7 @@ from compliance.signoff.time_limit import time_limit
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
 from runs.errors import HarnessError, InputError
+from runs.reading import read_whole
 
 
 def sign_off(
@@ -217,11 +218,11 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
 def _patch_again(lever: str, path: Path, band_pct: float, sources: ScoreSources) -> SignedPatch | str:
     """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
     try:
-        record = orjson.loads(path.read_bytes())
+        record = orjson.loads(read_whole(path, ""))
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         if record["audit_scope"] != "patch" or lever not in record["levers"]:
             return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (InputError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         return f"{path} is no patch verdict ({type(error).__name__}: {error})"
     try:
         again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)

@@ -8,6 +8,7 @@ from compliance.signoff.evidence import Evidence
 from compliance.signoff.reasons import Reason, fail, note
 from runs.errors import HarnessError
 from runs.files import sha256_of
+from runs.reading import read_record
 from runs.record.layout import RunDir
 
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
@@ -48,7 +49,7 @@ def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Reason]:
 def _accuracy_hash(run: RunDir) -> str | None:
     """Of the whole accuracy log: from accuracy.txt where it was truncated, else its own."""
     try:
-        said = hash_in_accuracy_text(run.accuracy_text.read_text(errors="replace"))
+        said = hash_in_accuracy_text(read_record(run.accuracy_text, "").decode(errors="replace"))
     except HarnessError:
         return None
     return said or sha256_of(run.accuracy_log)

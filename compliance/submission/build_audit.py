@@ -10,7 +10,7 @@ from compliance.audits.registry import AUDITS, find_audit
 from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from runs.errors import HarnessError, InputError
-from runs.json_files import read_object
+from runs.reading import read_object
 from runs.record.layout import ResultDir
 from runs.record.unfinished import unfinished
 

@@ -13,7 +13,9 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError
+from runs.reading import MIB, read_record
 
+MAX_BYTES = 512 * MIB  # 24,576 answers of 1,024 tokens, 8 digits each, make 200 MB
 # The tool that prepares a submission keeps both ends of a log and puts this between them.
 _TRUNCATION_MARK = re.compile(rb"\n\s*\.\.\.\s*\n")
 _KEYS = frozenset({"seq_id", "qsl_idx", "data", "token_count", "token_data"})
@@ -36,12 +38,7 @@ def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
     Raises:
         InputError: missing, truncated for submission, cut off, or of another shape; names the entry.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot read {path}: {error.strerror}", "give a mlperf_log_accuracy.json that LoadGen wrote"
-        ) from error
+    content = read_record(path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=MAX_BYTES)
     try:
         entries = orjson.loads(content)
     except orjson.JSONDecodeError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from runs.errors import InputError
-from runs.lines import bounded_lines
+from runs.reading import bounded_lines
 
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.

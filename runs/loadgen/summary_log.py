@@ -12,6 +12,7 @@ from pathlib import Path
 from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
+from runs.reading import read_record
 
 MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
 _FIELD = re.compile(r"^\s*(?P<name>[^:*]+?)\s*:\s*(?P<value>\S.*?)\s*$")
@@ -49,17 +50,12 @@ def read_summary(path: Path) -> SummaryLog:
         InputError: missing, empty, or no LoadGen summary.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        content = read_record(path, _FIX, max_bytes=MAX_BYTES)
         text = content.decode()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", _FIX) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
     if not content:
         raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: run the leg again")
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{path} is longer than {MAX_BYTES >> 20} MiB", _FIX)
     summary = SummaryLog(path)
     for line in text.splitlines():
         if counted := _COUNT.match(line):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.errors import InputError
-from runs.lines import bounded_lines
+from runs.reading import bounded_lines
 
 NO_TIME = -1
 MAX_LINE_BYTES = 1024 * 1024

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
+from runs.reading import read_whole
 
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
 
@@ -74,15 +75,14 @@ def read_conf(path: Path, flag: str = "--user-conf") -> tuple[Setting, ...]:
 
 
 def read_conf_text(path: Path, flag: str) -> str:
-    """The text of a configuration file, which may be a pipe: it is read once.
+    """The text of a configuration file.
 
     Raises:
         InputError: it cannot be read or is no text.
     """
     try:
-        return path.read_bytes().decode()  # read_text would turn a lone \r into a line end; LoadGen does not
-    except OSError as error:
-        raise InputError(f"{flag} {path}: {error.strerror}", "name a readable file") from error
+        # Not as text: that would turn a lone \r into a line end, and LoadGen does not.
+        return read_whole(path, "name a readable file", option=flag).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{flag} {path} is not a text file: {error}", "name a LoadGen configuration file") from error
 

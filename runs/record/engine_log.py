@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runs.reading import MAX_LOG_BYTES, open_record
+
 MAX_BYTES = 64 * 1024 * 1024
 
 # Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and the manifest's for the same.
@@ -54,9 +56,9 @@ def read_engine_log(path: Path) -> EngineLog:
     """Read an engine.log; what it does not say stays None.
 
     Raises:
-        OSError: unreadable.
+        InputError: unreadable.
     """
-    with path.open("rb") as stream:
+    with open_record(path, "take the unchanged engine.log of the run", max_bytes=MAX_LOG_BYTES) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
     if found := _START.search(text):

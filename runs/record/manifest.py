@@ -7,12 +7,12 @@ parent when the process is gone. Never two writers at a time.
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmarks import Scenario
 from runs.errors import InputError
 from runs.files import write_json
+from runs.reading import read_object
 
 SCHEMA_VERSION = 1
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
@@ -95,12 +95,11 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: missing, damaged, or of another schema.
     """
+    content = read_object(
+        path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
+    )
     try:
-        return Manifest.model_validate(orjson.loads(path.read_bytes()))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "name a run directory of this harness") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}", "the file is damaged; repeat the run") from error
+        return Manifest.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from runs.errors import InputError
 from runs.files import write_json
+from runs.reading import read_object
 
 HEARTBEAT_INTERVAL_S = 1.0
 
@@ -46,6 +46,6 @@ def write_progress(path: Path, progress: Progress) -> None:
 def read_progress(path: Path) -> Progress | None:
     """The last heartbeat, or None when there is none to be read."""
     try:
-        return Progress(**orjson.loads(path.read_bytes()))
-    except (OSError, orjson.JSONDecodeError, TypeError):
+        return Progress(**read_object(path, "", within=path.parent))
+    except (InputError, TypeError):
         return None

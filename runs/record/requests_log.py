@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from runs.errors import InputError
-from runs.lines import bounded_lines
+from runs.reading import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300

@@ -68,7 +68,7 @@ def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"hello\n", "neither a verdict"),
         (b"\xff\xfeabc", "is not text"),
-        (b"a : b\n" * 400_000, "longer than 1 MiB"),
+        (b"a : b\n" * 400_000, "at most 1,048,576 are read"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:

@@ -112,7 +112,7 @@ def test_accepted_text(name: str, tmp_path: Path) -> None:
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_conf(tmp_path / "none.conf")
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is a directory"):
         read_conf(tmp_path)
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe\x00*")
     with pytest.raises(InputError, match="not a text file"):

@@ -1,0 +1,137 @@
+"""Reading files of unknown origin: regular files only, of a bounded size, with one message for each way to be none.
+
+To open a pipe waits for its writer, a device has no end, a sparse file of a few blocks fills all memory, and a link in
+a run directory can show a file that is no part of the run. So every file that comes from outside is opened here.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.errors import InputError
+
+MIB = 1024 * 1024
+MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: an honest one has kilobytes
+MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
+
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_file(
+    path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES, within: Path | None = None, option: str = ""
+) -> BufferedReader:
+    """Open a regular file for reading, without waiting for anybody.
+
+    Args:
+        path: the file.
+        fix: what the user can do about one that cannot be read.
+        max_bytes: the largest file that is read.
+        within: a directory that a symbolic link must not lead out of; None where a link may lead anywhere.
+        option: the option that named it, for messages.
+
+    Raises:
+        InputError: it is not there, cannot be read, is no regular file, is too large, or lies elsewhere.
+    """
+    name = f"{option} {path}".lstrip()
+    try:
+        if within is not None and not path.resolve(strict=True).is_relative_to(within.resolve()):
+            raise InputError(f"{name} is a link to {path.resolve()}, out of its directory", "put the file itself there")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of links; ValueError: a NUL in the name
+        raise InputError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}", fix) from error
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            kind = next((name for test, name in _KINDS if test(facts.st_mode)), "no file")
+            raise InputError(f"cannot read {name}: it is {kind}, not a regular file", fix)
+        if facts.st_size > max_bytes:
+            raise InputError(f"cannot read {name}: it has {facts.st_size:,} bytes, at most {max_bytes:,} are read", fix)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def open_record(path: Path, fix: str, *, max_bytes: int = MAX_LOG_BYTES) -> BufferedReader:
+    """`open_file` for a file of a run directory or a tree, which lies in its directory itself."""
+    return open_file(path, fix, max_bytes=max_bytes, within=path.parent)
+
+
+def read_whole(
+    path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES, within: Path | None = None, option: str = ""
+) -> bytes:
+    """The content of a file, as `open_file` opens it.
+
+    Raises:
+        InputError: as `open_file`; also where the file grows beyond `max_bytes` while it is read.
+    """
+    with open_file(path, fix, max_bytes=max_bytes, within=within, option=option) as stream:
+        try:
+            content = stream.read(max_bytes + 1)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}", fix) from error
+    if len(content) > max_bytes:
+        raise InputError(f"cannot read {path}: it has more than {max_bytes:,} bytes", fix)
+    return content
+
+
+def read_record(path: Path, fix: str, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """`read_whole` for a file of a run directory or a tree, which lies in its directory itself."""
+    return read_whole(path, fix, max_bytes=max_bytes, within=path.parent)
+
+
+def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        InputError: unreadable, not JSON, or no object.
+    """
+    content = read_whole(path, fix, within=within)
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} holds no object", fix)
+    return value
+
+
+def bounded_lines(
+    path: Path, max_bytes: int, too_long: Callable[[int], InputError], fix: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (number from 1, line with its end) of a file of a run directory; never more than a line in memory.
+
+    Args:
+        path: the file.
+        max_bytes: the longest line that is read.
+        too_long: makes the error for a longer line, of the line's number.
+        fix: for a file that cannot be read.
+
+    Raises:
+        InputError: the file cannot be read, or a line is too long.
+    """
+    with open_record(path, fix) as stream:
+        number = 0
+        while line := _line(stream, path, max_bytes, fix):
+            number += 1
+            if len(line) > max_bytes:
+                raise too_long(number)
+            yield number, line
+
+
+def _line(stream: BufferedReader, path: Path, max_bytes: int, fix: str) -> bytes:
+    try:
+        return stream.readline(max_bytes + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}", fix) from error

@@ -1,0 +1,128 @@
+"""Reading files of unknown origin, and what is said of one that is none."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.errors import InputError
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.summary_log import read_summary
+from runs.loadgen.trace_log import read_trace
+from runs.reading import MAX_LOG_BYTES, bounded_lines, read_object, read_record, read_whole
+from runs.record.engine_log import read_engine_log
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+
+
+def test_an_object_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": [1]}')
+    assert read_object(path, "") == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        (b"", "cannot be read: it is not JSON"),
+        (b"{", "cannot be read: it is not JSON"),
+        (b"\xff", "cannot be read: it is not JSON"),
+        (b"[" * 100_000, "cannot be read: it is not JSON"),
+        (b"[]", "holds no object"),
+        (b"null", "holds no object"),
+    ],
+)
+def test_other_files_are_named_with_the_fix(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "a.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_object(path, "mend it")
+    assert said in caught.value.message
+    assert str(path) in caught.value.message
+    assert caught.value.fix == "mend it"
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(MAX_LOG_BYTES + 1)
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _elsewhere(path: Path) -> None:
+    outside = path.parent.parent / "outside.json"
+    outside.write_text("{}")
+    path.symlink_to(outside)
+
+
+NO_FILES = {"a pipe": _pipe, "out of its directory": _endless, "bytes, at most": _sparse, "": _loop}
+
+
+@pytest.mark.parametrize("said", NO_FILES)
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_detail,
+        read_summary,
+        read_accuracy_log,
+        read_trace,
+        read_requests,
+        read_manifest,
+        read_engine_log,
+    ],
+)
+def test_a_judge_reads_regular_files_of_the_directory_only(
+    tmp_path: Path, said: str, read: Callable[[Path], object]
+) -> None:
+    """None of these may wait, or take the machine's memory."""
+    path = tmp_path / "run" / "file"
+    path.parent.mkdir()
+    NO_FILES[said](path)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert said in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_a_record_lies_in_its_directory_and_a_configuration_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "a.json"
+    path.parent.mkdir()
+    _elsewhere(path)
+    assert read_whole(path, "") == b"{}"
+    with pytest.raises(InputError, match="out of its directory"):
+        read_record(path, "")
+
+
+def test_a_device_is_no_data_set() -> None:
+    with pytest.raises(InputError, match="a device"):
+        read_whole(Path("/dev/zero"), "")
+
+
+def test_a_hash_is_of_a_regular_file(tmp_path: Path) -> None:
+    _pipe(tmp_path / "a")
+    with pytest.raises(InputError, match="a pipe"):
+        sha256_of(tmp_path / "a")
+
+
+def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"ab\n" + b"c" * 100)
+    lines = bounded_lines(path, 10, lambda number: InputError(f"line {number}"), "")
+    assert next(lines) == (1, b"ab\n")
+    with pytest.raises(InputError, match="line 2"):
+        next(lines)
