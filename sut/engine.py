@@ -53,10 +53,10 @@ class Sink(Protocol):
 class SamplingPolicy:
     """How tokens are chosen. The defaults are the ones the benchmark fixes."""
 
-    temperature: float = benchmarks.TEMPERATURE
-    top_p: float = benchmarks.TOP_P
-    top_k: int = benchmarks.TOP_K
-    seed: int = benchmarks.SAMPLING_SEED
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 1
+    seed: int = 42
     min_tokens: int = benchmarks.MIN_NEW_TOKENS
     max_tokens: int = benchmarks.MAX_NEW_TOKENS
 

@@ -1,0 +1,185 @@
+"""What a benchmark is: the types of the values in runs/benchmarks/. No number stands here.
+
+A leg knows its `Benchmark` and its round (runs/rounds.py), and every rule takes what it asks for from them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
+SCENARIOS: tuple[Scenario, ...] = ("Offline", "Server", "SingleStream", "Interactive")
+Mode = Literal["performance", "accuracy"]
+Suite = Literal["datacenter", "edge"]
+
+# LoadGen knows no Interactive scenario: it is Server under another model key. [loadgen/mlperf.conf]
+LOADGEN_SCENARIO: dict[Scenario, str] = {
+    "Offline": "Offline",
+    "Server": "Server",
+    "SingleStream": "SingleStream",
+    "Interactive": "Server",
+}
+
+
+@dataclass(frozen=True)
+class SamplingPolicy:
+    """How tokens are chosen, and how many at least and at most."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    min_tokens: int
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class LatencyLimits:
+    """What the p99 of LoadGen's Server scenario must not exceed."""
+
+    ttft_ms: int
+    tpot_ms: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is required of one score: `low` ≤ score ≤ `high`; None = no upper limit.
+
+    `reference` is the reference implementation's own score, which the limits are shares of.
+    """
+
+    reference: float
+    low: float
+    high: float | None = None
+
+    @classmethod
+    def at_least(cls, share: float, reference: float) -> "Target":
+        """A share of the reference, and no upper limit."""
+        return cls(reference, reference * share)
+
+    @classmethod
+    def between(cls, low_share: float, high_share: float, reference: float) -> "Target":
+        """Two shares of the reference, both allowed."""
+        return cls(reference, reference * low_share, reference * high_share)
+
+    @classmethod
+    def exactly(cls, reference: float) -> "Target":
+        """The reference itself."""
+        return cls(reference, reference, reference)
+
+
+@dataclass(frozen=True)
+class OfficialModel:
+    """The model that a closed submission runs."""
+
+    name: str  # as people say it
+    hub_id: str
+    shape: Mapping[str, int]  # keys of its config.json that tell it from other models
+    bos_ids: frozenset[int]  # begin a text
+    stop_ids: frozenset[int]  # end an answer
+    speculative_decoding: bool  # allowed in the closed division
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One benchmark directory of a submission tree, and what the checker wants in it.
+
+    Attributes:
+        name: the directory's name.
+        aliases: other names that the checker takes for it.
+        all_of: scenarios that must all be there in the closed division.
+        one_of: scenarios of which one must be there; none when empty.
+        audits: required in every scenario of the closed division.
+        rounds: those in which all this, and the numbers of its benchmarks, hold.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    suite: Suite
+    all_of: tuple[Scenario, ...]
+    one_of: tuple[Scenario, ...]
+    audits: tuple[str, ...]
+    rounds: tuple[str, ...]
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """Those that may be submitted."""
+        return (*self.all_of, *self.one_of)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One LoadGen model key.
+
+    Attributes:
+        loadgen_key: selects LoadGen's settings in its mlperf.conf.
+        scenarios: those that are submitted with this key.
+        data_set: as people say it.
+        performance_samples, accuracy_samples: rows of the official data set of each mode.
+        min_duration_ms: of a performance leg.
+        offline_min_samples: what LoadGen asks of the one query of Offline; None where its settings name nothing.
+        limits: of LoadGen's Server scenario; None where this key has none.
+        sampling: of each mode.
+        metric: what scores an accuracy leg, by its name in compliance/accuracy/metrics.py.
+        targets: what is required of each score, by its name in the metric.
+    """
+
+    loadgen_key: str
+    submission: Submission
+    scenarios: tuple[Scenario, ...]
+    model: OfficialModel
+    data_set: str
+    performance_samples: int
+    accuracy_samples: int
+    min_duration_ms: int
+    offline_min_samples: int | None
+    limits: LatencyLimits | None
+    sampling: Mapping[Mode, SamplingPolicy]
+    metric: str
+    targets: Mapping[str, Target]
+
+    @property
+    def submission_name(self) -> str:
+        """Directory name in a submission tree."""
+        return self.submission.name
+
+    @property
+    def sample_count(self) -> int:
+        """Goes: `samples` of a mode."""
+        return self.performance_samples
+
+    @property
+    def accuracy(self) -> "AccuracyTarget":
+        """Goes: `targets`."""
+        numbers = {name: target.reference for name, target in self.targets.items()}
+        gen = {name: int(numbers.pop(name)) for name in ("gen_len", "gen_num")}
+        return AccuracyTarget(**numbers, **gen)  # type: ignore[arg-type]
+
+    @property
+    def ttft_limit_ms(self) -> int | None:
+        """Goes: `limits`."""
+        return self.limits.ttft_ms if self.limits else None
+
+    @property
+    def tpot_limit_ms(self) -> int | None:
+        """Goes: `limits`."""
+        return self.limits.tpot_ms if self.limits else None
+
+    def samples(self, mode: Mode) -> int:
+        """Rows of the official data set of a mode."""
+        return self.performance_samples if mode == "performance" else self.accuracy_samples
+
+
+@dataclass(frozen=True)
+class AccuracyTarget:
+    """Goes: `Benchmark.targets`."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
+    gen_len: int
+    gen_num: int
+    rouge_share: float = 0.99
+    gen_len_low: float = 0.9
+    gen_len_high: float = 1.1

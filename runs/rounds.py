@@ -1,0 +1,69 @@
+"""The submission rounds: one object each, with its seeds, the layout of its trees and its LoadGen.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
+  [conf]     loadgen/mlperf.conf, and its history (commit named beside each round)
+  [checker]  tools/submission/submission_checker/constants.py: seeds, and the `*_PATH` tables
+  [version]  loadgen/VERSION.txt at the commit that set the round's seeds
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """The three LoadGen seeds of a round."""
+
+    qsl_rng_seed: int
+    sample_index_rng_seed: int
+    schedule_rng_seed: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One submission round.
+
+    Attributes:
+        split_tree: measurements/, compliance/ and code/ lie beside results/; otherwise everything of one scenario lies
+            together, and the code in src/. [checker]
+        loadgen_from: LoadGen's version when its settings got the round's seeds. [version]
+    """
+
+    name: str
+    seeds: Seeds
+    split_tree: bool
+    loadgen_from: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+ROUNDS: dict[str, Round] = {
+    one.name: one
+    for one in (
+        Round(  # [conf: 0910c6e3, 2025-06-18]
+            "v5.1",
+            Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
+            split_tree=True,
+            loadgen_from="5.0.21",
+        ),
+        Round(  # [conf: f131a0d2, 2026-01-13]
+            "v6.0",
+            Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
+            split_tree=False,
+            loadgen_from="6.0.4",
+        ),
+        Round(  # [conf: b0662794, 2026-07-02]
+            "v6.1",
+            Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
+            split_tree=False,
+            loadgen_from="6.0.15",
+        ),
+    )
+}
+# Whose settings the locked LoadGen has compiled in.
+CURRENT_ROUND = ROUNDS["v6.1"]
+
+
+def round_of(seeds: Seeds) -> Round | None:
+    """The round that has these seeds."""
+    return next((one for one in ROUNDS.values() if one.seeds == seeds), None)
