@@ -12,6 +12,7 @@ import pytest
 import main
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, Interrupted, SetupError
+from scenarios.commands.command_line import COMMANDS, cli
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished
@@ -156,15 +157,15 @@ def test_the_front_door_imports_nothing_heavy() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_found_under_its_name(name: str) -> None:
-    found = main.cli.get_command(click.Context(main.cli), name)
+    found = cli.get_command(click.Context(cli), name)
     assert found is not None
     assert found.name == name
 
 
 def test_an_unknown_command_is_not_found() -> None:
-    assert main.cli.get_command(click.Context(main.cli), "docter") is None
+    assert cli.get_command(click.Context(cli), "docter") is None
 
 
 def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:

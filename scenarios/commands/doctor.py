@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import click
 from rich.console import Console
 
 from qsl.cache import cache_dir
@@ -26,8 +27,24 @@ from runs.environment import (
 from runs.errors import ExitCode, HarnessError
 from scenarios.leg.official import model_reasons
 
+HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
+
 State = Literal["ok", "note", "missing"]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
+
+
+def doctor_click_command() -> click.Command:
+    """The click command; its callback returns the exit code."""
+    path = click.Path(path_type=Path)
+    return click.Command(
+        "doctor",
+        callback=lambda model_path, dataset_path: print_report(Console(), model_path, dataset_path),
+        help=HELP,
+        params=[
+            click.Option(["--model-path"], metavar="MODEL", help="Also look at this model folder or hub id."),
+            click.Option(["--dataset-path"], type=path, metavar="FILE", help="And this data set."),
+        ],
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""`python main.py` with any Python, and Ctrl-C before a command has begun."""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Finished
+from tests.scenarios.legs import patched
+
+BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
+
+
+def bare(folder: Path, *arguments: str) -> Finished:
+    """Run a copy of main.py with a Python that has the standard library only."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [*BARE_PYTHON, str(folder / "main.py"), *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    shutil.copy(ROOT / "main.py", folder)
+    return folder
+
+
+def test_without_an_environment_one_sentence_and_the_command(checkout: Path) -> None:
+    finished = bare(checkout, "--scenario", "Server", "--vllm")
+    assert (finished.code, finished.stdout) == (3, "")
+    first, second = finished.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert first.endswith("has no click")
+    assert second == f"  fix: make -C {checkout} setup"
+
+
+def test_a_checkout_with_an_environment_goes_on_in_it(checkout: Path) -> None:
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\nexit 7\n')
+    python.chmod(0o755)
+    finished = bare(checkout, "--scenario", "a b")
+    assert (finished.code, finished.stdout) == (7, f"{checkout}/main.py --scenario a b\n")
+    assert finished.stderr.count("\n") == 1
+    assert f"going on with {python}" in finished.stderr
+
+
+def test_an_environment_without_packages_does_not_call_itself(checkout: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(checkout / ".venv")], check=True)
+    python = checkout / ".venv" / "bin" / "python"
+    done = subprocess.run([str(python), "-S", str(checkout / "main.py")], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert f"make -C {checkout} clean setup" in done.stderr
+
+
+def test_an_old_python_can_read_it() -> None:
+    tree = ast.parse((ROOT / "main.py").read_text(), feature_version=(3, 7))
+    imported = {
+        name.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for name in node.names
+    }
+    assert imported <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.commands.command_line"])
+@pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None"])
+def test_an_interrupt_while_importing(
+    module: str, becomes: str, tmp_path: Path, start_main: Callable[..., object], run_main: Callable[..., Finished]
+) -> None:
+    code = f"""
+    import os, signal, sys
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            if name == {module!r} and sys._getframe(1).f_code.co_name != "find_spec":
+                try:
+                    os.kill(os.getpid(), signal.SIGINT)
+                except KeyboardInterrupt:
+                    {becomes}
+    sys.meta_path.insert(0, Finder())
+    """
+    finished = run_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code))
+    assert (finished.code, finished.stdout) == (130, "")
+    assert finished.stderr == "error: interrupted by SIGINT\n"
