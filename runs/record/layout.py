@@ -80,6 +80,18 @@ class RunDir:
     def accuracy_json(self) -> Path:
         return self.root / "accuracy.json"
 
+    @property
+    def seal(self) -> Path:
+        """Every other file with length and SHA-256; written last."""
+        return self.root / "seal.json"
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """Names that only the leg itself may give to files here."""
+        ours = (self.manifest, self.requests, self.user_conf, self.audit_config, self.engine_log, self.progress,
+                self.result, self.accuracy_text, self.accuracy_json)  # fmt: skip
+        return frozenset((*LOADGEN_LOGS, *(path.name for path in ours)))
+
     def create(self) -> None:
         """Make the directory, refusing one that holds another run's files.
 

@@ -40,6 +40,7 @@ def run_leg(
     """
     with signals_raise(), EarlyLeg(config.engine, likely_environment(config)) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
+        from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record
         from scenarios.leg.summary import closing_summary
 
@@ -63,5 +64,6 @@ def run_leg(
             leg_record.close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
             raise
         leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
-        closing_summary(console, leg, outcome.result, outcome.accuracy)
+        seal_sha256 = write_seal(leg.run_dir)
+        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)
     return outcome

@@ -8,7 +8,9 @@ from runs.numbers.result import Result
 from scenarios.leg.plan import PreparedLeg
 
 
-def closing_summary(console: Console, leg: PreparedLeg, result: Result, accuracy: AccuracyVerdict | None) -> None:
+def closing_summary(
+    console: Console, leg: PreparedLeg, result: Result, accuracy: AccuracyVerdict | None, seal_sha256: str
+) -> None:
     """Print the outcome of a leg that ran to its end."""
 
     def line(text: str) -> None:
@@ -39,6 +41,7 @@ def closing_summary(console: Console, leg: PreparedLeg, result: Result, accuracy
     if accuracy is not None:
         files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]
     line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
+    line(f"  {leg.run_dir.seal.name} {seal_sha256}")
 
 
 def numbers(result: Result) -> list[str]:

@@ -29,7 +29,7 @@ from tests.scenarios.legs import USER_CONF, arguments, progress
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
 
-OURS = {"manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
+OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
 ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}
 
 SLOW = pytest.mark.slow
