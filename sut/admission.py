@@ -108,10 +108,9 @@ class _StillInTimeFirst:
 
 
 class Admission:
-    """Hands queries to the engine while the bound allows it.
+    """A gate (sut/feed.py) that lets queries through while the bound allows it, in an order of its own.
 
     Args:
-        submit: the engine's way in.
         policy: order of those that wait.
         prefill_tokens: bound on prompt tokens admitted without a first token; a longer prompt is admitted alone.
         queries: bound on queries admitted and not complete; None = no bound.
@@ -121,7 +120,6 @@ class Admission:
 
     def __init__(
         self,
-        submit: Callable[[Request], None],
         *,
         policy: Policy,
         prefill_tokens: int,
@@ -129,7 +127,6 @@ class Admission:
         ttft_limit_ns: int,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._submit = submit
         self._bound = prefill_tokens
         self._most_queries = queries
         self._in_engine: set[int] = set()  # seq
@@ -152,10 +149,20 @@ class Admission:
         """Queries that wait here."""
         return len(self._waiting)
 
+    def wants(self) -> bool:
+        return True  # who is next is chosen among all that wait
+
     def offer(self, request: Request) -> None:
-        """A query has been issued."""
         self._waiting.push(request)
-        self._let_in()
+
+    def take(self) -> Request | None:
+        request = self._waiting.take(self._fits)
+        if request is not None:
+            if not self._keeps_nobody_waiting(request):
+                self._in_prefill += len(request.prompt_ids)
+                self._admitted[request.seq] = (self._clock(), self._in_prefill)
+            self._in_engine.add(request.seq)
+        return request
 
     def prefilled(self, request: Request) -> None:
         """A query showed its first token, or was answered without; counted once."""
@@ -165,13 +172,11 @@ class Admission:
         started_ns, tokens = admitted
         self._in_prefill -= len(request.prompt_ids)
         self._ns_a_token += SMOOTHING * ((self._clock() - started_ns) / tokens - self._ns_a_token)
-        self._let_in()
 
     def completed(self, request: Request) -> None:
         """A query was answered."""
         self.prefilled(request)  # an output of one piece showed no first token
         self._in_engine.discard(request.seq)
-        self._let_in()
 
     def _hopeless(self, request: Request) -> bool:
         """Could not show its first token in time even if it were admitted now."""
@@ -187,11 +192,3 @@ class Admission:
 
     def _keeps_nobody_waiting(self, request: Request) -> bool:
         return self._overtaken and request.priority == STEPPED_BACK
-
-    def _let_in(self) -> None:
-        while (request := self._waiting.take(self._fits)) is not None:
-            if not self._keeps_nobody_waiting(request):
-                self._in_prefill += len(request.prompt_ids)
-                self._admitted[request.seq] = (self._clock(), self._in_prefill)
-            self._in_engine.add(request.seq)
-            self._submit(request)

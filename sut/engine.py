@@ -65,6 +65,14 @@ class SamplingPolicy:
         return self == SamplingPolicy()
 
 
+@dataclass(frozen=True)
+class EngineLimits:
+    """What an engine computes at a time, its copies together; None: no limit of its own."""
+
+    queries: int | None = None
+    step_tokens: int | None = None  # prompt and output tokens in one step
+
+
 @dataclass
 class EngineReport:
     """What an engine says about itself once it runs; goes into the manifest."""
@@ -77,6 +85,7 @@ class EngineReport:
     prefix_caching: bool = False
     vocab_size: int | None = None
     max_model_len: int | None = None
+    limits: EngineLimits = EngineLimits()
 
 
 class Engine(Protocol):

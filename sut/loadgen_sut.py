@@ -15,12 +15,15 @@ from collections.abc import Callable
 from typing import Any
 
 from runs.errors import ExecutionError
-from sut.admission import Admission
 from sut.engine import ANSWERED, Engine, Request
+from sut.feed import Gate
 from sut.recorder import Outcome, Recorder
 
 TOKEN_BYTES = 4  # LoadGen is given int32 ids, as by the reference implementation
 MOST_ANSWERS = 256  # handed to LoadGen in one call
+# Handed to the engine in one turn of the loop, which has answers and first tokens to see to:
+MOST_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms each
+LONGEST_SLICE_S = 0.01  # for an engine that works on them at once
 
 
 class LoadgenSut:
@@ -34,7 +37,7 @@ class LoadgenSut:
         recorder: takes every outcome.
         report_first_token: whether LoadGen wants first tokens (all scenarios but Offline).
         on_failure: told of the first failure; must not raise.
-        admission: when queries are handed to the engine; without it, at once.
+        gate: when which query is handed to the engine.
     """
 
     def __init__(
@@ -47,11 +50,11 @@ class LoadgenSut:
         *,
         report_first_token: bool,
         on_failure: Callable[[BaseException], None],
-        admission: Admission | None = None,
+        gate: Gate,
     ) -> None:
         self._loop = loop
-        self._submit = engine.submit if admission is None else admission.offer
-        self._admission = admission
+        self._submit = engine.submit
+        self._gate = gate
         self._prompt_of = prompt_of
         self._recorder = recorder
         self._report_first_token = report_first_token
@@ -59,8 +62,10 @@ class LoadgenSut:
         self._response = loadgen.QuerySampleResponse
         self._samples_complete = loadgen.QuerySamplesComplete
         self._first_token_complete = loadgen.FirstTokenComplete
-        self._arrived: deque[tuple[int, list[Any]]] = deque()  # time and samples of each call of LoadGen's
+        self._arrived: deque[tuple[int, list[Any]]] = deque()  # of each call of LoadGen's: time, samples, last first
         self._awake = False  # the loop has been told to look into `_arrived` and has not begun to
+        self._slice_planned = False  # for the loop's next turn
+        self._slice_began_s: float | None = None  # the one before it
         self._first_id = array("i", (0,))  # for all: LoadGen copies what it keeps inside the call
         self._first_address, _ = self._first_id.buffer_info()
         self._responses: list[Any] = []  # LoadGen's form of the answers that it has not been given yet
@@ -70,6 +75,7 @@ class LoadgenSut:
         self.issued = 0
         self.completed = 0
         self.cached_tokens = 0
+        self.handing_over_s = 0.0  # spent by the loop on handing queries to the engine, the engine's own part included
 
     @property
     def outstanding(self) -> int:
@@ -87,6 +93,7 @@ class LoadgenSut:
         issue_ns = time.time_ns()
         try:
             self.issued += len(samples)  # counted on this side, so that a loop that hangs is seen as a stall
+            samples.reverse()  # the list is ours: what is taken from its end is freed one by one, not all at once
             self._arrived.append((issue_ns, samples))
             if not self._awake:
                 self._awake = True
@@ -95,24 +102,62 @@ class LoadgenSut:
             self.fail(error)
 
     def flush_queries(self) -> None:
-        """LoadGen's callback after the last query was issued. What admission holds comes in by itself."""
+        """LoadGen's callback after the last query was issued. What the gate holds comes in by itself."""
 
     # On the event loop --------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         self._awake = False  # before the look: see issue_queries
+        if not self._slice_planned:
+            self._hand_to_engine()
+
+    def _plan_slice(self) -> None:
+        if not self._slice_planned:
+            self._slice_planned = True
+            self._loop.call_soon(self._hand_to_engine)
+
+    def _hand_to_engine(self) -> None:
+        """One slice of what has arrived, as far as the gate lets it through. What is left waits for the next turn of
+        the loop, behind the engine's work on this slice and everything else that is due."""
+        self._slice_planned = False
+        began_s = time.monotonic()
+        if self._slice_began_s is not None:
+            self.handing_over_s += began_s - self._slice_began_s
+            self._slice_began_s = None
         try:
-            for _ in range(len(self._arrived)):  # what comes meanwhile waits for its turn, as the engine's work does
-                issue_ns, samples = self._arrived.popleft()
-                for sample in samples:
-                    if self._failed:
-                        return
-                    index = sample.index
-                    request = Request(self, self._prompt_of(index), sample.id, self._next_seq, index, issue_ns)
-                    self._next_seq += 1
+            for _ in range(MOST_QUERIES):
+                if self._failed:
+                    return
+                offered = bool(self._arrived) and self._gate.wants()
+                if offered:
+                    self._gate.offer(self._next_request())
+                request = self._gate.take()
+                if request is not None:
                     self._submit(request)
+                elif not offered:
+                    self.handing_over_s += time.monotonic() - began_s
+                    return
+                if time.monotonic() - began_s > LONGEST_SLICE_S:
+                    break
+            self._slice_began_s = began_s
+            self._plan_slice()
         except BaseException as error:
             self.fail(error)
+
+    def _next_request(self) -> Request:
+        issue_ns, samples = self._arrived[0]
+        sample = samples.pop()
+        if not samples:
+            self._arrived.popleft()
+        index = sample.index
+        request = Request(self, self._prompt_of(index), sample.id, self._next_seq, index, issue_ns)
+        self._next_seq += 1
+        return request
+
+    def _after_room(self) -> None:
+        """The gate may let more through than before."""
+        if self._arrived or self._gate.waiting:
+            self._plan_slice()
 
     def first_token(self, request: Request, token_id: int) -> None:
         if self._failed:
@@ -124,8 +169,8 @@ class LoadgenSut:
             if self._report_first_token:
                 self._first_id[0] = token_id
                 self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
-            if self._admission is not None:
-                self._admission.prefilled(request)
+            self._gate.prefilled(request)
+            self._after_room()
         except BaseException as error:
             self.fail(error)
 
@@ -148,8 +193,8 @@ class LoadgenSut:
                 self._hand_over()  # at once: the call is large enough, or no query is open that could join it
             elif ready == 1:
                 self._loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
-            if self._admission is not None:
-                self._admission.completed(request)
+            self._gate.completed(request)
+            self._after_room()
         except BaseException as error:
             self.fail(error)
 

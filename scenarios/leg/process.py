@@ -36,6 +36,7 @@ from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import Watchdog
 from sut.admission import Admission
 from sut.engine import Engine, EngineReport
+from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 from sut.vllm.load import WORKING_FACTOR, engine_is_working
@@ -167,7 +168,7 @@ class LegProcess:
             self._recorder,
             report_first_token=self.plan.loadgen_scenario != "Offline",
             on_failure=self.fail,
-            admission=self._admission(engine, report, settings),
+            gate=self._gate(report, settings),
         )
         contention = self._run_loadgen(lg, settings, sut, library, self._watch(engine, report, sut))
         if sut.outstanding:
@@ -221,16 +222,13 @@ class LegProcess:
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
 
-    def _admission(self, engine: Engine, report: EngineReport, settings: Any) -> Admission | None:
+    def _gate(self, report: EngineReport, settings: Any) -> Gate:
         asked = self.plan.admission
         if asked is None:
-            return None
-        copies = report.configuration.get("data_parallel_size", 1)
-        budget = asked["prefill_tokens"] or copies * report.configuration.get("max_num_batched_tokens", 0)
+            return Feed(report.limits)
         return Admission(
-            engine.submit,
             policy=asked["policy"],
-            prefill_tokens=budget or ADMISSION_TOKENS,
+            prefill_tokens=asked["prefill_tokens"] or report.limits.step_tokens or ADMISSION_TOKENS,
             queries=asked["queries"],
             ttft_limit_ns=settings.ttft_latency,
         )

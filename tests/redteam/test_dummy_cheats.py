@@ -22,7 +22,8 @@ from sut.dummy.cheats import (
     parse_cheat,
 )
 from sut.dummy.engine import DummyEngine, Service
-from sut.engine import Request, SamplingPolicy
+from sut.engine import EngineLimits, Request, SamplingPolicy
+from sut.feed import Feed
 from tests.sut.fakes import FakeLoadgen, FakeRecorder, Sample
 
 BOS, EOS, SPACE, LONGEST = 256, 257, 32, 128
@@ -334,6 +335,7 @@ def test_overcounting_sut() -> None:
         recorder,  # type: ignore[arg-type]
         report_first_token=True,
         on_failure=failures.append,
+        gate=Feed(EngineLimits()),
     )
 
     async def work() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import threading
 
-from sut.admission import Admission
-from sut.engine import Request
+from sut.engine import EngineLimits, Request
+from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
 from tests.sut.fakes import FakeEngine, FakeLoadgen, FakeRecorder, Sample
 
@@ -15,7 +15,7 @@ HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
 class Stage:
     """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
 
-    def __init__(self, *, report_first_token: bool = True, admission_tokens: int | None = None) -> None:
+    def __init__(self, *, report_first_token: bool = True, gate: Gate | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self.loadgen = FakeLoadgen()
         self.engine = FakeEngine()
@@ -29,9 +29,7 @@ class Stage:
             self.recorder,  # type: ignore[arg-type]  # the one method that is used
             report_first_token=report_first_token,
             on_failure=self.failures.append,
-            admission=Admission(self.engine.submit, policy="fcfs", prefill_tokens=admission_tokens, ttft_limit_ns=10**9)
-            if admission_tokens
-            else None,
+            gate=gate or Feed(EngineLimits()),
         )
 
     def issue(self, *indices: int) -> list[Request]:
@@ -41,8 +39,16 @@ class Stage:
         thread = threading.Thread(target=self.sut.issue_queries, args=(samples,))
         thread.start()
         thread.join()
-        self.turn()
+        self.slices()
         return self.engine.requests[before:]
 
     def turn(self) -> None:
-        self.loop.run_until_complete(asyncio.sleep(0))
+        """One turn of the loop: everything that is due when it begins."""
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+
+    def slices(self) -> None:
+        """Turns until no slice is planned."""
+        self.turn()
+        while self.sut._slice_planned:
+            self.turn()

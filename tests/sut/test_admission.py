@@ -15,15 +15,43 @@ class Clock:
         return self.now_ns
 
 
+class Driven:
+    """An admission that is asked for more after everything it is told, as the system under test does."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.admitted: list[Request] = []
+
+    @property
+    def waiting(self) -> int:
+        return self._admission.waiting
+
+    def offer(self, request: Request) -> None:
+        assert self._admission.wants()
+        self._admission.offer(request)
+        self._take()
+
+    def prefilled(self, request: Request) -> None:
+        self._admission.prefilled(request)
+        self._take()
+
+    def completed(self, request: Request) -> None:
+        self._admission.completed(request)
+        self._take()
+
+    def _take(self) -> None:
+        while (request := self._admission.take()) is not None:
+            self.admitted.append(request)
+
+
 def make(
     policy: Policy, bound: int, limit_ns: int = 1_000, queries: int | None = None
-) -> tuple[Admission, list[Request], Clock]:
-    admitted: list[Request] = []
+) -> tuple[Driven, list[Request], Clock]:
     clock = Clock()
-    admission = Admission(
-        admitted.append, policy=policy, prefill_tokens=bound, queries=queries, ttft_limit_ns=limit_ns, clock=clock
+    admission = Driven(
+        Admission(policy=policy, prefill_tokens=bound, queries=queries, ttft_limit_ns=limit_ns, clock=clock)
     )
-    return admission, admitted, clock
+    return admission, admission.admitted, clock
 
 
 def query(seq: int, tokens: int, issue_ns: int = 0) -> Request:
@@ -34,7 +62,7 @@ def seqs(requests: list[Request]) -> list[int]:
     return [request.seq for request in requests]
 
 
-def show_sixty(admission: Admission, admitted: list[Request], clock: Clock) -> None:
+def show_sixty(admission: Driven, admitted: list[Request], clock: Clock) -> None:
     """Queries from which it learns that a prompt token takes 10 ns: each is alone in the engine."""
     for seq in range(60):
         admission.offer(query(seq, 40, issue_ns=clock.now_ns))

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from runs.errors import ExecutionError
-from sut.loadgen_sut import MOST_ANSWERS, int32_ids
+from sut import loadgen_sut
+from sut.admission import Admission
+from sut.engine import EngineLimits, Request
+from sut.feed import LEAST_AHEAD, Feed
+from sut.loadgen_sut import MOST_ANSWERS, MOST_QUERIES, int32_ids
 from tests.sut.fakes import FakeLoadgen, Sample
 from tests.sut.stage import HANDLE, PROMPTS, Stage
 
@@ -259,12 +263,76 @@ def test_a_closed_loop_is_a_failure_not_an_exception() -> None:
 
 
 def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> None:
-    stage = Stage(admission_tokens=3)
+    stage = Stage(gate=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
     assert stage.issue(0, 1, 2) == stage.engine.requests[:2]
     stage.sut.first_token(stage.engine.requests[0], 7)
-    stage.turn()
+    stage.slices()
     assert len(stage.engine.requests) == 2  # 1 token in prefill, 3 waiting, 3 allowed
     stage.sut.complete(stage.engine.requests[1], [5, 6], "stop", 0)  # an output of one piece
+    stage.slices()
     assert [request.sample_index for request in stage.engine.requests] == [0, 1, 2]
     assert stage.failures == []
     stage.loop.close()
+
+
+def test_what_the_engine_has_no_room_for_stays_outside() -> None:
+    computed, issued = 64, 1_000
+    stage = Stage(gate=Feed(EngineLimits(queries=computed)))
+    requests = stage.issue(*[0] * issued)
+    assert len(requests) == computed + max(computed, LEAST_AHEAD)
+    assert (stage.sut.issued, stage.sut.outstanding) == (issued, issued)
+    for place in range(issued):
+        stage.sut.complete(stage.engine.requests[place], [1, 2], "stop", 0)
+        stage.slices()
+        assert len(stage.engine.requests) == min(issued, 2 * computed + place + 1)
+    assert [request.seq for request in stage.engine.requests] == list(range(issued))
+    assert [handle for _, handle, _, _ in stage.loadgen.calls] == [HANDLE + 8 * place for place in range(issued)]
+    assert stage.failures == []
+    stage.loop.close()
+
+
+def test_a_turn_of_the_loop_takes_a_slice(stage: Stage) -> None:
+    """Whatever LoadGen issues at once, others have their turn in between: here the engine's own work on the slice."""
+    turns: list[int] = []
+
+    def submit(request: Request) -> None:
+        stage.engine.requests.append(request)
+        stage.loop.call_soon(lambda: turns.append(len(stage.engine.requests)))
+
+    stage.sut._submit = submit
+    issued = 5 * MOST_QUERIES
+    stage.issue(*[0] * issued)
+    stage.turn()
+    assert len(turns) == issued
+    # When the engine looks at a query, no more than the slice that it came with has been handed over.
+    assert all(handed - place <= MOST_QUERIES for place, handed in enumerate(turns))
+
+
+def test_a_slice_ends_when_the_engine_takes_long_over_a_query(stage: Stage) -> None:
+    clock = SlowClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loadgen_sut, "time", clock)
+        stage.sut._submit = lambda request: clock.pass_by(0.004)
+        stage.sut.issue_queries([Sample(HANDLE + 8 * place, 0) for place in range(10)])
+        handed_over = []
+        while not handed_over or stage.sut._slice_planned:
+            stage.turn()
+            handed_over.append(stage.sut._next_seq)
+    assert handed_over == [3, 6, 9, 10]  # 10 ms a slice
+    assert stage.sut.handing_over_s == pytest.approx(0.040)
+
+
+class SlowClock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def pass_by(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time_ns(self) -> int:
+        return round(self.now_s * 1e9)

@@ -20,7 +20,7 @@ class Interrupted(deque[Any]):
     def __init__(self) -> None:
         super().__init__()
         self.before_append: Callable[[], None] = lambda: None
-        self.after_len: Callable[[], None] = lambda: None
+        self.after_empty: Callable[[], None] = lambda: None
 
     def append(self, item: Any) -> None:
         act, self.before_append = self.before_append, lambda: None
@@ -29,8 +29,9 @@ class Interrupted(deque[Any]):
 
     def __len__(self) -> int:
         length = super().__len__()
-        act, self.after_len = self.after_len, lambda: None
-        act()
+        if not length:
+            act, self.after_empty = self.after_empty, lambda: None
+            act()
         return length
 
 
@@ -54,7 +55,7 @@ def test_one_wake_up_for_all_that_arrived_before_it(stage: Stage, monkeypatch: p
 
 def test_a_query_that_arrives_when_the_loop_has_just_looked(stage: Stage) -> None:
     stage.sut._arrived = arrived = Interrupted()
-    arrived.after_len = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
+    arrived.after_empty = lambda: stage.sut.issue_queries([Sample(HANDLE + 8, 1)])
     stage.sut.issue_queries([Sample(HANDLE, 0)])
     stage.turn()
     stage.turn()

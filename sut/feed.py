@@ -1,0 +1,98 @@
+"""How much of what LoadGen issued is handed to the engine: enough that it never waits, and no more.
+
+An engine computes so many queries at a time and so many tokens a step. What it is given beyond that only waits inside
+it, where every query costs a task, a record and a message: three hundred thousand of them kept a leg's event loop busy
+for a minute and a half before it saw the first answer. So a bounded number waits ahead in the engine, ready to take the
+place of what is finished, and the rest stays what LoadGen made of it: a handle and an index.
+
+Queries are handed over as issued.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from sut.engine import EngineLimits, Request
+
+# Ahead of what the engine computes, in steps full of prompts. An engine takes at most one such step of prompts at a
+# time, so the loop has all these steps to hear of an answer and to hand the next query over.
+AHEAD_STEPS = 16
+LEAST_AHEAD = 32  # queries, however long they are and however few the engine computes at a time
+
+
+class Gate(Protocol):
+    """Decides when which query is handed to the engine. Everything on the event loop."""
+
+    @property
+    def waiting(self) -> int:
+        """Queries that were offered and not taken yet."""
+
+    def wants(self) -> bool:
+        """Whether the next query that LoadGen issued is to be offered now."""
+
+    def offer(self, request: Request) -> None:
+        """The next query, in order of issue."""
+
+    def take(self) -> Request | None:
+        """The query that is to be handed over now; None while there is none, or no room."""
+
+    def prefilled(self, request: Request) -> None:
+        """A query that was handed over has shown its first token."""
+
+    def completed(self, request: Request) -> None:
+        """A query that was handed over has been answered, with or without a first token before."""
+
+
+class Feed:
+    """In order of issue, up to what the engine computes at a time and a bounded number ahead of it.
+
+    The engine is taken to compute what it was given first. Ahead wait at most as many queries as it computes at a
+    time, and prompts for `AHEAD_STEPS` steps; but always `LEAST_AHEAD` queries.
+
+    Args:
+        limits: the engine's own. One without a limit on queries is given everything.
+    """
+
+    def __init__(self, limits: EngineLimits) -> None:
+        self._most_computed = limits.queries
+        self._most_ahead = max(limits.queries or 0, LEAST_AHEAD)
+        self._most_ahead_tokens = AHEAD_STEPS * limits.step_tokens if limits.step_tokens else None
+        self._computed = 0  # queries
+        self._ahead: deque[int] = deque()  # prompt tokens of each query that waits in the engine
+        self._ahead_tokens = 0
+        self._next: Request | None = None
+
+    @property
+    def waiting(self) -> int:
+        return 0 if self._next is None else 1
+
+    def wants(self) -> bool:
+        if self._most_computed is None or self._computed < self._most_computed or len(self._ahead) < LEAST_AHEAD:
+            return True
+        few_tokens = self._most_ahead_tokens is None or self._ahead_tokens < self._most_ahead_tokens
+        return few_tokens and len(self._ahead) < self._most_ahead
+
+    def offer(self, request: Request) -> None:
+        self._next = request
+        if self._most_computed is None:
+            return
+        if self._computed < self._most_computed:
+            self._computed += 1
+        else:
+            tokens = len(request.prompt_ids)
+            self._ahead.append(tokens)
+            self._ahead_tokens += tokens
+
+    def take(self) -> Request | None:
+        request, self._next = self._next, None
+        return request
+
+    def prefilled(self, request: Request) -> None:
+        """Of no concern here: in Offline no first token is seen."""
+
+    def completed(self, request: Request) -> None:
+        if self._most_computed is None:
+            return
+        if self._ahead:  # the first of those that wait takes its place
+            self._ahead_tokens -= self._ahead.popleft()
+        else:
+            self._computed -= 1
