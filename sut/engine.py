@@ -108,4 +108,7 @@ class Engine(Protocol):
     def activity(self) -> int:
         """A number that changes whenever the engine has made progress on any request."""
 
+    def generated_tokens(self) -> int | None:
+        """Output tokens made since the start, those of unfinished answers too; None where they are not counted."""
+
     async def stop(self) -> None: ...

@@ -10,12 +10,23 @@ from runs.reading import read_object
 
 HEARTBEAT_INTERVAL_S = 1.0
 
+PHASES = {
+    "importing": "importing the engine's code",  # before the leg's process has written anything
+    "starting": "starting",
+    "engine": "starting the engine",
+    "warm-up": "warming up",
+    "running": "running",
+    "closing": "closing the logs",
+    "done": "done",
+    "failed": "failed",
+}
+
 
 @dataclass
 class Progress:
     """What a leg is doing. Latencies are counted from the moment LoadGen handed a query over."""
 
-    phase: str  # starting, engine, warm-up, running, closing, done, failed
+    phase: str  # one of PHASES
     time_ns: int
     pid: int
     scenario: str
@@ -23,7 +34,7 @@ class Progress:
     expected: int | None = None  # samples LoadGen will issue, where known
     issued: int = 0
     completed: int = 0
-    output_tokens: int = 0
+    output_tokens: int = 0  # made so far, those of unfinished answers too where the engine counts them
     elapsed_s: float = 0.0  # since LoadGen started
     min_duration_s: float | None = None
     samples_per_second: float = 0.0
@@ -32,7 +43,13 @@ class Progress:
     tpot_p99_ms: float | None = None
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
+    stage: str = ""  # of an engine's start, in words; empty where its log tells none
     error: dict[str, Any] | None = None  # exit_code, message, fix
+
+    @property
+    def doing(self) -> str:
+        """The phase in words; while the engine starts, what that does."""
+        return self.stage or PHASES.get(self.phase, self.phase)
 
     @property
     def outstanding(self) -> int:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from runs.wording import duration
 from scenarios.campaign.plan import PlannedLeg
 from scenarios.campaign.state import LegState
 
@@ -14,13 +15,6 @@ States = Mapping[str, LegState]  # by the leg's name
 
 WITHOUT_SETUP = "without engine start and scoring"
 _STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
-
-
-def duration(seconds: float) -> str:
-    """In words a person would use: 45 s, 12 min, 3.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def expected_s(legs: Sequence[PlannedLeg]) -> float:

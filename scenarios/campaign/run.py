@@ -12,9 +12,10 @@ from rich.console import Console
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
+from runs.wording import duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.display import WITHOUT_SETUP, duration, expected_s, print_header, print_table, say
+from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table, say
 from scenarios.campaign.plan import PlannedLeg, check_disk, is_pair, plan_campaign
 from scenarios.campaign.state import TO_DO, LegState, examine
 from scenarios.leg.config import make_config

@@ -1,51 +1,61 @@
-"""What a person sees of a running leg: one live line on a terminal, a plain line every ten seconds elsewhere."""
+"""What a person sees of a running leg: two live lines on a terminal, a plain line every ten seconds elsewhere."""
 
+import os
+import signal
+import threading
 import time
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from runs.record.progress import Progress
+from runs.wording import clock, duration, milliseconds
+from scenarios.leg.start_times import Stages
 
 PLAIN_INTERVAL_S = 10.0
 EARLY_SHARE = 0.1
-
-_PHASES = {
-    "starting": "starting",
-    "engine": "starting the engine",
-    "warm-up": "warming up",
-    "closing": "closing the logs",
-    "done": "done",
-    "failed": "failed",
-}
+OVER_LIMIT = "bold red"
+ERASE = "\r\x1b[J"  # from the cursor to the end of the screen
 
 
-def progress_line(progress: Progress, waited_s: float) -> str:
-    """One line: done/total, rates, outstanding, p99 latencies against their limits, time to go."""
-    name = f"{progress.scenario} {progress.mode}"
+def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: float, last_time: Stages) -> list[Text]:
+    """One or two lines, what matters first, each within 80 columns for every scenario.
+
+    Args:
+        name: the scenario, and the mode where it is accuracy.
+        waited_s: since the leg was asked for.
+        stage_s: since this stage began.
+        last_time: how long each stage took last time.
+    """
     if progress.phase != "running":
-        return f"{name}: {_PHASES.get(progress.phase, progress.phase)} ({waited_s:.0f} s)"
+        stage = progress.doing
+        before = f", {duration(last_time[stage])} last time" if stage in last_time else ""
+        return [Text(f"{name}  {clock(waited_s)}  {stage} ({duration(stage_s)}{before})")]
+    first = Text("  ").join(
+        [
+            *_latency("p99 TTFT", progress.ttft_p99_ms, progress.ttft_limit_ms),
+            *_latency("p99 TPOT", progress.tpot_p99_ms, progress.tpot_limit_ms),
+            Text(clock(waited_s) + _to_go(progress)),
+        ]
+    )
     total = f"{progress.expected:,}" if progress.expected else "?"
-    parts = [
-        f"{progress.completed:,}/{total} samples",
-        f"{progress.samples_per_second:.2f}/s",
-        f"{progress.tokens_per_second:,.0f} tokens/s",
-        f"{progress.outstanding:,} open",
-    ]
-    parts += _latency("p99 TTFT", progress.ttft_p99_ms, progress.ttft_limit_ms)
-    parts += _latency("p99 TPOT", progress.tpot_p99_ms, progress.tpot_limit_ms)
-    remaining_s = time_to_go_s(progress)
-    parts.append(f"{progress.elapsed_s:.0f} s" + (f", {remaining_s:.0f} s to go" if remaining_s is not None else ""))
-    return f"{name}: " + "  ".join(parts)
+    rate = f"{progress.samples_per_second:,.{0 if progress.samples_per_second >= 1000 else 2}f}/s"
+    tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
+    counts = [name, f"{progress.completed:,}/{total} samples", rate, tokens, f"{progress.outstanding:,} open"]
+    return [first, Text("  ".join(counts))]
 
 
-def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list[str]:
+def _latency(label: str, value_ms: float | None, limit_ms: float | None) -> list[Text]:
     if value_ms is None:
         return []
-    value = f"{value_ms:.0f}" if value_ms >= 100 else f"{value_ms:.1f}"
-    return [f"{label} {value}" + (f"/{limit_ms:.0f}" if limit_ms else "") + " ms"]
+    text = f"{label} {milliseconds(value_ms)}" + (f"/{limit_ms:,.0f}" if limit_ms else "") + " ms"
+    return [Text(text, OVER_LIMIT if limit_ms and value_ms > limit_ms else "")]
+
+
+def _to_go(progress: Progress) -> str:
+    remaining_s = time_to_go_s(progress)
+    return "" if remaining_s is None else f", {clock(remaining_s)} to go"
 
 
 def time_to_go_s(progress: Progress) -> float | None:
@@ -62,13 +72,22 @@ def time_to_go_s(progress: Progress) -> float | None:
 
 
 class Display:
-    """Shows heartbeats; use as a context manager and call with each one."""
+    """Shows heartbeats; use as a context manager in the main thread, and call with each one.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        name: what stands before the counts.
+        started_s: when the leg was asked for, on the monotonic clock.
+        last_time: how long each stage of the start took last time.
+    """
+
+    def __init__(self, console: Console, name: str, started_s: float, last_time: Stages | None = None) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-        self._phase = ""
-        self._phase_since = self._last_plain = time.monotonic()
+        self._name = name
+        self._started_s = started_s
+        self._last_time = last_time or {}
+        self._live = LiveLines(console) if console.is_terminal and not console.is_dumb_terminal else None
+        self._stage = ""
+        self._stage_since = self._last_plain = time.monotonic()
 
     def __enter__(self) -> "Display":
         if self._live:
@@ -83,12 +102,76 @@ class Display:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        changed = progress.phase != self._phase
+        stage = progress.doing
+        changed = stage != self._stage
         if changed:
-            self._phase, self._phase_since = progress.phase, now
-        line = progress_line(progress, now - self._phase_since)
+            self._stage, self._stage_since = stage, now
+        lines = progress_lines(self._name, progress, now - self._started_s, now - self._stage_since, self._last_time)
         if self._live:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.show(lines)
         elif changed or now - self._last_plain >= PLAIN_INTERVAL_S:
             self._last_plain = now
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
+
+
+class LiveLines:
+    """Lines that are replaced in place.
+
+    The cursor always rests at the start of the first one, so that erasing from there downwards removes them whatever
+    a terminal made of them when its width changed. It is never hidden: there is nothing to restore for a process that
+    is stopped or killed.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._shown = False
+        self._before: object = None
+
+    def start(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTSTP, self._on_stop)
+
+    def stop(self) -> None:
+        self._erase()
+        if self._before is not None:
+            signal.signal(signal.SIGTSTP, self._before)  # type: ignore[arg-type]  # as signal.signal gave it
+
+    def show(self, lines: list[Text]) -> None:
+        """Put these lines in place of those before; nothing while the shell has the terminal."""
+        if self._in_background():
+            self._shown = False
+            return
+        # The last column stays free: some terminals go to the next line as soon as it is written.
+        width = max(1, self._console.width - 1)
+        rows = []
+        for line in lines:
+            cut = line.copy()
+            cut.truncate(width)
+            with self._console.capture() as captured:
+                self._console.print(cut, end="", soft_wrap=True, highlight=False)
+            rows.append(captured.get())
+        up = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
+        self._write(ERASE + "\n".join(rows) + up + "\r")
+        self._shown = True
+
+    def _erase(self) -> None:
+        if self._shown and not self._in_background():
+            self._write(ERASE)
+        self._shown = False
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(text)
+        self._console.file.flush()
+
+    def _in_background(self) -> bool:
+        try:
+            return os.tcgetpgrp(self._console.file.fileno()) != os.getpgrp()
+        except (OSError, ValueError):  # not the terminal of this process's session
+            return False
+
+    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+        """Ctrl-Z: leave a clean line to the shell, then stop as asked."""
+        self._erase()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.signal(number, self._on_stop)  # runs again: `fg` or `bg`

@@ -4,6 +4,7 @@ The parent believes files, not exit codes: a leg is done when LoadGen's logs are
 of every request, and say so.
 """
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from runs.errors import ExecutionError, HarnessError
 from runs.record.progress import Progress
+from runs.record.start_stage import START_STAGES
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.engine_environment import likely_environment
@@ -38,10 +40,12 @@ def run_leg(
     Raises:
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
     """
+    started_s = time.monotonic()
     with signals_raise(), EarlyLeg(config.engine, likely_environment(config)) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record
+        from scenarios.leg.start_times import recall, remember
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()
@@ -49,7 +53,8 @@ def run_leg(
         leg_record.open_record(config, leg)
         hashing = leg_record.start_hashing(leg)
         try:
-            with Display(console) as display:
+            name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
+            with Display(console, name, started_s, recall(leg.plan)) as display:
 
                 def on_progress(progress: Progress) -> None:
                     display(progress)
@@ -64,6 +69,7 @@ def run_leg(
             leg_record.close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
             raise
         leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
+        remember(leg.plan, manifest.observed.get(START_STAGES, {}))
         seal_sha256 = write_seal(leg.run_dir)
         closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)
     return outcome

@@ -21,13 +21,16 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
+import psutil
+
 from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.record.contention import CONTENTION
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest, write_manifest
-from runs.record.progress import HEARTBEAT_INTERVAL_S, Progress, write_progress
+from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
+from runs.record.start_stage import START_STAGES, StageClock, start_stage
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.engines import make_engine, sut_class
@@ -61,6 +64,9 @@ class LegProcess:
         self._sut: LoadgenSut | None = None
         self._recorder: Recorder | None = None
         self._started_s = 0.0
+        self._engine: Engine | None = None
+        self._tokens_before = 0  # made before LoadGen's clock ran
+        self._stages = StageClock(PHASES["importing"], psutil.Process().create_time())
         self.loop = asyncio.new_event_loop()
 
     # Failures: any thread reports, the main thread acts --------------------------------------------------------
@@ -95,18 +101,23 @@ class LegProcess:
         now = time.monotonic()
         if phase is not None and phase != self.progress.phase:
             self.progress.phase = phase
+            self.progress.stage = ""
         elif now - self._last_beat < HEARTBEAT_INTERVAL_S:
             return
         self._last_beat = now
         progress, recorder = self.progress, self._recorder
         progress.time_ns = time.time_ns()
+        if progress.phase == "engine":
+            progress.stage = start_stage(self.run_dir.engine_log)
+        self._stages.enter(progress.doing)
         if self._sut is not None:
             progress.issued, progress.completed = self._sut.issued, self._sut.completed
         if recorder is not None and self._started_s:
             progress.elapsed_s = now - self._started_s
-            progress.output_tokens = recorder.output_tokens
+            made = self._engine.generated_tokens() if self._engine is not None else None
+            progress.output_tokens = max(recorder.output_tokens, (made or 0) - self._tokens_before)
             progress.samples_per_second = recorder.done / max(progress.elapsed_s, 1e-9)
-            progress.tokens_per_second = recorder.output_tokens / max(progress.elapsed_s, 1e-9)
+            progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
             progress.ttft_p99_ms = recorder.ttft.percentile_ms(99)
             progress.tpot_p99_ms = recorder.tpot.percentile_ms(99)
         write_progress(self.run_dir.progress, progress)
@@ -146,7 +157,7 @@ class LegProcess:
         self._install_hooks()
         self._beat("engine")
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
-        engine = make_engine(self.plan)
+        engine = self._engine = make_engine(self.plan)
         report, dataset = self._start_engine(engine)
         library = SampleLibrary(dataset, on_error=self.fail)
         self._beat("warm-up")
@@ -170,6 +181,7 @@ class LegProcess:
             on_failure=self.fail,
             gate=self._gate(report, settings),
         )
+        self._tokens_before = engine.generated_tokens() or 0
         contention = self._run_loadgen(lg, settings, sut, library, self._watch(engine, report, sut))
         if sut.outstanding:
             raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
@@ -179,6 +191,7 @@ class LegProcess:
             "samples_completed": sut.completed,
             "cached_prompt_tokens": sut.cached_tokens,
             CONTENTION: contention,
+            START_STAGES: self._stages.seconds,
         }
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)

@@ -5,7 +5,10 @@ from rich.console import Console
 from compliance.accuracy.report import AccuracyVerdict
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from runs.numbers.result import Result
+from runs.wording import milliseconds
 from scenarios.leg.plan import PreparedLeg
+
+_COLUMNS = ("mean", "p50", "p90", "p99")
 
 
 def closing_summary(
@@ -45,22 +48,27 @@ def closing_summary(
 
 
 def numbers(result: Result) -> list[str]:
-    """The numbers of a performance leg, those LoadGen reported."""
+    """The numbers of a performance leg, those LoadGen reported: rates, then a table of latencies."""
     reported = result.reported
     if reported is None:
         return []
-    lines = []
     rates = [
         f"{value:,.2f} {unit}"
         for value, unit in ((reported.samples_per_second, "samples/s"), (reported.tokens_per_second, "tokens/s"))
         if value is not None
     ]
-    if rates:
-        lines.append("  ".join(rates))
-    for label, values in (("latency", reported.latency_ns), ("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns)):
-        if values is not None:
-            lines.append(
-                f"{label:<8}"
-                + "  ".join(f"{name} {getattr(values, name) / 1e6:,.1f} ms" for name in ("mean", "p50", "p90", "p99"))
-            )
-    return lines
+    lines = ["  ".join(rates)] if rates else []
+    limits_ns = {"TTFT": result.in_force.ttft_limit_ns, "TPOT": result.in_force.tpot_limit_ns}
+    rows = [
+        [label, *(milliseconds(getattr(values, name) / 1e6) for name in _COLUMNS), _limit(limits_ns.get(label))]
+        for label, values in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns), ("latency", reported.latency_ns))
+        if values is not None
+    ]
+    if rows:
+        header = ["ms", *_COLUMNS, "p99 limit" if any(row[-1] for row in rows) else ""]
+        lines += [f"{row[0]:<8}" + "".join(f"{cell:>11}" for cell in row[1:]) for row in (header, *rows)]
+    return [line.rstrip() for line in lines]
+
+
+def _limit(limit_ns: int | None) -> str:
+    return milliseconds(limit_ns / 1e6) if limit_ns else ""

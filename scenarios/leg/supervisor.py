@@ -24,6 +24,7 @@ from runs.record.progress import Progress, read_progress
 from scenarios.leg.watchdog import Watchdog
 
 POLL_S = 0.2
+TELL_INTERVAL_NS = 10**9
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
 SILENCE_STARTING_S = 180.0  # imports and engine start may hold the interpreter for long
 STOP_GRACE_S = 10.0  # a busy machine may take seconds to let the leg write down why it ends
@@ -110,7 +111,7 @@ class EarlyLeg:
             engine: as planned. Where engine or environment are not what the process was started with, it is ended
                 and another one started.
             environment: as planned.
-            on_progress: told of each new heartbeat.
+            on_progress: told of the last heartbeat every second and when there is a new one.
 
         Raises:
             The child's own failure as it wrote it down (InputError, SetupError, ExecutionError, Interrupted), or
@@ -185,7 +186,7 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
     """Wait for the child to end, passing heartbeats on; raise when it falls silent."""
     silence = {phase: Watchdog(SILENCE_STARTING_S, 0) for phase in ("", "starting", "engine", "warm-up")}
     silence["running"] = Watchdog(SILENCE_RUNNING_S, 0)
-    last_ns = 0
+    last_ns = told_ns = 0
     while True:
         try:
             child.wait(POLL_S)
@@ -195,8 +196,9 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
         progress = read_progress(run_dir.progress)
         phase = progress.phase if progress else ""
         now_ns = progress.time_ns if progress else 0
-        if progress is not None and now_ns != last_ns:
-            on_progress(progress)
+        if now_ns != last_ns or time.time_ns() - told_ns >= TELL_INTERVAL_NS:
+            told_ns = time.time_ns()
+            on_progress(progress or Progress("importing", told_ns, child.pid, "", ""))
         last_ns = now_ns
         watchdog = silence.get(phase, silence["running"])
         stalled_s = watchdog.stalled_for(True, now_ns)

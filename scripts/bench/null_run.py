@@ -69,6 +69,9 @@ class NullEngine:
     def activity(self) -> int:
         return 0
 
+    def generated_tokens(self) -> None:
+        """Nobody asks."""
+
     async def stop(self) -> None:
         return None
 

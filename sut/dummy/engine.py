@@ -119,6 +119,7 @@ class DummyEngine:
         self._cheats = tuple(cheats)
         self._dead = False
         self._activity = 0
+        self._generated_tokens = 0
 
     async def start(self) -> EngineReport:
         if self._start_fails:
@@ -192,6 +193,7 @@ class DummyEngine:
         if self._dead:
             return
         self._activity += 1
+        self._generated_tokens += bool(service.answer)
         if service.answer:
             first_id = service.answer[0] if service.first_id is None else service.first_id
             request.sink.first_token(request, first_id)
@@ -201,6 +203,7 @@ class DummyEngine:
         if self._dead:
             return
         self._activity += 1
+        self._generated_tokens += max(0, len(ids) - 1)
         reason = "length" if len(ids) == self._sampling.max_tokens else "stop"
         request.sink.complete(request, ids, reason, 0)
 
@@ -210,6 +213,9 @@ class DummyEngine:
 
     def activity(self) -> int:
         return self._activity
+
+    def generated_tokens(self) -> int:
+        return self._generated_tokens
 
     async def stop(self) -> None:
         return None

@@ -41,6 +41,7 @@ class VllmEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._llm: Any = None
         self._core_outputs = 0
+        self._generated_tokens = 0
         self._request_number = 0
 
     async def start(self) -> EngineReport:
@@ -115,6 +116,9 @@ class VllmEngine:
         async def counted() -> Any:
             outputs = await inner()
             self._core_outputs += 1
+            # An output of a request for each step that made a token of it, so nothing is done per token here. With
+            # speculative decoding, where a step may make several, this is the least.
+            self._generated_tokens += len(outputs.outputs)
             return outputs
 
         core.get_output_async = counted
@@ -211,6 +215,9 @@ class VllmEngine:
 
     def activity(self) -> int:
         return self._core_outputs
+
+    def generated_tokens(self) -> int | None:
+        return self._generated_tokens
 
     async def stop(self) -> None:
         if self._llm is not None:

@@ -31,6 +31,9 @@ class OneProcessVllmEngine(VllmEngine):
     def _count_core_outputs(self) -> None:
         """Nothing to do: each step is counted here."""
 
+    def generated_tokens(self) -> None:
+        """Not counted: one query at a time, and each is answered soon."""
+
     def submit(self, request: Request) -> None:
         self._request_number += 1
         name = str(self._request_number)

@@ -1,12 +1,20 @@
-"""The line that a person sees of a running leg."""
+"""The lines that a person sees of a running leg."""
 
 import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from runs.record.progress import Progress
-from scenarios.leg.display import Display, progress_line, time_to_go_s
+from scenarios.leg.display import Display, progress_lines, time_to_go_s
+from tests.conftest import ROOT
 
 
 def server(**more: object) -> Progress:
@@ -19,34 +27,55 @@ def server(**more: object) -> Progress:
     return Progress(**{**values, **more})  # type: ignore[arg-type]  # plain data
 
 
+def lines(progress: Progress, name: str = "Server", waited_s: float = 185, stage_s: float = 7.2) -> list[str]:
+    return [line.plain for line in progress_lines(name, progress, waited_s, stage_s, {"loading weights": 31.0})]
+
+
 def test_running() -> None:
-    assert progress_line(server(), 150) == (
-        "Server performance: 3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open  p99 TTFT 812/2000 ms  "
-        "p99 TPOT 41.3/100 ms  150 s, 450 s to go"
-    )
+    assert lines(server()) == [
+        "p99 TTFT 812/2,000 ms  p99 TPOT 41.3/100 ms  3:05, 7:30 to go",
+        "Server  3,342/13,368 samples  22.28/s  2,000 tokens/s  58 open",
+    ]
+
+
+def test_a_large_machine_fits_80_columns() -> None:
+    large = server(
+        expected=802_080, completed=734_567, issued=749_999, samples_per_second=2_345.6,
+        tokens_per_second=300_000.0, ttft_p99_ms=12_812.4, tpot_p99_ms=141.26, elapsed_s=40_000.0,
+    )  # fmt: skip
+    assert max(map(len, lines(large, "Interactive", 45_000))) < 80
+
+
+def test_a_limit_that_is_passed_stands_out() -> None:
+    (first, _) = progress_lines("Server", server(ttft_p99_ms=2_300.0), 1, 1, {})
+    assert [first.plain[span.start : span.end] for span in first.spans if span.style] == ["p99 TTFT 2,300/2,000 ms"]
 
 
 def test_before_anything_is_known() -> None:
-    line = progress_line(
-        server(expected=None, completed=0, issued=0, ttft_p99_ms=None, tpot_p99_ms=None, min_duration_s=None), 0
+    first, second = lines(
+        server(expected=None, completed=0, issued=0, ttft_p99_ms=None, tpot_p99_ms=None, min_duration_s=None)
     )
-    assert line.startswith("Server performance: 0/? samples")
-    assert "TTFT" not in line
-    assert "to go" not in line
+    assert first == "3:05"
+    assert second.startswith("Server  0/? samples")
 
 
 def test_without_limits() -> None:
-    line = progress_line(server(scenario="SingleStream", ttft_limit_ms=None, tpot_limit_ms=None), 0)
-    assert "p99 TTFT 812 ms" in line
-    assert "p99 TPOT 41.3 ms" in line
+    first, _ = lines(server(scenario="SingleStream", ttft_limit_ms=None, tpot_limit_ms=None, tpot_p99_ms=0.053))
+    assert first.startswith("p99 TTFT 812 ms  p99 TPOT 0.053 ms")
 
 
 @pytest.mark.parametrize(
-    ("phase", "words"),
-    [("engine", "starting the engine (7 s)"), ("warm-up", "warming up (7 s)"), ("closing", "closing the logs (7 s)")],
+    ("phase", "stage", "words"),
+    [
+        ("importing", "", "importing the engine's code (7 s)"),
+        ("engine", "", "starting the engine (7 s)"),
+        ("engine", "loading weights", "loading weights (7 s, 31 s last time)"),
+        ("warm-up", "", "warming up (7 s)"),
+        ("closing", "", "closing the logs (7 s)"),
+    ],
 )
-def test_other_phases(phase: str, words: str) -> None:
-    assert progress_line(server(phase=phase), 7.2) == f"Server performance: {words}"
+def test_other_phases(phase: str, stage: str, words: str) -> None:
+    assert lines(server(phase=phase, stage=stage)) == [f"Server  3:05  {words}"]
 
 
 def test_time_to_go() -> None:
@@ -68,21 +97,94 @@ def test_plain_lines_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("scenarios.leg.display.time.monotonic", lambda: now[0])
     text = io.StringIO()
-    with Display(Console(file=text, width=40)) as display:
+    with Display(Console(file=text, width=40), "Server", 0.0) as display:
         for second in range(26):
             now[0] = float(second)
             display(server(phase="engine" if second < 3 else "running", completed=second))
-    lines = text.getvalue().splitlines()
-    assert len(lines) == 4  # one a phase, then one every ten seconds, not broken at the width
-    assert lines[0] == "Server performance: starting the engine (0 s)"
-    assert [line.split()[2].partition("/")[0] for line in lines[1:]] == ["3", "13", "23"]
+    said = text.getvalue().splitlines()
+    assert len(said) == 4  # one a phase, then one every ten seconds, not broken at the width
+    assert said[0] == "Server  0:00  starting the engine (0 s)"
+    assert [line.split()[1].partition("/")[0] for line in said[1:]] == ["3", "13", "23"]
+    assert "\x1b" not in text.getvalue()
 
 
-def test_terminal_has_one_live_line() -> None:
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=True, width=200, _environ={})
-    with Display(console) as display:
-        display(server(phase="engine"))
-        display(server())
-    assert "starting the engine" in text.getvalue()
-    assert "3,342/13,368" in text.getvalue()
+IN_A_TERMINAL = textwrap.dedent("""
+    import sys, time
+    from rich.console import Console
+    from scenarios.leg.display import Display
+    from tests.scenarios.test_display import server
+    with Display(Console(), "Server", time.monotonic()) as display:
+        for _ in range(2000):
+            display(server())
+            time.sleep(0.02)
+""")
+
+
+class Terminal:
+    """A display in a process that has a pseudo-terminal; what it writes is collected."""
+
+    def __init__(self, columns: int, **environment: str) -> None:
+        self._main, side = pty.openpty()
+        variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", IN_A_TERMINAL], cwd=ROOT, env={**variables, **environment},
+            stdin=side, stdout=side, stderr=side,
+        )  # fmt: skip
+        os.close(side)
+        self.text = ""
+
+    def read_until(self, words: str) -> None:
+        while words not in self.text:
+            self.text += os.read(self._main, 4096).decode()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._main)
+
+
+@pytest.mark.parametrize("columns", [80, 30, 1])
+def test_lines_are_replaced_and_never_wider_than_the_terminal(columns: int) -> None:
+    terminal = Terminal(columns)
+    try:
+        terminal.read_until("\x1b[1A\r\r\x1b[J")
+    finally:
+        terminal.end()
+    one = terminal.text.split("\x1b[J")[1].removesuffix("\x1b[1A\r\r")
+    rows = one.split("\r\n")
+    assert len(rows) == 2
+    assert all(0 < len(row) <= max(1, columns - 1) for row in rows)
+    assert "\x1b[?25l" not in terminal.text, "the cursor is never hidden: nobody has to show it again"
+
+
+def test_no_color() -> None:
+    terminal = Terminal(80, NO_COLOR="1")
+    try:
+        terminal.read_until("\x1b[1A\r\r\x1b[J")
+    finally:
+        terminal.end()
+    assert "\x1b[31m" not in terminal.text
+    assert "\x1b[1;31m" not in terminal.text
+
+
+def test_ctrl_z_leaves_a_clean_line(tmp_path: Path) -> None:
+    terminal = Terminal(80)
+    try:
+        terminal.read_until("samples")
+        os.kill(terminal.process.pid, signal.SIGTSTP)
+        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        terminal.read_until("\x1b[1A\r\r\x1b[J")
+        os.set_blocking(terminal._main, False)
+        try:
+            while piece := os.read(terminal._main, 4096):
+                terminal.text += piece.decode()
+        except BlockingIOError:
+            pass
+        os.set_blocking(terminal._main, True)
+        assert terminal.text.endswith("\r\x1b[J")
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.text = ""
+        terminal.read_until("samples")
+    finally:
+        terminal.end()

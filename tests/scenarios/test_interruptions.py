@@ -121,7 +121,7 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
 def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
-        tmp_path, in_parent="import scenarios.leg.supervisor\nscenarios.supervisor.SILENCE_RUNNING_S = 3.0"
+        tmp_path, in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_RUNNING_S = 3.0"
     )
     started = started_until("running", start_main, out, environment)
     os.kill(leg_pid(out), signal.SIGSTOP)

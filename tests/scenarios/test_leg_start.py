@@ -137,7 +137,7 @@ def test_a_process_that_hangs_while_it_imports_is_ended(run_main: RunMain, tmp_p
     environment = patched(
         tmp_path,
         in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(60)',
-        in_parent="import scenarios.leg.supervisor\nscenarios.supervisor.SILENCE_STARTING_S = 2.0",
+        in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_STARTING_S = 2.0",
     )
     finished = run_main(*arguments("Offline", out), environment=environment)
     check_failed(finished, out, ExitCode.FAILED, "no sign of life for 2 s (phase starting)")

@@ -1,0 +1,27 @@
+"""How numbers are written for people, the same everywhere."""
+
+from datetime import datetime
+
+
+def milliseconds(value_ms: float) -> str:
+    """Three digits or more, never a rounded-away value: 2,312, 812, 41.3, 0.053."""
+    return f"{value_ms:,.0f}" if abs(value_ms) >= 100 else f"{value_ms:.3g}"
+
+
+def clock(seconds: float) -> str:
+    """As on a stop watch: 0:07, 12:31, 3:05:00."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def duration(seconds: float) -> str:
+    """In words a person would use: 45 s, 12 min, 3.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def moment(time_ns: int) -> str:
+    """Local date and time to the second."""
+    return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
