@@ -4,111 +4,104 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from compliance.mechanisms.block import MechanismBlock
 from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
-from sut.dummy.cheats import CHEAT_KINDS
-from sut.dummy.engine import SHORTEST_OUTPUT
+from runs.option_field import option_field
+from sut.engines import DEFAULT, KINDS, EngineOptions
 
-EngineName = Literal["vllm", "endpoint", "dummy"]
+ENGINES = (*KINDS, "endpoint")  # the last is refused for now (plan.py)
 
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
 
-def _field(default: Any, help: str, group: str, metavar: str | None = None) -> Any:
-    return Field(default, description=help, json_schema_extra={"group": group, "metavar": metavar or ""})
-
-
-class RunConfig(BaseModel):
-    """One LoadGen leg as asked for. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+class LegOptions(BaseModel):
+    """One LoadGen leg as asked for, whatever the engine."""
 
     # What to run
-    scenario: Scenario = _field(
+    scenario: Scenario = option_field(
         ..., "Offline, Server, SingleStream, or Interactive (LoadGen's Server with tighter limits).", "what"
     )
-    accuracy: bool = _field(False, "Accuracy leg: every sample once, scored with ROUGE. Otherwise performance.", "what")
-    model_path: str | None = _field(
+    accuracy: bool = option_field(
+        False, "Accuracy leg: every sample once, scored with ROUGE. Otherwise performance.", "what"
+    )
+    model_path: str | None = option_field(
         None, "Model folder or hub id. Default: the embedded small model (not official).", "what", "MODEL"
     )
-    dataset_path: Path | None = _field(
+    dataset_path: Path | None = option_field(
         None, "Data set in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
     )
-    total_sample_count: int | None = _field(
+    total_sample_count: int | None = option_field(
         None, "Use the first N rows of the data set. Default: all of them.", "what", "N"
     )
-    lg_model_name: str | None = _field(
+    lg_model_name: str | None = option_field(
         None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: by scenario.", "what", "KEY"
     )
 
     # LoadGen
-    user_conf: Path | None = _field(
+    user_conf: Path | None = option_field(
         None,
         "LoadGen user.conf. Default: user.conf (configs/embedded.conf for the embedded data set).",
         "loadgen",
         "FILE",
     )
-    target_qps: float | None = _field(
+    target_qps: float | None = option_field(
         None, "Overrides target_qps of user.conf for this scenario (Offline: the expected rate).", "loadgen", "QPS"
     )
-    audit_conf: Path | None = _field(
+    audit_conf: Path | None = option_field(
         None,
         "audit.config for LoadGen. Never picked up by itself; without this flag there is no audit.",
         "loadgen",
         "FILE",
     )
-    enable_log_trace: bool = _field(False, "Write mlperf_log_trace.json (0.4 to 2 kB a query).", "loadgen")
-    output_log_dir: Path | None = _field(
+    enable_log_trace: bool = option_field(False, "Write mlperf_log_trace.json (0.4 to 2 kB a query).", "loadgen")
+    output_log_dir: Path | None = option_field(
         None, "Run directory; must not hold a run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
     )
 
     # Engine
-    engine: EngineName = _field("vllm", "vllm (in this process), endpoint, or dummy (no model).", "engine")
-    vllm: bool = _field(False, "The same as --engine vllm.", "engine")
-    dtype: str | None = _field(
-        None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
+    engine: str = option_field(
+        DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(ENGINES)
     )
-    tensor_parallel_size: int | None = _field(
-        None, "Accelerators for one copy of the model. Default: all visible; 1 on CPUs.", "engine", "N"
-    )
-    engine_arg: dict[str, Any] = _field(
-        {}, "Any vLLM engine argument; repeatable. Compared with what the engine has in force.", "engine", "KEY=VALUE"
-    )
-    sampling_arg: dict[str, Any] = _field(
+    vllm: bool = option_field(False, "The same as --engine vllm.", "engine")
+    sampling_arg: dict[str, Any] = option_field(
         {}, "Overrides the benchmark's fixed sampling; repeatable; makes the run unofficial.", "engine", "KEY=VALUE"
     )
-    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = _field(
+    admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
         "Server and Interactive: hold queries back while the engine has more than --admission-tokens or "
         "--admission-queries; order of those that wait (docs/running.md).",
         "engine",
     )
-    admission_tokens: int | None = _field(
+    admission_tokens: int | None = option_field(
         None,
         "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
         "engine",
         "N",
     )
-    admission_queries: int | None = _field(
+    admission_queries: int | None = option_field(
         None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N"
     )
-    engine_start_timeout_s: float = _field(1800.0, "Give up on an engine that is not ready by then.", "engine", "S")
-    stall_timeout_s: float = _field(
+    engine_start_timeout_s: float = option_field(
+        1800.0, "Give up on an engine that is not ready by then.", "engine", "S"
+    )
+    stall_timeout_s: float = option_field(
         20.0,
         "End the leg when queries are waiting and the engine made no progress for this long (longer when single engine "
         "steps are seen to take long).",
         "engine",
         "S",
     )
-    api_server: str | None = _field(None, "URL of an OpenAI-compatible server (engine endpoint).", "engine", "URL")
-    api_model_name: str | None = _field(None, "Model name at that server.", "engine", "NAME")
+    api_server: str | None = option_field(
+        None, "URL of an OpenAI-compatible server (engine endpoint).", "engine", "URL"
+    )
+    api_model_name: str | None = option_field(None, "Model name at that server.", "engine", "NAME")
 
     # What the result is to be called
-    mechanism: MechanismBlock | None = _field(
+    mechanism: MechanismBlock | None = option_field(
         None,
         "Technique that the leg declares (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
         "engine",
@@ -116,29 +109,11 @@ class RunConfig(BaseModel):
     )
 
     # Reference flags without a meaning under continuous batching
-    batch_size: int | None = _field(
+    batch_size: int | None = option_field(
         None, "Accepted for the reference's scripts; batching is continuous.", "compat", "N"
     )
-    num_workers: int | None = _field(
+    num_workers: int | None = option_field(
         None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N"
-    )
-
-    # Dummy engine
-    dummy_ttft_ms: float = _field(2.0, "Time to first token.", "dummy", "MS")
-    dummy_tpot_ms: float = _field(0.05, "Time per output token.", "dummy", "MS")
-    dummy_prefill_us: float = _field(0.0, "Time per prompt token, added to the time to first token.", "dummy", "US")
-    dummy_slots: int = _field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N")
-    dummy_shortest_tokens: int = _field(
-        SHORTEST_OUTPUT, "Shortest output; its length depends on the prompt.", "dummy", "N"
-    )
-    dummy_fault: list[str] = _field(
-        [],
-        "One fault on purpose at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
-        "dummy",
-        "KIND[@N]",
-    )
-    dummy_cheat: list[str] = _field(
-        [], f"Cheat on purpose; repeatable (docs/red-team.md): {', '.join(CHEAT_KINDS)}.", "dummy", "KIND"
     )
 
     @field_validator("scenario", mode="before")
@@ -150,6 +125,13 @@ class RunConfig(BaseModel):
                     return name
             if value.lower() == "multistream":
                 raise ValueError(f"MultiStream is not part of this benchmark; choose from {', '.join(SCENARIOS)}")
+        return value
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, value: str) -> str:
+        if value not in ENGINES:
+            raise ValueError(f"there is no such engine; choose from {', '.join(ENGINES)}")
         return value
 
     @field_validator("lg_model_name")
@@ -164,12 +146,10 @@ class RunConfig(BaseModel):
 
     @field_validator(
         "total_sample_count",
-        "tensor_parallel_size",
         "batch_size",
         "num_workers",
         "admission_tokens",
         "admission_queries",
-        "dummy_shortest_tokens",
     )
     @classmethod
     def _at_least_one(cls, value: int | None) -> int | None:
@@ -196,12 +176,11 @@ class RunConfig(BaseModel):
             raise ValueError(f"must be from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f}")
         return value
 
-    @field_validator("dummy_ttft_ms", "dummy_tpot_ms", "dummy_prefill_us", "dummy_slots")
-    @classmethod
-    def _not_negative(cls, value: float) -> float:
-        if not 0 <= value < float("inf"):
-            raise ValueError("must be 0 or a positive number")
-        return value
+
+class RunConfig(EngineOptions, LegOptions):
+    """One LoadGen leg as asked for. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
 def load_yaml(path: Path) -> dict[str, Any]:

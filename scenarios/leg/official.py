@@ -26,17 +26,6 @@ _OPEN_ONLY_KEYS = (
     "accuracy_log_sampling_target",
 )
 
-# vLLM arguments that make another model of the one that was named, or let it stop elsewhere.
-_MODEL_CHANGING = (
-    "hf_overrides",
-    "hf_config_path",
-    "generation_config",
-    "override_generation_config",
-    "logits_processors",
-    "enable_lora",
-    "skip_tokenizer_init",
-)
-
 # Llama-3.1-8B as its config.json describes it. [config.json of the reference model]
 _OFFICIAL_SHAPE = {
     "hidden_size": 4096,
@@ -67,23 +56,9 @@ def settings_reasons(settings: tuple[Setting, ...], benchmark: Benchmark, scenar
     return reasons
 
 
-def engine_reasons(engine: str, options: dict[str, Any], sampling: SamplingPolicy) -> list[str]:
-    """Reasons that lie in the engine or its options."""
-    reasons = []
-    if engine == "dummy":
-        reasons.append("the dummy engine runs no model")
-    if options.get("enable_prefix_caching"):
-        reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
-    reasons += [
-        f"engine argument {name} changes the model or its stop ids" for name in _MODEL_CHANGING if options.get(name)
-    ]
-    if options.get("load_format") == "dummy":
-        reasons.append("load_format dummy runs random weights")
-    if options.get("speculative_config"):
-        reasons.append("speculative decoding is not allowed for Llama-3.1-8B (inference rules)")
-    if not sampling.is_official:
-        reasons.append(f"sampling differs from the benchmark's: {sampling}")
-    return reasons
+def sampling_reasons(sampling: SamplingPolicy) -> list[str]:
+    """Reasons that lie in how tokens are chosen."""
+    return [] if sampling.is_official else [f"sampling differs from the benchmark's: {sampling}"]
 
 
 def data_reasons(benchmark: Benchmark, scenario: Scenario, sample_count: int, *, bundled: bool) -> list[str]:

@@ -15,8 +15,8 @@ from runs.record.progress import Progress
 from runs.record.start_stage import START_STAGES
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
-from scenarios.leg.engine_environment import likely_environment
 from scenarios.leg.supervisor import EarlyLeg, signals_raise
+from sut.engines import early_environment
 
 if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
@@ -41,7 +41,7 @@ def run_leg(
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
     """
     started_s = time.monotonic()
-    with signals_raise(), EarlyLeg(config.engine, likely_environment(config)) as process:
+    with signals_raise(), EarlyLeg(config.engine, early_environment(config.engine, config)) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record

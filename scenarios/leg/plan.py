@@ -1,6 +1,5 @@
 """From what was asked to a leg that can run: everything that can be checked is checked here, before anything starts."""
 
-import math
 import os
 import shutil
 import time
@@ -16,20 +15,17 @@ from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts, parameter_count
 from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
-from runs.environment import HARNESS_ROOT, accelerators, usable_cores, vllm_is_cpu_build
+from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
-from scenarios.leg.batch_limits import cpu_batch_limits
 from scenarios.leg.config import RunConfig
-from scenarios.leg.engine_environment import computes_in_core, parallel_size, vllm_environment
-from scenarios.leg.official import data_reasons, engine_reasons, model_reasons, settings_reasons
-from sut.dummy.cheats import parse_cheat
-from sut.dummy.engine import Fault
+from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
 from sut.engine import SamplingPolicy
+from sut.engine_kind import EngineKind, LegFacts
+from sut.engines import engine_kind, refuse_options_of_others
 
-DUMMY_MODEL = "bytes"  # the tokenizer without files
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
@@ -53,37 +49,29 @@ class PreparedLeg:
     notes: list[str] = field(default_factory=list)
 
 
-def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
+def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
     """Check a configuration and resolve every default.
 
     Args:
         config: what was asked.
         say: told what takes time (making the embedded model).
+        kind: of the engine; None = the one that `config` names.
 
     Raises:
         InputError, SetupError: see the message.
     """
     notes: list[str] = []
-    engine = _engine_name(config)
+    kind = kind or _engine_kind(config)
     benchmark = _benchmark(config)
     sampling = _sampling(config.sampling_arg)
-    faults = [Fault.parse(text) for text in config.dummy_fault]
-    if faults and engine != "dummy":
-        raise InputError("--dummy-fault needs the dummy engine", "add --engine dummy")
-    cheats = [parse_cheat(text) for text in config.dummy_cheat]
-    if cheats and (engine != "dummy" or config.model_path is not None):
-        raise InputError(
-            "--dummy-cheat needs the dummy engine with its own tokenizer", "add --engine dummy, without --model-path"
-        )
     run_dir = RunDir(_output_dir(config))
-    model, model_path = _model(config, engine, say)
+    model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
     dataset_path = bundled_dataset(model_path) if config.dataset_path is None else config.dataset_path
     conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
     notes.append(f"LoadGen settings from {conf_path}")
     limit = model.max_positions if model else None
-    asked_limit = config.engine_arg.get("max_model_len")
-    if isinstance(asked_limit, int) and not isinstance(asked_limit, bool):
+    if (asked_limit := kind.longest_sequence(config)) is not None:
         limit = min(limit or asked_limit, asked_limit)
     # Without a model any ids can be run, but only the byte tokenizer's can be decoded and scored.
     vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
@@ -94,23 +82,20 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         max_prompt_tokens=limit - sampling.max_tokens if limit else None,
     )
     audit_config = _audit_config(config, benchmark, settings, len(dataset))
-    options: dict[str, Any]
-    environment: dict[str, str]
-    if engine == "dummy":
-        options = {
-            "ttft_ms": config.dummy_ttft_ms,
-            "tpot_ms": config.dummy_tpot_ms,
-            "prefill_us": config.dummy_prefill_us,
-            "slots": config.dummy_slots,
-            "shortest_tokens": config.dummy_shortest_tokens,
-            "faults": list(config.dummy_fault),
-            "cheats": cheats,
-            "lead_tokens": _common_lead(dataset.prompts),
-        }
-        environment = {}
-    else:
-        options, environment = _vllm_options(config, sampling, dataset, model)
-    reasons = engine_reasons(engine, options, sampling)
+    engine = kind.plan(
+        config,
+        LegFacts(
+            scenario=config.scenario,
+            sampling=sampling,
+            admission=config.admission,
+            longest_prompt_tokens=dataset.longest_prompt,
+            lead_tokens=_common_lead(dataset.prompts),
+            model_folder=model.folder if model else None,
+            parameters=parameter_count(model.folder) if model else 0,
+        ),
+    )
+    notes += engine.notes
+    reasons = engine.unofficial_reasons + sampling_reasons(sampling)
     reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
         reasons.append("the data set is synthetic")
@@ -120,7 +105,7 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
-    notes += _compatibility_notes(config, environment)
+    notes += _compatibility_notes(config, engine.environment)
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, *registries_or_error())["issues"]
     _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
@@ -135,22 +120,20 @@ def prepare(config: RunConfig, say: Any = print) -> PreparedLeg:
         longest_prompt_tokens=dataset.longest_prompt,
         audit=audit_config is not None,
         trace=config.enable_log_trace,
-        engine=engine,
+        engine=kind.name,
         model_path=model_path,
-        engine_options=options,
-        environment=environment,
+        engine_options=engine.options,
+        environment=engine.environment,
         sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
-        admission=_admission(config),
-        warmup_prompts=WARMUP_PROMPTS_WITHOUT_COMPILING
-        if engine == "dummy" or options.get("enforce_eager")
-        else WARMUP_PROMPTS,
+        admission=_admission(config, kind),
+        warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
     return PreparedLeg(plan, benchmark, run_dir, conf_text, audit_config, dataset, model, bundled, reasons, notes)
 
 
-def _admission(config: RunConfig) -> dict[str, Any] | None:
+def _admission(config: RunConfig, kind: EngineKind[Any]) -> dict[str, Any] | None:
     # Offline has no first tokens, and SingleStream never two queries at a time.
     latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
     if config.admission == "off":
@@ -163,15 +146,8 @@ def _admission(config: RunConfig) -> dict[str, Any] | None:
         raise InputError(
             f"--admission {config.admission}: {config.scenario} has no first-token limit", "leave --admission out"
         )
-    if config.admission == "priority":
-        if config.engine != "vllm":
-            raise InputError(f"--admission priority: engine {config.engine} has no priorities", "choose another order")
-        scheduling = config.engine_arg.get("scheduling_policy", "priority")
-        if scheduling != "priority":
-            raise InputError(
-                f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
-                "leave the engine argument out",
-            )
+    if config.admission == "priority" and not kind.has_priorities:
+        raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
     return {
         "policy": config.admission,
         "prefill_tokens": config.admission_tokens,
@@ -179,7 +155,7 @@ def _admission(config: RunConfig) -> dict[str, Any] | None:
     }
 
 
-def _engine_name(config: RunConfig) -> str:
+def _engine_kind(config: RunConfig) -> EngineKind[Any]:
     if config.vllm and config.engine != "vllm":
         raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
     if config.engine == "endpoint" or config.api_server or config.api_model_name:
@@ -187,9 +163,9 @@ def _engine_name(config: RunConfig) -> str:
             "OpenAI-compatible endpoints (--api-server, --engine endpoint) are not supported yet",
             "use --vllm, which runs the engine in this process",
         )
-    if config.engine == "dummy" and (config.engine_arg or config.dtype or config.tensor_parallel_size):
-        raise InputError("the dummy engine takes no --engine-arg, --dtype or --tensor-parallel-size", "leave them out")
-    return config.engine
+    kind = engine_kind(config.engine)
+    refuse_options_of_others(kind, config)
+    return kind
 
 
 def _benchmark(config: RunConfig) -> Benchmark:
@@ -228,9 +204,9 @@ def _output_dir(config: RunConfig) -> Path:
     return Path("output") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.scenario}-{mode}"
 
 
-def _model(config: RunConfig, engine: str, say: Any) -> tuple[ModelFacts | None, str]:
-    if engine == "dummy" and config.model_path is None:
-        return None, DUMMY_MODEL
+def _model(config: RunConfig, kind: EngineKind[Any], say: Any) -> tuple[ModelFacts | None, str]:
+    if kind.own_model is not None and config.model_path is None:
+        return None, kind.own_model
     name = config.model_path or str(ensure_default_model(say))
     facts = model_facts(name)
     return facts, str(facts.folder)
@@ -307,50 +283,6 @@ def _common_lead(prompts: list[list[int]]) -> int:
     """How many ids all prompts share at their start (the instruction)."""
     first, last = min(prompts), max(prompts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
-
-
-def _vllm_options(
-    config: RunConfig, sampling: SamplingPolicy, dataset: Dataset, model: ModelFacts | None
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Engine arguments and the variables vLLM reads at import."""
-    gpus = accelerators()
-    on_cpu = vllm_is_cpu_build() or not gpus
-    needed = dataset.longest_prompt + sampling.max_tokens
-    replicas = parallel_size(config.engine_arg, "data_parallel_size")
-    options: dict[str, Any] = {
-        "dtype": config.dtype or ("float32" if on_cpu else "bfloat16"),
-        "tensor_parallel_size": config.tensor_parallel_size or (1 if on_cpu else _parallel_size(len(gpus) // replicas)),
-        "enable_prefix_caching": False,
-        "max_model_len": needed,
-        "disable_log_stats": True,
-    }
-    if on_cpu:
-        # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
-        options["enforce_eager"] = True
-        cores = len(usable_cores())
-        if computes_in_core({**options, **config.engine_arg}, cores):
-            options["distributed_executor_backend"] = "uni"
-        streamed = config.scenario in ("Server", "Interactive")
-        parameters = parameter_count(model.folder) if streamed and model else 0
-        if parameters:
-            options |= cpu_batch_limits(config.engine_arg, parameters=parameters, cores=max(1, cores // replicas))
-    for name in ("dtype", "tensor_parallel_size"):
-        if name in config.engine_arg and getattr(config, name) is not None:
-            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
-    if "model" in config.engine_arg:
-        raise InputError(
-            f"--engine-arg model={config.engine_arg['model']}: the manifest would describe another model",
-            "name the model with --model-path",
-        )
-    if config.admission == "priority":
-        options["scheduling_policy"] = "priority"
-    options |= config.engine_arg
-    return options, vllm_environment(options, on_cpu=on_cpu)
-
-
-def _parallel_size(gpus: int) -> int:
-    """The largest power of two of one copy's accelerators: Llama's 8 key-value heads divide by it."""
-    return min(8, 1 << int(math.log2(max(1, gpus))))
 
 
 def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list[str]:

@@ -33,12 +33,13 @@ from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_p
 from runs.record.start_stage import START_STAGES, StageClock, start_stage
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
-from scenarios.leg.engines import make_engine, sut_class
+from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import Watchdog
 from sut.admission import Admission
 from sut.engine import Engine, EngineReport
+from sut.engines import engine_kind
 from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder

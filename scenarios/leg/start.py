@@ -20,9 +20,9 @@ def main() -> NoReturn:
     gc.disable()  # all that is imported stays: looking through it again and again finds nothing
     from runs.record.layout import RunDir
     from scenarios.leg import process as leg_process
-    from scenarios.leg.engines import import_engine
+    from sut.engines import engine_kind
 
-    import_engine(sys.argv[1])
+    engine_kind(sys.argv[1]).warm_import()
     gc.freeze()
     gc.enable()
     path = sys.stdin.buffer.read()

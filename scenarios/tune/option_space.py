@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runs.environment import accelerators, usable_cores, vllm_is_cpu_build
 from runs.errors import InputError
 from scenarios.leg.config import RunConfig, make_config
-from scenarios.leg.engine_environment import parallel_size
+from sut.engine_kind import EngineKind
+from sut.engines import engine_kind
+from sut.vllm.parallel import parallel_size
 
 Options = dict[str, Any]  # option → value; what is not here is left as the user gave it, or at its default
 
@@ -31,23 +32,6 @@ RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
 _ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
 # In the order in which they are asked about; one that depends on another comes behind it.
 ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
-
-# Values tried by themselves, around what vLLM chooses on such machines. The smallest token budget is no smaller than
-# the largest number of sequences, which vLLM would refuse.
-GPU_VALUES: dict[str, tuple[Any, ...]] = {
-    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
-    "admission_tokens": (2048, 4096, 8192, 16384, 32768),
-    "admission_queries": (64, 128, 256, 512),
-    "max_num_batched_tokens": (2048, 4096, 8192, 16384, 32768),
-    "max_num_seqs": (128, 256, 512, 1024, 2048),
-}
-CPU_VALUES: dict[str, tuple[Any, ...]] = {
-    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
-    "admission_tokens": (1024, 2048, 4096, 8192),
-    "admission_queries": (16, 24, 32, 48),
-    "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
-    "max_num_seqs": (32, 64, 128, 256, 512),
-}
 
 
 @dataclass(frozen=True)
@@ -111,7 +95,9 @@ class Space:
         return sum(1 for _ in self.combinations())
 
 
-def make_space(values: dict[str, Any], config: RunConfig, asked: Mapping[str, Any]) -> Space:
+def make_space(
+    values: dict[str, Any], config: RunConfig, asked: Mapping[str, Any], kind: EngineKind[Any] | None = None
+) -> Space:
     """The options to be searched.
 
     Args:
@@ -119,6 +105,7 @@ def make_space(values: dict[str, Any], config: RunConfig, asked: Mapping[str, An
             search begins with the value that is given.
         config: the same, checked.
         asked: option → values to be tried, instead of the usual ones; empty for those.
+        kind: knows the usual ones; None = the kind that `config` names.
 
     Raises:
         InputError: an option that is never searched, a value that is not allowed, or nothing to search.
@@ -127,7 +114,8 @@ def make_space(values: dict[str, Any], config: RunConfig, asked: Mapping[str, An
     if asked:
         chosen = {name: _checked(name, of, given, values) for name, of in asked.items()}
     else:
-        chosen = {name: of for name, of in _usual(config).items() if name not in given}
+        kind = kind or engine_kind(config.engine)
+        chosen = {name: of for name, of in kind.search_values(config).items() if name not in given}
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
     elif config.admission == "off":
@@ -167,29 +155,6 @@ def _share(queries: int, copies: int) -> int:
 
 def _middle(values: tuple[Any, ...]) -> Any:
     return values[len(values) // 2]
-
-
-def _usual(config: RunConfig) -> dict[str, tuple[Any, ...]]:
-    """What is searched without being asked for by name."""
-    if config.engine == "dummy":
-        policies = tuple(policy for policy in CPU_VALUES["admission"] if policy != "priority")
-        return {"admission": policies, "admission_tokens": CPU_VALUES["admission_tokens"]}
-    usual = dict(CPU_VALUES if _on_cpu() else GPU_VALUES)
-    share = config.tensor_parallel_size or config.engine_arg.get("tensor_parallel_size") or 1
-    places = len(usable_cores()) if _on_cpu() else len(accelerators())
-    replicas = tuple(
-        size for size in (2, 4, 8) if isinstance(share, int) and size * share <= _power_of_two(max(1, places))
-    )
-    return {"data_parallel_size": replicas, **usual} if replicas else usual
-
-
-def _on_cpu() -> bool:
-    return vllm_is_cpu_build() or not accelerators()
-
-
-def _power_of_two(number: int) -> int:
-    """The largest that is not above."""
-    return 1 << (number.bit_length() - 1)
 
 
 def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:

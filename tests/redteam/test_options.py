@@ -8,9 +8,10 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.leg.config import make_config
-from scenarios.leg.engines import make_engine, sut_class
+from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import prepare
 from sut.dummy.cheats import OvercountingSut
+from sut.engines import engine_kind
 from sut.loadgen_sut import LoadgenSut
 
 Prepare = Callable[..., Any]
@@ -29,7 +30,7 @@ def test_defaults_are_honest(plan: Prepare) -> None:
     made = plan()
     options = made.engine_options
     assert (options["slots"], options["prefill_us"], options["cheats"]) == (0, 0.0, [])
-    assert sut_class(made) is LoadgenSut
+    assert engine_kind("dummy").sut_class(made) is LoadgenSut
 
 
 def test_options_reach_the_engine(plan: Prepare) -> None:
@@ -39,12 +40,12 @@ def test_options_reach_the_engine(plan: Prepare) -> None:
     engine: Any = make_engine(made)
     assert engine._slots == 3
     assert len(engine._cheats) == 2
-    assert sut_class(made) is LoadgenSut
+    assert engine_kind("dummy").sut_class(made) is LoadgenSut
 
 
 def test_only_the_harness_itself_can_miscount(plan: Prepare) -> None:
     made = plan(dummy_cheat=["overcount"])
-    assert sut_class(made) is OvercountingSut
+    assert engine_kind("dummy").sut_class(made) is OvercountingSut
     engine: Any = make_engine(made)
     assert engine._cheats == ()
 
@@ -53,8 +54,7 @@ def test_only_the_harness_itself_can_miscount(plan: Prepare) -> None:
     ("options", "message"),
     [
         ({"dummy_cheat": ["sleep"]}, "--dummy-cheat sleep: unknown kind"),
-        ({"dummy_cheat": ["drop"], "engine": "vllm"}, "--dummy-cheat needs the dummy engine"),
-        ({"dummy_cheat": ["drop"], "model_path": "model"}, "--dummy-cheat needs the dummy engine with its own"),
+        ({"dummy_cheat": ["drop"], "engine": "vllm"}, "the vllm engine takes no --dummy-cheat"),
         ({"dummy_slots": -1}, "--dummy-slots -1"),
         ({"dummy_prefill_us": -0.5}, "--dummy-prefill-us -0.5"),
     ],

@@ -94,8 +94,8 @@ def test_interrupted_before_the_leg_is_checked(start_main: StartMain, tmp_path: 
 def test_another_environment_than_planned_means_another_process(run_main: RunMain, tmp_path: Path) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
-    import scenarios.leg.engine_environment
-    scenarios.leg.engine_environment.likely_environment = lambda config: {"GUESSED": "wrongly"}
+    from sut.dummy.kind import DummyKind
+    DummyKind.early_environment = lambda kind, asked: {"GUESSED": "wrongly"}
     """
     finished = run_main(
         *arguments("Offline", out),

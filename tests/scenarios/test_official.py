@@ -6,7 +6,7 @@ import pytest
 
 from runs.benchmarks import BENCHMARKS, Scenario
 from runs.loadgen.user_conf import Setting, read_conf
-from scenarios.leg.official import data_reasons, engine_reasons, model_reasons, settings_reasons
+from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
 from sut.engine import SamplingPolicy
 
 DATACENTER = BENCHMARKS["llama3_1-8b"]
@@ -82,25 +82,14 @@ def test_target_latency_is_free_in_single_stream() -> None:
     assert settings_reasons(one("*.SingleStream.target_latency", "300"), EDGE, "SingleStream") == []
 
 
-def test_engine() -> None:
-    official = SamplingPolicy()
-    assert engine_reasons("vllm", {"enable_prefix_caching": False, "max_num_seqs": 8}, official) == []
-    assert "runs no model" in engine_reasons("dummy", {}, official)[0]
-    assert "prefix caching" in engine_reasons("vllm", {"enable_prefix_caching": True}, official)[0]
-    assert "speculative" in engine_reasons("vllm", {"speculative_config": {"method": "ngram"}}, official)[0]
-    assert "random weights" in engine_reasons("vllm", {"load_format": "dummy"}, official)[0]
-    assert (
-        "hf_overrides changes the model" in engine_reasons("vllm", {"hf_overrides": {"eos_token_id": 5}}, official)[0]
-    )
-
-
 @pytest.mark.parametrize(
     "change", [{"temperature": 0.1}, {"top_p": 0.9}, {"top_k": 5}, {"seed": 1}, {"min_tokens": 2}, {"max_tokens": 64}]
 )
 def test_sampling(change: dict[str, float]) -> None:
     policy = SamplingPolicy(**change)  # type: ignore[arg-type]  # each field has its own number type
     assert not policy.is_official
-    assert "sampling differs" in engine_reasons("vllm", {}, policy)[0]
+    assert sampling_reasons(SamplingPolicy()) == []
+    assert "sampling differs" in sampling_reasons(policy)[0]
 
 
 def test_data_set() -> None:

@@ -109,7 +109,7 @@ def test_flags_without_a_meaning_are_answered() -> None:
         ({"scenario": "SingleStream", "target_qps": 2}, "--target-qps has no meaning in SingleStream"),
         ({"dummy_fault": ["explode"]}, "--dummy-fault explode: unknown kind 'explode'"),
         ({"dummy_fault": ["die@x"]}, "'x' is not a whole number"),
-        ({"engine": "vllm", "dummy_fault": ["die"]}, "--dummy-fault needs the dummy engine"),
+        ({"engine": "vllm", "dummy_fault": ["die"]}, "the vllm engine takes no --dummy-fault"),
         ({"sampling_arg": {"beam": 2}}, "--sampling-arg beam: unknown"),
         ({"sampling_arg": {"top_k": 1.5}}, "--sampling-arg top_k=1.5: not a int"),
         ({"sampling_arg": {"temperature": "hot"}}, "--sampling-arg temperature='hot'"),

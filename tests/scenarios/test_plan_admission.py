@@ -8,7 +8,6 @@ import pytest
 
 from runs.errors import InputError
 from runs.record.manifest import LegPlan
-from scenarios.leg import plan as plan_module
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 
@@ -16,9 +15,8 @@ Planned = Callable[..., LegPlan]
 
 
 @pytest.fixture
-def planned(small_model: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Planned:
+def planned(small_model: Path, make_dataset: Callable[..., Path]) -> Planned:
     """The plan of an Interactive leg of vLLM on a CPU, unless told otherwise."""
-    monkeypatch.setattr(plan_module, "accelerators", list)
     path = make_dataset([1] * 10, [2] * 20)
     common = {"scenario": "Interactive", "model_path": str(small_model), "dataset_path": path}
 

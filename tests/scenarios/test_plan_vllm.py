@@ -6,25 +6,30 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from scenarios.leg import engine_environment
-from scenarios.leg import plan as plan_module
 from scenarios.leg.config import make_config
-from scenarios.leg.engine_environment import computes_in_core, core_binding
 from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import PreparedLeg, prepare
+from sut.vllm.cpu import computes_in_core, core_binding
 from sut.vllm.engine import VllmEngine
+from sut.vllm.kind import VllmKind
+from sut.vllm.machine import Machine
 from sut.vllm.one_process import OneProcessVllmEngine
+
+ON_CPU = Machine(0, [0, 1])
 
 
 @pytest.fixture
 def for_vllm(small_model: Path, make_dataset: Callable[..., Path]) -> Callable[..., PreparedLeg]:
     path = make_dataset([1] * 10, [2] * 20)
     common = {"scenario": "Offline", "engine": "vllm", "model_path": str(small_model), "dataset_path": path}
-    return lambda **values: prepare(make_config({**common, **values}), lambda text: None)
+
+    def prepared(machine: Machine = ON_CPU, **values: object) -> PreparedLeg:
+        return prepare(make_config({**common, **values}), lambda text: None, VllmKind(lambda: machine))
+
+    return prepared
 
 
-def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "accelerators", list)
+def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg]) -> None:
     options = for_vllm().plan.engine_options
     assert options["dtype"] == "float32"
     assert options["tensor_parallel_size"] == 1
@@ -34,49 +39,38 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest
     assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
 
 
-def test_a_cpu_engine_computes_where_it_schedules(
-    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_module, "accelerators", list)
-    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [2, 3, 6])
-    alone = for_vllm().plan
+def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., PreparedLeg]) -> None:
+    machine = Machine(0, [2, 3, 6])
+    alone = for_vllm(machine).plan
     assert alone.engine_options["distributed_executor_backend"] == "uni"
     assert alone.environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
     assert alone.environment["OMP_NUM_THREADS"] == "3"
     assert alone.environment["OMP_PLACES"] == "{2,3,6}"
-    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan
+    copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan
     assert copies.engine_options["distributed_executor_backend"] == "uni"
     assert copies.environment["OMP_NUM_THREADS"] == "1"
     assert "OMP_PLACES" not in copies.environment  # all copies have the same variables
     for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}):
-        plan = for_vllm(engine_arg=worker).plan
+        plan = for_vllm(machine, engine_arg=worker).plan
         assert plan.engine_options.get("distributed_executor_backend", "mp") == "mp"
         assert not any(name.startswith("OMP") or "MULTIPROCESSING" in name for name in plan.environment)
 
 
-def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(
-    for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def engine_class(**values: object) -> type:
-        return type(make_engine(for_vllm(**values).plan))
+def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(for_vllm: Callable[..., PreparedLeg]) -> None:
+    def engine_class(machine: Machine = ON_CPU, **values: object) -> type:
+        return type(make_engine(for_vllm(machine, **values).plan))
 
-    monkeypatch.setattr(plan_module, "accelerators", list)
-    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
     assert engine_class(scenario="SingleStream") is OneProcessVllmEngine
     for scenario in ("Offline", "Server", "Interactive"):
         assert engine_class(scenario=scenario) is VllmEngine
     for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}, {"data_parallel_size": 2}):
         assert engine_class(scenario="SingleStream", engine_arg=worker) is VllmEngine
-    monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}])
-    monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
-    assert engine_class(scenario="SingleStream") is VllmEngine
+    assert engine_class(Machine(1, [0, 1]), scenario="SingleStream") is VllmEngine
 
 
 def test_what_the_user_sets_in_the_environment_wins(
     for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_module, "accelerators", list)
-    monkeypatch.setattr(engine_environment, "usable_cores", lambda: [0, 1])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert any(
         note == "OMP_NUM_THREADS=1 of your environment holds; without it, it would be 2" for note in for_vllm().notes
@@ -95,17 +89,14 @@ def test_copies_with_many_cores_keep_bound_workers() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])
-def test_vllm_on_gpus(
-    gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_module, "accelerators", lambda: [{"name": "gpu"}] * gpus)
-    monkeypatch.setattr(plan_module, "vllm_is_cpu_build", lambda: False)
-    plan = for_vllm().plan
+def test_vllm_on_gpus(gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg]) -> None:
+    machine = Machine(gpus, [0, 1])
+    plan = for_vllm(machine).plan
     assert plan.engine_options["dtype"] == "bfloat16"
     assert plan.engine_options["tensor_parallel_size"] == size
     assert not any(name.startswith("VLLM_CPU") for name in plan.environment)
-    assert for_vllm(tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
-    copies = for_vllm(engine_arg={"data_parallel_size": 2}).plan.engine_options
+    assert for_vllm(machine, tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
+    copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan.engine_options
     assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
 
 

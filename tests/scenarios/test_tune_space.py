@@ -7,29 +7,26 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.leg.config import make_config
-from scenarios.tune import option_space as tune_space
 from scenarios.tune.config import load_tune
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
+from sut.vllm.kind import VllmKind
+from sut.vllm.machine import Machine
+from sut.vllm.search_values import CPU_VALUES, GPU_VALUES
+
+TWO_GPUS = Machine(2, [0])
 
 
-def space_of(values: dict[str, Any], **asked: Any) -> Space:
-    return make_space(values, make_config(values), asked)
+def on_cores(cores: int) -> Machine:
+    return Machine(0, list(range(cores)))
 
 
-@pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_space, "accelerators", lambda: [{"index": "0"}, {"index": "1"}])
-    monkeypatch.setattr(tune_space, "vllm_is_cpu_build", lambda: False)
+def space_of(values: dict[str, Any], machine: Machine | None = None, **asked: Any) -> Space:
+    kind = VllmKind(lambda: machine) if machine else None
+    return make_space(values, make_config(values), asked, kind)
 
 
-def on_cores(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
-    monkeypatch.setattr(tune_space, "vllm_is_cpu_build", lambda: True)
-    monkeypatch.setattr(tune_space, "usable_cores", lambda: list(range(cores)))
-
-
-def test_what_is_given_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_cores(monkeypatch, 4)
-    whole = space_of({"scenario": "Server"})
+def test_what_is_given_is_not_searched() -> None:
+    whole = space_of({"scenario": "Server"}, on_cores(4))
     assert list(whole.values) == [
         "data_parallel_size", "max_num_seqs", "admission", "admission_tokens", "admission_queries",
         "max_num_batched_tokens",
@@ -37,7 +34,7 @@ def test_what_is_given_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.values["data_parallel_size"] == (2, 4)
     assert "off" not in whole.values["admission"]  # the default
     given = {"scenario": "Server", "engine_arg": {"max_num_seqs": 64, "data_parallel_size": 2}, "admission": "off"}
-    assert list(space_of(given).values) == ["max_num_batched_tokens"]
+    assert list(space_of(given, on_cores(4)).values) == ["max_num_batched_tokens"]
     fixed = space_of({"scenario": "Server", "admission": "fcfs"})
     assert "admission" not in fixed.values
     assert fixed.matters("admission_tokens", {})
@@ -50,15 +47,14 @@ def test_a_given_value_is_searched_from_if_asked_for() -> None:
     assert applied(values, {"max_num_seqs": 16})["engine_arg"] == {"max_num_seqs": 16, "seed": 1}
 
 
-def test_replicas_only_where_there_is_a_place_for_them(monkeypatch: pytest.MonkeyPatch, two_gpus: None) -> None:
-    assert space_of({"scenario": "Server"}).values["data_parallel_size"] == (2,)
-    assert "data_parallel_size" not in space_of({"scenario": "Server", "tensor_parallel_size": 2}).values
-    on_cores(monkeypatch, 1)
-    assert "data_parallel_size" not in space_of({"scenario": "Server"}).values
+def test_replicas_only_where_there_is_a_place_for_them() -> None:
+    assert space_of({"scenario": "Server"}, TWO_GPUS).values["data_parallel_size"] == (2,)
+    assert "data_parallel_size" not in space_of({"scenario": "Server", "tensor_parallel_size": 2}, TWO_GPUS).values
+    assert "data_parallel_size" not in space_of({"scenario": "Server"}, on_cores(1)).values
 
 
-def test_the_usual_values_are_allowed_ones(monkeypatch: pytest.MonkeyPatch, two_gpus: None) -> None:
-    for usual in (tune_space.GPU_VALUES, tune_space.CPU_VALUES):
+def test_the_usual_values_are_allowed_ones() -> None:
+    for usual in (GPU_VALUES, CPU_VALUES):
         assert set(usual) <= set(ALLOWED)
         # vLLM refuses a budget of tokens below the number of sequences.
         assert min(usual["max_num_batched_tokens"]) >= max(usual["max_num_seqs"])
@@ -107,15 +103,17 @@ def test_equal_settings_are_equal() -> None:
     assert shown({"max_num_seqs": 8, "admission": "fcfs"}) == "max_num_seqs=8, admission=fcfs"
 
 
-def test_the_queries_that_are_in_time_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    on_cores(monkeypatch, 2)
-    space = space_of({"scenario": "Server"}).with_queries_in_time(107)
+def test_the_queries_that_are_in_time_are_tried_first() -> None:
+    cores = on_cores(2)
+    space = space_of({"scenario": "Server"}, cores).with_queries_in_time(107)
     assert space.values["max_num_seqs"] == (32, 53, 64, 107, 128, 256, 512)
     assert space.alone("max_num_seqs", {}) == {"max_num_seqs": 107}
     assert space.alone("max_num_seqs", {"data_parallel_size": 2})["max_num_seqs"] == 53
-    two_copies = space_of({"scenario": "Server", "engine_arg": {"data_parallel_size": 2}}).with_queries_in_time(107)
+    two_copies = space_of({"scenario": "Server", "engine_arg": {"data_parallel_size": 2}}, cores).with_queries_in_time(
+        107
+    )
     assert two_copies.alone("max_num_seqs", {}) == {"max_num_seqs": 53}
-    assert space_of({"scenario": "Server"}).alone("max_num_seqs", {}) == {"max_num_seqs": 128}
+    assert space_of({"scenario": "Server"}, cores).alone("max_num_seqs", {}) == {"max_num_seqs": 128}
 
 
 # As a user asks for it ------------------------------------------------------------------------------------------------

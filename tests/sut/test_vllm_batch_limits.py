@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from qsl.model_files import parameter_count
 from runs.errors import InputError
-from scenarios.leg.batch_limits import FEWEST_TOKENS, MOST_TOKENS, cpu_batch_limits
+from sut.vllm.batch_limits import FEWEST_TOKENS, MOST_TOKENS, cpu_batch_limits
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,37 @@
+"""What the record of a leg must hold by the kind of its engine.
+
+A judge knows engines by this table alone: what is told of an engine by the leg's own record could be told by a forger.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineRecord:
+    """What a kind of engine leaves behind. The defaults ask for the most: they hold for a name that is not known."""
+
+    runs_model: bool = True
+    prints_configuration: bool = True  # into engine.log, in vLLM's form
+    may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
+    batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
+    option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
+    named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
+
+
+UNKNOWN = EngineRecord()
+
+ENGINE_RECORDS: dict[str, EngineRecord] = {
+    "vllm": EngineRecord(named_options=("dtype", "tensor_parallel_size")),
+    "dummy": EngineRecord(
+        runs_model=False,
+        prints_configuration=False,
+        may_preempt=False,
+        batch_field="slots",
+        option_prefix="dummy_",
+    ),
+}
+
+
+def engine_record(name: str) -> EngineRecord:
+    """What a leg's record must hold; the most for a name that is not in the table."""
+    return ENGINE_RECORDS.get(name, UNKNOWN)

@@ -1,0 +1,134 @@
+"""What a kind of engine is: its options, its plan for a leg, what it imports, and how one is made.
+
+A kind is a stateless object in `sut.engines.KINDS`. Everything that other rooms ask about an engine before it runs is
+asked here; what runs is an `Engine` (sut/engine.py). Nothing here imports the engine's own library.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from runs.benchmark import Scenario
+from runs.record.manifest import LegPlan
+from sut.engine import Engine, SamplingPolicy
+from sut.loadgen_sut import LoadgenSut
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class LegFacts:
+    """What a plan may know of the leg.
+
+    Attributes:
+        admission: the policy, "off" for none.
+        longest_prompt_tokens: of the data set.
+        lead_tokens: ids that all prompts have in common at their start.
+        model_folder: None for an engine that runs without model files.
+        parameters: numbers in the model's weights, 0 where it is not known.
+    """
+
+    scenario: Scenario
+    sampling: SamplingPolicy
+    admission: str
+    longest_prompt_tokens: int
+    lead_tokens: int
+    model_folder: Path | None
+    parameters: int
+
+    @property
+    def streamed(self) -> bool:
+        """Whether LoadGen is told of first tokens under a limit."""
+        return self.scenario in ("Server", "Interactive")
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What a kind makes of the options asked for.
+
+    Attributes:
+        options: what the engine is made with; plain data, in the manifest as `engine_options`.
+        environment: variables that the engine's process must be started with; those that the user set win.
+        compiles: whether the engine makes kernels or graphs for the shapes that it meets first.
+        unofficial_reasons: why a leg with these options could not be submitted; sentences.
+        notes: what a person should know before the start; sentences.
+    """
+
+    options: dict[str, Any]
+    environment: dict[str, str] = field(default_factory=dict)
+    compiles: bool = False
+    unofficial_reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """What an engine without a model may know of the text behind the ids: special ids, and ids of the references."""
+
+    bos_id: int
+    eos_id: int
+    space_id: int
+    references: Callable[[], list[list[int]]]
+
+
+class EngineKind(ABC, Generic[Options]):
+    """One kind of engine, by name.
+
+    `options` declares its part of a leg's configuration; the configuration has all kinds' fields, and a field of
+    another kind is refused.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]  # a few words behind the name
+    options: ClassVar[type[BaseModel]]
+    has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
+    own_model: ClassVar[str | None] = None  # what it runs, without files, where no model is named; None = the embedded
+
+    @abstractmethod
+    def plan(self, asked: Options, leg: LegFacts) -> EnginePlan:
+        """Resolve every option, before anything starts.
+
+        Raises:
+            InputError: options that are wrong or contradict each other.
+            SetupError: an engine that cannot run on this machine.
+        """
+
+    def early_environment(self, asked: Options) -> dict[str, str]:
+        """The plan's environment as far as it can be told from the options alone, at once.
+
+        A leg's process is started with it while the leg is still being checked, and started anew where the plan's
+        environment is another.
+        """
+        return {}
+
+    def longest_sequence(self, asked: Options) -> int | None:
+        """The tokens of prompt and output together that the options allow, None where they say nothing."""
+        return None
+
+    def search_values(self, asked: Options) -> dict[str, tuple[Any, ...]]:
+        """Options of a leg that decide when, never what, the engine computes: for each, the values worth a try."""
+        return {}
+
+    def warm_import(self) -> None:
+        """Import what the engine needs, ahead of its start; whatever fails here is told by the start."""
+        return
+
+    @abstractmethod
+    def make(self, plan: LegPlan, text: TextFacts | None = None) -> Engine:
+        """An engine for a plan, not yet started; called in the process that it will live in.
+
+        Args:
+            plan: with the options and in the environment of this kind's own plan.
+            text: None where the caller has none to give (the engine may then refuse to be made).
+
+        Raises:
+            InputError, SetupError: the plan is not one that this kind can run.
+        """
+
+    def sut_class(self, plan: LegPlan) -> type[LoadgenSut]:
+        """The system under test around the engine."""
+        return LoadgenSut

@@ -1,0 +1,50 @@
+"""The kinds of engines that there are. A new one is a package with a `kind.py`, a line in `KINDS` and a base class of
+`EngineOptions` here, and a line in runs/record/engine_records.py."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from runs.errors import InputError, SetupError
+from sut.dummy.kind import DummyKind, DummyOptions
+from sut.engine_kind import EngineKind
+from sut.vllm.kind import VllmKind, VllmOptions
+
+DEFAULT = VllmKind.name
+KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), DummyKind())}
+
+
+class EngineOptions(DummyOptions, VllmOptions):
+    """The options of all kinds; `--help` shows those of the last base first."""
+
+
+def engine_kind(name: str) -> EngineKind[Any]:
+    """A kind by its name.
+
+    Raises:
+        SetupError: there is none.
+    """
+    if name not in KINDS:
+        raise SetupError(f"there is no engine {name!r}", f"use {' or '.join(KINDS)}")
+    return KINDS[name]
+
+
+def early_environment(name: str, asked: BaseModel) -> dict[str, str]:
+    """What the process of an engine is started with before the leg is checked; nothing for a name that is refused."""
+    return KINDS[name].early_environment(asked) if name in KINDS else {}
+
+
+def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
+    """Refuse what was asked of another kind of engine than the one that runs.
+
+    Raises:
+        InputError: naming the option.
+    """
+    for other in KINDS.values():
+        foreign = asked.model_fields_set & (other.options.model_fields.keys() - kind.options.model_fields.keys())
+        for name in sorted(foreign):
+            if getattr(asked, name) != other.options.model_fields[name].get_default(call_default_factory=True):
+                flag = "--" + name.replace("_", "-")
+                raise InputError(
+                    f"the {kind.name} engine takes no {flag}", f"leave it out, or use --engine {other.name}"
+                )

@@ -1,0 +1,70 @@
+"""What vLLM, OpenMP and the C library are told, by variables, to compute on the CPU."""
+
+import os
+from typing import Any
+
+import psutil
+
+from sut.vllm.parallel import parallel_size
+
+KV_CACHE_GIB_ON_CPU = 4
+BINDING_PAYS_FROM = 8  # cores a copy: a core for vLLM's waiting process then costs an eighth at most
+CORE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"  # vLLM's switch: "0" for no process beside the one that schedules
+# glibc gives large buffers back to the kernel when they are freed, and the CPU engine frees and asks again for its
+# activations at every step: hundreds of thousands of page faults a minute. Kept instead. [mallopt(3)]
+KEEP_FREED_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}
+
+
+def computes_in_core(options: dict[str, Any], cores: int) -> bool:
+    """Whether a CPU engine computes in the process that schedules, instead of in a worker beside it.
+
+    With a worker, vLLM's scheduling process waits for each step in a loop that never sleeps, on a core that the model
+    needs. Several parts of one model need a worker each. So do copies whose threads are to be bound to cores of their
+    own: worth it once a copy has many.
+
+    Args:
+        options: engine options; only the parallel sizes and the executor matter.
+        cores: how many may be used.
+
+    Raises:
+        InputError: a parallel size that is no whole number from 1.
+    """
+    copies, *parts = [parallel_size(options, f"{kind}_parallel_size") for kind in ("data", "tensor", "pipeline")]
+    fits = max(parts) == 1 and (copies == 1 or cores // copies < BINDING_PAYS_FROM)
+    allowed = os.environ.get(CORE_PROCESS, "0") == "0"  # what the user sets wins
+    return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
+
+
+def cpu_environment(options: dict[str, Any], cores: list[int]) -> dict[str, str]:
+    """The variables of an engine on the CPU.
+
+    Args:
+        options: engine options; only the parallel sizes and the executor matter.
+        cores: ids of those that may be used.
+
+    Raises:
+        InputError: a parallel size that is no whole number from 1.
+    """
+    ranks = parallel_size(options, "tensor_parallel_size") * parallel_size(options, "data_parallel_size")
+    environment = {"VLLM_CPU_OMP_THREADS_BIND": core_binding(cores, ranks)}
+    if computes_in_core(options, len(cores)):
+        environment[CORE_PROCESS] = "0"  # AsyncLLM's core has a process of its own even so; SingleStream's not
+        environment["OMP_NUM_THREADS"] = str(max(1, len(cores) // ranks))
+        if ranks == 1:  # as vLLM binds a worker's threads
+            environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
+            environment["OMP_PROC_BIND"] = "true"
+    quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
+    environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
+    return environment | KEEP_FREED_MEMORY
+
+
+def core_binding(cores: list[int], ranks: int) -> str:
+    """Cores for each engine rank, in vLLM's form: `0,1|2,3`. Too few cores for the ranks: vLLM's own choice."""
+    share = len(cores) // ranks
+    if share == 0:
+        return "auto"
+    return "|".join(",".join(str(core) for core in cores[rank * share : (rank + 1) * share]) for rank in range(ranks))

@@ -1,0 +1,180 @@
+"""vLLM as a kind of engine: its options, and what a leg makes of them. Imports nothing of vLLM."""
+
+import importlib
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from runs.errors import InputError
+from runs.option_field import option_field
+from runs.record.manifest import LegPlan
+from sut.engine import SamplingPolicy
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.vllm.batch_limits import cpu_batch_limits
+from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
+from sut.vllm.engine import VllmEngine
+from sut.vllm.machine import Machine, likely_machine, this_machine
+from sut.vllm.one_process import OneProcessVllmEngine
+from sut.vllm.parallel import parallel_size, tensor_parallel
+from sut.vllm.search_values import search_values
+
+# Engine arguments that make another model of the one that was named, or let it stop elsewhere.
+_MODEL_CHANGING = (
+    "hf_overrides",
+    "hf_config_path",
+    "generation_config",
+    "override_generation_config",
+    "logits_processors",
+    "enable_lora",
+    "skip_tokenizer_init",
+)
+
+
+class VllmOptions(BaseModel):
+    """What a user may ask of vLLM."""
+
+    dtype: str | None = option_field(
+        None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
+    )
+    tensor_parallel_size: int | None = option_field(
+        None, "Accelerators for one copy of the model. Default: all visible; 1 on CPUs.", "engine", "N", ge=1
+    )
+    engine_arg: dict[str, Any] = option_field(
+        {}, "Any vLLM engine argument; repeatable. Compared with what the engine has in force.", "engine", "KEY=VALUE"
+    )
+
+
+class VllmKind(EngineKind[VllmOptions]):
+    """vLLM.
+
+    Args:
+        machine: what it will compute on.
+        likely: the same as far as it can be told at once.
+    """
+
+    name = "vllm"
+    help = "in this process"
+    options = VllmOptions
+    has_priorities = True
+
+    def __init__(
+        self, machine: Callable[[], Machine] = this_machine, likely: Callable[[], Machine] = likely_machine
+    ) -> None:
+        self._machine = machine
+        self._likely = likely
+
+    def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
+        _refuse_contradictions(asked, leg)
+        machine = self._machine()
+        options: dict[str, Any] = {
+            "dtype": asked.dtype or ("float32" if machine.on_cpu else "bfloat16"),
+            **_parallel_options(asked, machine),
+            "enable_prefix_caching": False,
+            "max_model_len": leg.longest_prompt_tokens + leg.sampling.max_tokens,
+            "disable_log_stats": True,
+        }
+        if machine.on_cpu:
+            # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
+            options["enforce_eager"] = True
+            if leg.streamed and leg.parameters:
+                copies = parallel_size(asked.engine_arg, "data_parallel_size")
+                cores = max(1, len(machine.cores) // copies)
+                options |= cpu_batch_limits(asked.engine_arg, parameters=leg.parameters, cores=cores)
+        if leg.admission == "priority":
+            options["scheduling_policy"] = "priority"
+        options |= asked.engine_arg
+        return EnginePlan(
+            options,
+            _environment(options, machine),
+            compiles=not options.get("enforce_eager"),
+            unofficial_reasons=list(_unofficial(options)),
+        )
+
+    def early_environment(self, asked: VllmOptions) -> dict[str, str]:
+        machine = self._likely()
+        return _environment(_parallel_options(asked, machine), machine)
+
+    def longest_sequence(self, asked: VllmOptions) -> int | None:
+        limit = asked.engine_arg.get("max_model_len")
+        return limit if type(limit) is int else None
+
+    def search_values(self, asked: VllmOptions) -> dict[str, tuple[Any, ...]]:
+        share = asked.tensor_parallel_size or parallel_size(asked.engine_arg, "tensor_parallel_size")
+        return search_values(self._machine(), share)
+
+    def warm_import(self) -> None:
+        try:
+            importlib.import_module("vllm.v1.engine.async_llm")
+        except Exception:  # a broken installation raises anything
+            traceback.print_exc()
+
+    def make(self, plan: LegPlan, text: TextFacts | None = None) -> VllmEngine:
+        one_at_a_time = (
+            plan.scenario == "SingleStream" and parallel_size(plan.engine_options, "data_parallel_size") == 1
+        )
+        # That class needs vLLM's core in its own process, as only the CPU's environment has it.
+        in_core = one_at_a_time and plan.environment.get(CORE_PROCESS) == "0"
+        return (OneProcessVllmEngine if in_core else VllmEngine)(
+            plan.model_path,
+            dict(plan.engine_options),
+            SamplingPolicy(**plan.sampling),
+            stream_first_token=plan.loadgen_scenario != "Offline",
+        )
+
+
+def _refuse_contradictions(asked: VllmOptions, leg: LegFacts) -> None:
+    for name in ("dtype", "tensor_parallel_size"):
+        if name in asked.engine_arg and getattr(asked, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} and --engine-arg {name} are both given", "give one of them")
+    if "model" in asked.engine_arg:
+        raise InputError(
+            f"--engine-arg model={asked.engine_arg['model']}: the manifest would describe another model",
+            "name the model with --model-path",
+        )
+    scheduling = asked.engine_arg.get("scheduling_policy", "priority")
+    if leg.admission == "priority" and scheduling != "priority":
+        raise InputError(
+            f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
+            "leave the engine argument out",
+        )
+
+
+def _parallel_options(asked: VllmOptions, machine: Machine) -> dict[str, Any]:
+    """The options that say where what is computed; what is asked for wins."""
+    copies = parallel_size(asked.engine_arg, "data_parallel_size")
+    parts = asked.tensor_parallel_size or (1 if machine.on_cpu else tensor_parallel(machine.devices // copies))
+    parallel = {name: value for name, value in asked.engine_arg.items() if name in _PARALLEL}
+    options = {"tensor_parallel_size": parts, **parallel}
+    if machine.on_cpu and computes_in_core(options, len(machine.cores)):
+        options["distributed_executor_backend"] = "uni"
+    return options
+
+
+_PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
+
+
+def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:
+    """The variables vLLM, OpenMP and the C library read when they are loaded."""
+    environment = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+    }
+    return environment | (cpu_environment(options, machine.cores) if machine.on_cpu else {})
+
+
+def _unofficial(options: dict[str, Any]) -> list[str]:
+    reasons = []
+    if options.get("enable_prefix_caching"):
+        reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
+    reasons += [
+        f"engine argument {name} changes the model or its stop ids" for name in _MODEL_CHANGING if options.get(name)
+    ]
+    if options.get("load_format") == "dummy":
+        reasons.append("load_format dummy runs random weights")
+    if options.get("speculative_config"):
+        reasons.append("speculative decoding is not allowed for Llama-3.1-8B (inference rules)")
+    return reasons

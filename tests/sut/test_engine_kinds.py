@@ -1,0 +1,92 @@
+"""What every kind of engine owes the other rooms, and what each makes of its options."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.errors import InputError, SetupError
+from runs.record.engine_records import ENGINE_RECORDS, UNKNOWN, engine_record
+from sut.engine import SamplingPolicy
+from sut.engine_kind import EngineKind, LegFacts
+from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
+from sut.vllm.kind import VllmKind, VllmOptions
+from sut.vllm.machine import Machine
+
+FACTS = LegFacts("Server", SamplingPolicy(), "off", 20, 2, None, 400_000)
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> EngineKind[Any]:
+    return KINDS[request.param]
+
+
+def test_a_kind_goes_by_one_name_everywhere(kind: EngineKind[Any]) -> None:
+    assert engine_kind(kind.name) is kind
+    assert kind.name in ENGINE_RECORDS
+    assert DEFAULT in KINDS
+
+
+def test_a_kinds_options_are_options_of_a_leg(kind: EngineKind[Any]) -> None:
+    assert kind.options.model_fields.keys() <= EngineOptions.model_fields.keys()
+
+
+def test_the_defaults_make_a_plan_of_plain_data(kind: EngineKind[Any]) -> None:
+    plan = kind.plan(kind.options(), FACTS)
+    assert all(isinstance(value, str) for value in plan.environment.values())
+    assert kind.early_environment(kind.options()).keys() <= plan.environment.keys()
+
+
+def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
+    theirs = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}}
+    with pytest.raises(InputError, match=f"the {kind.name} engine takes no --"):
+        refuse_options_of_others(kind, EngineOptions(**theirs[kind.name]))
+    default = {"dummy": {"dtype": None}, "vllm": {"dummy_slots": 0}}
+    refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
+
+
+def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
+    with pytest.raises(SetupError, match="no engine 'other'"):
+        engine_kind("other")
+    assert engine_record("other") is UNKNOWN
+    assert UNKNOWN.runs_model
+    assert UNKNOWN.prints_configuration
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ({"enable_prefix_caching": True}, "prefix caching"),
+        ({"speculative_config": {"method": "ngram"}}, "speculative"),
+        ({"load_format": "dummy"}, "random weights"),
+        ({"hf_overrides": {"eos_token_id": 5}}, "hf_overrides changes the model"),
+        ({"max_num_seqs": 8}, None),
+    ],
+)
+def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words: str | None) -> None:
+    kind = VllmKind(lambda: Machine(1, [0]))
+    reasons = kind.plan(VllmOptions(engine_arg=argument), FACTS).unofficial_reasons
+    assert [words in reason for reason in reasons] == [True] if words else reasons == []
+
+
+def test_the_dummy_is_never_official() -> None:
+    plan = KINDS["dummy"].plan(KINDS["dummy"].options(), FACTS)
+    assert plan.unofficial_reasons == ["the dummy engine runs no model"]
+
+
+@pytest.mark.parametrize("machine", [Machine(0, [0, 1]), Machine(4, [0, 1])])
+def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_leg(machine: Machine) -> None:
+    kind = VllmKind(lambda: machine, lambda: machine)
+    for asked in (
+        VllmOptions(),
+        VllmOptions(engine_arg={"data_parallel_size": 2}),
+        VllmOptions(tensor_parallel_size=2),
+    ):
+        assert kind.early_environment(asked) == kind.plan(asked, FACTS).environment
+
+
+def test_a_model_folder_ends_cheating() -> None:
+    kind = KINDS["dummy"]
+    facts = LegFacts("Server", SamplingPolicy(), "off", 20, 2, Path("model"), 0)
+    with pytest.raises(InputError, match="--dummy-cheat needs the dummy engine with its own tokenizer"):
+        kind.plan(kind.options(dummy_cheat=["drop"]), facts)
