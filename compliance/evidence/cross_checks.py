@@ -140,7 +140,7 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
         return
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
-    certain = manifest.resolved.engine == "dummy" or (pool is not None and held < pool)
+    certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
     make = fail if certain else flag
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
     yield make("P-7", "more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)

@@ -63,7 +63,11 @@ def _present(evidence: Evidence) -> Iterator[Reason]:
         yield fail("P-1", "missing_raw", text, run.root, missing=missing)
     if manifest is None:
         return
-    if manifest.resolved.engine == "vllm" and run.engine_log.is_file() and not run.engine_log.stat().st_size:
+    if (
+        manifest.resolved.engine_record.prints_configuration
+        and run.engine_log.is_file()
+        and not run.engine_log.stat().st_size
+    ):
         yield fail("P-1", "missing_raw", "the engine's log is empty", run.engine_log)
     traced = evidence.trace is not None
     if traced != manifest.resolved.trace and run.trace.is_file() and evidence.is_performance:
@@ -187,10 +191,8 @@ def _trace_pids(evidence: Evidence) -> set[int]:
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
     """P-7: the configuration that the record gives is the one that the engine printed, and the declared technique's."""
     run, log = evidence.run, evidence.engine_log
-    if manifest.resolved.engine == "vllm" and run.engine_log.is_file() and not log.configuration:
-        yield fail(
-            "P-7", "no_engine_start", "vLLM printed no configuration: no engine of it was started", run.engine_log
-        )
+    if manifest.resolved.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
+        yield fail("P-7", "no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
     where = f"{run.engine_log}:{log.configuration_line}"
     configuration = manifest.engine.get("configuration") or {}
     for name, value in log.configuration.items():

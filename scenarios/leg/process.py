@@ -172,7 +172,7 @@ class LegProcess:
         settings = build_settings(lg, self.plan, self.run_dir.user_conf)
         self._record_start(report, warm_up_facts, settings)
         self._recorder = Recorder(self.run_dir.requests, self.fail)
-        self._sut = sut = sut_class(self.plan)(
+        self._sut = sut = engine_kind(self.plan.engine).sut_class(self.plan)(
             lg,
             self.loop,
             engine,
