@@ -4,7 +4,14 @@ Every failure a person can cause or meet is a `HarnessError`: it says what went 
 how to mend it, and which exit code the process ends with. The front door prints it without a traceback.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ExitCode(IntEnum):
@@ -24,14 +31,18 @@ class HarnessError(Exception):
     Args:
         message: what happened, naming the thing and the value.
         fix: what the user can do about it, as a sentence; may be empty.
+        path: the file that it is about, for programs; None where there is none, or several.
+        missing: that file is not there at all, rather than damaged.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
 
-    def __init__(self, message: str, fix: str = "") -> None:
+    def __init__(self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.fix = fix
+        self.path = path
+        self.missing = missing
 
     def __str__(self) -> str:
         return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
@@ -64,3 +75,17 @@ class Interrupted(HarnessError):
 ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
     cls.exit_code: cls for cls in (InputError, SetupError, ExecutionError, Interrupted)
 }
+
+
+def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
+    """For a reader whose first argument is a file: its errors say which file they are about."""
+
+    @wraps(read)
+    def reading(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(path, *args, **kwargs)
+        except HarnessError as error:
+            error.path = error.path or path
+            raise
+
+    return reading

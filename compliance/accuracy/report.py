@@ -9,32 +9,13 @@ from dataclasses import asdict, dataclass
 
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import AccuracyScores
+from compliance.finding import Finding, applied
 from runs.benchmarks import AccuracyTarget
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
 
 NUMBER = r"(\d+(?:\.\d+)?)"
-
-
-@dataclass(frozen=True)
-class ScoreCheck:
-    """One score against what is required of it: `low` ≤ `measured` ≤ `high`, None = no upper limit."""
-
-    name: str
-    measured: float
-    low: float
-    high: float | None
-    passed: bool
-
-    def __str__(self) -> str:
-        if self.high is None:
-            required = f"at least {self.low:.10g}"
-        elif self.high == self.low:
-            required = f"exactly {self.low:.10g}"
-        else:
-            required = f"{self.low:.10g} to {self.high:.10g}"
-        return f"{self.name} {self.measured:.10g}, required {required}: {'pass' if self.passed else 'FAIL'}"
 
 
 @dataclass(frozen=True)
@@ -48,13 +29,13 @@ class AccuracyVerdict:
     label: str
     scores: AccuracyScores
     target: AccuracyTarget | None
-    checks: tuple[ScoreCheck, ...]
+    checks: tuple[Finding, ...]  # one a score, numbers: metric, measured, low, high
     passed: bool | None
 
     @property
     def failures(self) -> list[str]:
         """One sentence for each check that failed."""
-        return [str(check) for check in self.checks if not check.passed]
+        return [score_line(check) for check in self.checks if not check.passed]
 
 
 def judge(scores: AccuracyScores, target: AccuracyTarget | None, label: str) -> AccuracyVerdict:
@@ -67,11 +48,12 @@ def judge(scores: AccuracyScores, target: AccuracyTarget | None, label: str) -> 
     if target is None:
         return AccuracyVerdict(label, scores, None, (), None)
     checks = [
-        _check(name, getattr(scores, name), getattr(target, name) * target.rouge_share, None) for name in ROUGE_NAMES
+        _check("accuracy-target", name, getattr(scores, name), getattr(target, name) * target.rouge_share, None)
+        for name in ROUGE_NAMES
     ]
     low, high = target.gen_len * target.gen_len_low, target.gen_len * target.gen_len_high
-    checks.append(_check("gen_len", scores.gen_len, low, high))
-    checks.append(_check("gen_num", scores.gen_num, target.gen_num, target.gen_num))
+    checks.append(_check("accuracy-target", "gen_len", scores.gen_len, low, high))
+    checks.append(_check("accuracy-count", "gen_num", scores.gen_num, target.gen_num, target.gen_num))
     return AccuracyVerdict(label, scores, target, tuple(checks), all(check.passed for check in checks))
 
 
@@ -98,13 +80,30 @@ def parse_accuracy_text(text: str, where: str = "accuracy.txt") -> AccuracyScore
 
 def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:
     """Write the record, then the text: where `accuracy.txt` exists, `accuracy.json` does too."""
-    write_json(run.accuracy_json, asdict(verdict))
+    names = ("measured", "low", "high")
+    checks = [
+        {"name": check.text, **{name: check.numbers[name] for name in names}, "passed": check.passed}
+        for check in verdict.checks
+    ]
+    write_json(run.accuracy_json, {**asdict(verdict), "checks": checks})
     # No `hash=` line: the official truncation tool appends it.
     write_atomic(run.accuracy_text, f"Results\n\n{result_text(verdict.scores)}\n")
 
 
-def _check(name: str, measured: float, low: float, high: float | None) -> ScoreCheck:
-    return ScoreCheck(name, measured, low, high, low <= measured and (high is None or measured <= high))
+def score_line(check: Finding) -> str:
+    """One score as people read it."""
+    return f"{check.text} {check.found}, required {check.required}: {'pass' if check.passed else 'FAIL'}"
+
+
+def _check(rule: str, name: str, measured: float, low: float, high: float | None) -> Finding:
+    """One score against what is required of it: `low` ≤ `measured` ≤ `high`, None = no upper limit."""
+    if high is None:
+        required = f"at least {low:.10g}"
+    else:
+        required = f"exactly {low:.10g}" if high == low else f"{low:.10g} to {high:.10g}"
+    passed = low <= measured and (high is None or measured <= high)
+    numbers = {"metric": name, "measured": measured, "low": low, "high": high}
+    return applied(rule, name, passed, f"{measured:.10g}", required, **numbers)
 
 
 def _find(pattern: str, name: str, text: str, where: str) -> float:

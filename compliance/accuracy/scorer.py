@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.scores import AccuracyScores, Progress, Scoring, decoded_answers
-from compliance.checks import Check
 from compliance.evidence.plausible import answers_plausible
+from compliance.finding import Finding
 from qsl.dataset import load_dataset
 from qsl.tokenizers import Tokenizer, load_tokenizer, tokenizer_fingerprint
 from runs.files import sha256_of
@@ -45,7 +45,7 @@ class Scored:
     """Scores of a leg's answers, and the rules on the answers themselves (compliance/evidence/plausibility.py)."""
 
     scores: AccuracyScores
-    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
 
 
 class _Key(NamedTuple):
@@ -125,8 +125,8 @@ class Scorer:
             answers = decoded_answers(entries, references.texts, tokenizer.batch_decode, expected_count)
             wanted = [references.texts[answer.sample_index] for answer in answers]
             scoring = Scoring([answer.text for answer in answers], wanted, self._pool)
-            checks = answers_plausible(answers, wanted, tokenizer)  # while the processes score
-            self._scored[key] = Scored(scoring.result(progress), tuple(checks))
+            findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
+            self._scored[key] = Scored(scoring.result(progress), tuple(findings))
         return self._scored[key]
 
 

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text
+from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scorer import Scorer
 from compliance.accuracy.scores import AccuracyScores, Progress
-from compliance.checks import Check
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
+from compliance.finding import Finding, applied, fail
 from compliance.verify.legs import ACCURACY, Leg
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_baseline, bundled_dataset
 from runs.benchmarks import MAX_NEW_TOKENS, AccuracyTarget
-from runs.errors import ExecutionError, HarnessError, InputError
+from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.replay import expected_order, expected_samples
@@ -75,26 +75,27 @@ def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
     """
     detail, run = leg.detail, leg.run
     if not detail.finished:
-        raise ExecutionError(f"LoadGen did not finish: {detail.path} breaks off", "run the leg again")
+        raise ExecutionError(f"LoadGen did not finish: {detail.path} breaks off", "run the leg again", path=run.detail)
     if not run.accuracy_log.is_file():
-        raise ExecutionError(f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete")
+        missing = f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete"
+        raise ExecutionError(missing, path=run.accuracy_log, missing=True)
     text = _accuracy_text(leg)
     truncated = is_truncated(run)
     entries = None if truncated else read_accuracy_log(run.accuracy_log)
     part = _part(leg)
-    part.contradictions += cross_check(read_summary(run.summary), detail)
-    part.contradictions += detail_contradictions(detail, None)
-    part.contradictions += record_contradictions(leg, text)
-    part.contradictions += _issued(leg, entries)
-    part.checks.append(
-        Check("errors", not detail.error_count, errors_found(detail) if detail.error_count else "none", "none")
-    )
-    part.checks += sample_set_checks(leg)
-    part.checks.append(seeds_check(detail))
+    for sentence in cross_check(read_summary(run.summary), detail):
+        part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
+    part.findings += detail_contradictions(detail, None)
+    part.findings += record_contradictions(leg, text)
+    part.findings += _issued(leg, entries)
+    said = errors_found(detail) if detail.error_count else "none"
+    part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
+    part.findings += sample_set_checks(leg)
+    part.findings.append(seeds_check(detail, "accuracy-seeds"))
     if entries is not None:
-        part.contradictions += _against_requests(leg, entries)
-        part.contradictions += _hash_line(leg, text)
-        part.checks += _entry_checks(leg, entries)
+        part.findings += _against_requests(leg, entries)
+        part.findings += _hash_line(leg, text)
+        part.findings += _entry_checks(leg, entries)
     scores = _scores(leg, part, entries, text, sources)
     if scores is not None:
         _judge(leg, part, scores)
@@ -119,8 +120,11 @@ def _part(leg: Leg) -> Part:
 
 def _accuracy_text(leg: Leg) -> str | None:
     path = leg.run.accuracy_text
-    if not path.exists():
-        return None
+    return _read_text(path) if path.exists() else None
+
+
+@names_its_file
+def _read_text(path: Path) -> str:
     fix = "give the accuracy.txt that the evaluation wrote, or --dataset-path and --model-path to score again"
     try:
         return read_record(path, fix, max_bytes=_MAX_TEXT_BYTES).decode()
@@ -128,7 +132,7 @@ def _accuracy_text(leg: Leg) -> str | None:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
 
 
-def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
+def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
     """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
     path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
     if entries is not None:
@@ -137,7 +141,8 @@ def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
         pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(read_record(path, "give the accuracy log"))]
     for seq, index in pairs:
         if seq >= expected or index >= expected:
-            yield f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"
+            text = f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"
+            yield fail("log-order", text, path)
             return
     order = expected_order(leg.detail, expected)
     if order is None:
@@ -145,48 +150,55 @@ def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[str]:
     wrong = [(seq, index) for seq, index in pairs if int(order[seq]) != index]
     if wrong:
         seq, index = wrong[0]
-        yield (
+        text = (
             f"{path.name} has qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); "
             f"by the seeds in force the leg issued {int(order[seq])}"
         )
+        yield fail("log-order", text, path, leg.run.detail, seq_id=seq, different=len(wrong))
 
 
-def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[str]:
+def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Each logged answer against our own record of it."""
-    path, table = leg.run.requests, leg.requests
+    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
     if table is None:
         return
     if len(table) != len(entries):
-        yield f"{leg.run.accuracy_log.name} holds {len(entries)} answers, {path.name} {len(table)}"
+        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
+        yield fail("log-records", text, log, path)
         return
     places = {int(seq): place for place, seq in enumerate(table.seq)}
     for entry in entries:
-        place = places.get(entry.seq_id)
+        place, seq_id = places.get(entry.seq_id), entry.seq_id
         if place is None:
-            yield f"seq_id {entry.seq_id} has no line in {path.name}"
-        elif int(table.sample_index[place]) != entry.qsl_idx:
-            yield f"seq_id {entry.seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {int(table.sample_index[place])}"
+            yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
+        elif (index := int(table.sample_index[place])) != entry.qsl_idx:
+            text = f"seq_id {seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {index}"
+            yield fail("log-records", text, log, path, seq_id=seq_id)
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
-            yield f"seq_id {entry.seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
+            text = f"seq_id {seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
+            yield fail("record-answers", text, log, path, seq_id=seq_id)
         else:
             continue
         return  # one is enough
 
 
-def _hash_line(leg: Leg, text: str | None) -> Iterator[str]:
-    said = hash_in_accuracy_text(text or "")
-    if said is not None and said != (found := sha256_of(leg.run.accuracy_log)):
-        yield f"accuracy.txt has hash={said}, {leg.run.accuracy_log.name} has SHA-256 {found}"
+def _hash_line(leg: Leg, text: str | None) -> Iterator[Finding]:
+    said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
+    if said is not None and said != (found := sha256_of(log)):
+        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
+        yield fail("record-hash", sentence, leg.run.accuracy_text, log)
 
 
-def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Check]:
-    expected = expected_samples(leg.detail)
+def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
     distinct = len({entry.qsl_idx for entry in entries})
-    yield Check(
+    yield applied(
+        "accuracy-answers",
         "answers",
         len(entries) == distinct == expected,
         f"{len(entries):,} answers to {distinct:,} samples",
         f"one to each of {expected:,} samples",
+        path,
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
     wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
@@ -196,11 +208,12 @@ def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Check]:
             f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
             f"{len(wrong[0].data)} bytes of ids"
         )
-    yield Check("token counts", not wrong, found, "the number of ids in the answer (4 or 8 bytes each)")
+    required = "the number of ids in the answer (4 or 8 bytes each)"
+    yield applied("accuracy-token-counts", "token counts", not wrong, found, required, path)
     if counted:
         longest = max(count for _, count in counted)
-        passed = longest <= MAX_NEW_TOKENS
-        yield Check("longest answer", passed, f"{longest} tokens", f"at most {MAX_NEW_TOKENS}", "official")
+        passed, required = longest <= MAX_NEW_TOKENS, f"at most {MAX_NEW_TOKENS}"
+        yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
 
 
 def _scores(
@@ -231,12 +244,15 @@ def _scores(
                     for name in names
                     if getattr(beside, name) != getattr(scored, name)
                 ]
-                part.contradictions.append(f"accuracy.txt does not belong to these answers: {', '.join(parts)}")
+                said = f"accuracy.txt does not belong to these answers: {', '.join(parts)}"
+                part.findings.append(fail("accuracy-text-differs", said, leg.run.accuracy_text, leg.run.accuracy_log))
             return scored
     if beside is None:
         raise InputError(
             f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
             "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
+            path=leg.run.accuracy_text,
+            missing=True,
         )
     part.details["scores_from"] = leg.run.accuracy_text.name
     return beside
@@ -263,7 +279,7 @@ def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: Sc
             model = local_model(model_path, _revision(leg, model_path))
             count = expected_samples(leg.detail)
             scored = scorer.score(entries, references, model, expected_count=count, progress=sources.progress)
-        part.checks += scored.checks
+        part.findings += scored.findings
         return scored.scores
     except HarnessError as error:
         if asked or isinstance(error, ExecutionError):
@@ -285,21 +301,20 @@ def _judge(leg: Leg, part: Part, scores: AccuracyScores) -> None:
     verdict = judge(scores, target, label)
     part.details |= {"label": label, "scores": asdict(scores), "target": asdict(target) if target else None}
     if target is None:
-        part.checks.append(Check("target", False, label, "reference scores to compare with"))
+        required = "reference scores to compare with"
+        part.findings.append(applied("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text))
         part.lines += [f"{name:<10}{getattr(scores, name):g}" for name in (*ROUGE_NAMES, "gen_len", "gen_num")]
         return
     part.lines.append(f"reference: {label}")
     part.lines += _score_lines(verdict)
-    part.checks += scores_plausible(scores, target)
-    for check in verdict.checks:
-        required = f"at least {check.low:.10g}" if check.high is None else f"{check.low:.10g} to {check.high:.10g}"
-        part.checks.append(Check(check.name, check.passed, f"{check.measured:.10g}", required))
+    part.findings += scores_plausible(scores, target)
+    part.findings += verdict.checks
 
 
 def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
     for check in verdict.checks:
-        reference = getattr(verdict.target, check.name)
-        yield f"{check}  (reference {reference:.10g})"
+        reference = getattr(verdict.target, check.numbers["metric"])
+        yield f"{score_line(check)}  (reference {reference:.10g})"
 
 
 def target_of(leg: Leg) -> tuple[AccuracyTarget | None, str]:

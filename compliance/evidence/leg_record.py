@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+from compliance.finding import Finding, fail
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg
 from runs.errors import InputError
 from runs.files import sha256_of
+from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
 
@@ -26,7 +29,7 @@ def is_truncated(run: RunDir) -> bool:
     return path.is_file() and path.stat().st_size < 64 * 1024 and bool(_TRUNCATION_MARK.search(path.read_bytes()))
 
 
-def hash_in_accuracy_text(text: str) -> str | None:
+def hash_in_accuracy_text(text: str, path: Path) -> str | None:
     """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt.
 
     Raises:
@@ -34,16 +37,22 @@ def hash_in_accuracy_text(text: str) -> str | None:
     """
     found = {digest.lower() for digest in _HASH_LINE.findall(text)}
     if len(found) > 1:
-        raise InputError("accuracy.txt has several different hash= lines", "keep the one of this leg's accuracy log")
+        fix = "keep the one of this leg's accuracy log"
+        raise InputError(f"{path} has several different hash= lines", fix, path=path)
     return found.pop() if found else None
 
 
-def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[str]:
+def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[Finding]:
     """What a leg's manifest says and its logs do not."""
     manifest, detail = leg.manifest, leg.detail
     if manifest is None:
         return
     yield from _hashes(leg.run, manifest, accuracy_text)
+    for sentence in _of_another_leg(manifest, detail):
+        yield fail("record-manifest", sentence, leg.run.manifest)
+
+
+def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
     plan = manifest.resolved
     modes = {"performance": PERFORMANCE, "accuracy": ACCURACY}
     for name, recorded, logged in (
@@ -60,17 +69,19 @@ def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[str]:
             yield f"manifest.json has {name} {seed}, the detail log {detail.get(f'effective_{name}')}"
 
 
-def _hashes(run: RunDir, manifest: Manifest, accuracy_text: str | None) -> Iterator[str]:
+def _hashes(run: RunDir, manifest: Manifest, accuracy_text: str | None) -> Iterator[Finding]:
     recorded = manifest.observed.get(LOG_HASHES)
     if not isinstance(recorded, dict):
         return
     found = log_hashes(run)
     for name, digest in recorded.items():
         if name == run.accuracy_log.name and is_truncated(run):
-            said = hash_in_accuracy_text(accuracy_text or "")
+            said = hash_in_accuracy_text(accuracy_text or "", run.accuracy_text)
             if said is not None and said != digest:
-                yield f"accuracy.txt has hash={said}, manifest.json {digest} for {name}"
+                text = f"accuracy.txt has hash={said}, manifest.json {digest} for {name}"
+                yield fail("record-hash", text, run.accuracy_text)
         elif name not in found:
-            yield f"{name} is missing, manifest.json has its hash"
+            yield fail("record-hash", f"{name} is missing, manifest.json has its hash", run.root / name)
         elif found[name] != digest:
-            yield f"{name} was changed, or is another run's: SHA-256 {found[name]}, manifest.json has {digest}"
+            text = f"{name} was changed, or is another run's: SHA-256 {found[name]}, manifest.json has {digest}"
+            yield fail("record-hash", text, run.root / name)

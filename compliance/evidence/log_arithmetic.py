@@ -1,6 +1,6 @@
 """Contradictions within one detail log: numbers that LoadGen cannot have written together, whatever the system did.
 
-Each is a sentence; an honest log has none. LoadGen prints rates with six significant digits, so what is computed from
+An honest log has none. LoadGen prints rates with six significant digits, so what is computed from
 two of them is compared with that in mind.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.finding import Finding, fail
 from compliance.verify.legs import PERFORMANCE
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import REPLAYABLE, expected_order
@@ -63,12 +64,17 @@ _SAME_VALUE = {
 }
 
 
-def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[str]:
+def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
-    yield from _settings(detail)
-    yield from _loaded_set(detail)
-    if numbers is None or not detail.has_results:
-        return
+    found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail))]
+    if numbers is not None and detail.has_results:
+        found += [("log-arithmetic", _arithmetic(detail, numbers)), ("log-clock", _clock(detail, numbers))]
+    for rule, sentences in found:
+        for sentence in sentences:
+            yield fail(rule, sentence, detail.path)
+
+
+def _arithmetic(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     if detail.get("num_errors") != detail.error_count:
         yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
     yield from _order(numbers)
@@ -168,8 +174,11 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     met = detail.flag("result_min_duration_met")
     if abs(took_ns - needed_ns) > PRINTED * needed_ns and met is not (took_ns >= needed_ns):
         yield f"result_min_duration_met is {met}, the run took {took_ns / 1e9:.2f} s of {needed_ns / 1e9:g} s"
-    window_s = _power_window_s(detail)
-    if window_s is None:
+
+
+def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
+    took_ns, window_s = duration_ns(detail, numbers), _power_window_s(detail)
+    if took_ns is None or numbers.latency_ns is None or window_s is None:
         return
     slack_s = CLOCK_S + PRINTED * took_ns / 1e9
     # LoadGen stamps the begin before the first query and the end when the last one is complete.

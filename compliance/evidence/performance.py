@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks import Check, Kind
 from compliance.evidence.leg_record import record_contradictions
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
 from compliance.evidence.plausible import performance_plausible
 from compliance.evidence.summary_text import summary_contradictions
-from compliance.verify.legs import Leg
+from compliance.finding import Finding, applied, fail
+from compliance.verify.legs import PERFORMANCE, Leg
 from compliance.verify.part import Part
 from runs.benchmarks import (
     MAX_NEW_TOKENS,
@@ -20,6 +20,7 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.summary_log import SummaryLog, read_summary
+from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Result, build_result, read_result
 
@@ -42,16 +43,16 @@ def verify_performance(leg: Leg) -> Part:
     result = build_result(leg.run, scenario=leg.scenario)
     summary = read_summary(leg.run.summary)
     part = _part(leg, result)
-    part.contradictions += [str(item) for item in result.disagreements]
-    part.contradictions += detail_contradictions(leg.detail, result.reported)
-    part.contradictions += summary_contradictions(summary, leg.detail, result.reported)
-    part.contradictions += record_contradictions(leg, None)
-    part.contradictions += _result_record(leg, result)
-    part.contradictions += _foreign_accuracy_log(leg)
-    part.checks += _result_checks(leg, result)
-    part.checks += performance_plausible(leg)
+    part.findings += [_disagreement(item, leg) for item in result.disagreements]
+    part.findings += detail_contradictions(leg.detail, result.reported)
+    part.findings += summary_contradictions(summary, leg.detail, result.reported)
+    part.findings += record_contradictions(leg, None)
+    part.findings += _result_record(leg, result)
+    part.findings += _foreign_accuracy_log(leg)
+    part.findings += _result_checks(leg, result)
+    part.findings += performance_plausible(leg)
     if result.reported is not None:
-        part.checks += _official_checks(leg, result.reported)
+        part.findings += _official_checks(leg, result.reported)
         _score(part, leg.detail, result, summary)
         part.lines += _number_lines(result.reported)
     part.notes += _notes(leg, result)
@@ -75,11 +76,19 @@ def _part(leg: Leg, result: Result) -> Part:
     )
 
 
-def _result_checks(leg: Leg, result: Result) -> Iterator[Check]:
+def _disagreement(item: Disagreement, leg: Leg) -> Finding:
+    """A number, the order of issue, or the summary, that does not fit the detail log."""
+    if item.about == "summary":
+        return fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail)
+    return fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
+
+
+def _result_checks(leg: Leg, result: Result) -> Iterator[Finding]:
     """Without these there is no performance result, official or not."""
     detail = leg.detail
     said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
-    yield Check("validity", result.verdict == "VALID", said, "VALID, without error records")
+    valid = result.verdict == "VALID"
+    yield applied("perf-validity", "validity", valid, said, "VALID, without error records", detail.path)
     audit = [
         f"{name} = {int(value)}"
         for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
@@ -87,56 +96,61 @@ def _result_checks(leg: Leg, result: Result) -> Iterator[Check]:
     ]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
-    yield Check("no audit", not audit, "; ".join(audit) or "no audit settings", "a normal run, without audit settings")
+    said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"
+    yield applied("perf-audit-settings", "no audit", not audit, said, required, detail.path)
     for name in ("max_duration_ms", "max_query_count"):
         value = detail.effective(name, 0)
         if value:
-            yield Check(name, False, f"{value}", "0: a run is not cut short")
+            yield applied("perf-cut-short", name, False, f"{value}", "0: a run is not cut short", detail.path)
 
 
-def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Check]:
+def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
     """What the benchmark demands of an official result beyond LoadGen's own verdict."""
     detail, benchmark = leg.detail, leg.benchmark
 
-    def check(name: str, passed: bool, found: str, required: str, kind: Kind = "official") -> Check:
-        return Check(name, passed, found, required, kind)
+    def check(rule: str, name: str, passed: bool, found: str, required: str) -> Finding:
+        return applied(rule, name, passed, found, required, detail.path)
 
-    key = benchmark.loadgen_key
-    yield check(
-        "scenario", leg.scenario in benchmark.scenarios, f"{leg.scenario} of {key}", " or ".join(benchmark.scenarios)
-    )
+    known, said = leg.scenario in benchmark.scenarios, f"{leg.scenario} of {benchmark.loadgen_key}"
+    yield check("perf-benchmark-scenario", "scenario", known, said, " or ".join(benchmark.scenarios))
     asked_ms = detail.integer("effective_min_duration_ms")
-    yield check("min_duration", asked_ms >= MIN_DURATION_MS, f"{asked_ms:,} ms", f"at least {MIN_DURATION_MS:,} ms")
+    long, required = asked_ms >= MIN_DURATION_MS, f"at least {MIN_DURATION_MS:,} ms"
+    yield check("perf-min-duration", "min_duration", long, f"{asked_ms:,} ms", required)
     took_ns = duration_ns(detail, numbers)
     if took_ns is not None:
         enough = took_ns >= MIN_DURATION_MS * 1e6 * (1 - PRINTED)
-        yield check("duration", enough, f"{took_ns / 1e9:.2f} s", f"at least {MIN_DURATION_MS / 1000:g} s")
+        required = f"at least {MIN_DURATION_MS / 1000:g} s"
+        yield check("perf-duration", "duration", enough, f"{took_ns / 1e9:.2f} s", required)
     yield from sample_set_checks(leg)
-    yield seeds_check(detail)
+    yield seeds_check(detail, "perf-seeds")
     if detail.scenario == "Offline":
         samples = detail.integer("generated_samples_per_query")
         passed = samples >= benchmark.sample_count
-        yield check("samples", passed, f"{samples:,} in the query", f"at least {benchmark.sample_count:,}")
+        required = f"at least {benchmark.sample_count:,}"
+        yield check("perf-samples", "samples", passed, f"{samples:,} in the query", required)
     else:
         share = _PERCENTILE[detail.scenario]
         used = detail.number("effective_target_latency_percentile")
-        yield check("percentile", math.isclose(used, share), f"{used:g}", f"{share:g}")
+        yield check("perf-percentile", "percentile", math.isclose(used, share), f"{used:g}", f"{share:g}")
         needed = min_queries(0 if detail.scenario == "Server" else 1, share)
         count = detail.integer("result_query_count")
-        yield check("queries", count >= needed, f"{count:,}", f"at least {needed:,} (early stopping)")
+        required = f"at least {needed:,} (early stopping)"
+        yield check("perf-queries", "queries", count >= needed, f"{count:,}", required)
     permuted = detail.effective("sample_concatenate_permutation")
-    yield check("equal issue", permuted is True, f"sample_concatenate_permutation {str(permuted).lower()}", "true")
-    on = detail.uses_token_latencies
-    yield check("token latencies", on, "on" if on else "off", "on (use_token_latencies)")
+    said = f"sample_concatenate_permutation {str(permuted).lower()}"
+    yield check("perf-equal-issue", "equal issue", permuted is True, said, "true")
+    on, required = detail.uses_token_latencies, "on (use_token_latencies)"
+    yield check("perf-token-latencies", "token latencies", on, "on" if on else "off", required)
     mean = mean_output_tokens(detail, numbers) if on else None
     if mean is not None:
         few = mean <= MAX_NEW_TOKENS * (1 + 4 * PRINTED)
-        yield check("output tokens", few, f"{mean:.2f} a sample on average", f"at most {MAX_NEW_TOKENS}")
+        said, required = f"{mean:.2f} a sample on average", f"at most {MAX_NEW_TOKENS}"
+        yield check("perf-output-tokens", "output tokens", few, said, required)
     if detail.scenario == "Server" and on:
         yield from _limit_checks(leg, numbers)
 
 
-def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Check]:
+def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
     benchmark, detail = leg.benchmark, leg.detail
     limits: list[tuple[str, int | None, LatencyNumbers | None]] = [
         ("ttft", benchmark.ttft_limit_ms, numbers.ttft_ns),
@@ -146,40 +160,45 @@ def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Check]:
         if limit_ms is None or values is None:
             continue
         # The official checker wants less than the limit, LoadGen no more than it.
-        yield Check(
+        yield applied(
+            f"perf-{name}",
             f"p99 {name.upper()}",
             values.p99 < limit_ms * 1_000_000,
             f"{values.p99 / 1e6:.2f} ms",
             f"below {limit_ms} ms",
-            "official",
+            detail.path,
         )
         asked_ms = detail.integer(f"requested_server_{name}_latency") / 1e6
-        yield Check(
+        yield applied(
+            "perf-limits",
             f"{name.upper()} limit in force",
             asked_ms <= limit_ms,
             f"{asked_ms:g} ms",
             f"{limit_ms} ms, which early stopping is judged by",
-            "official",
+            detail.path,
         )
 
 
-def sample_set_checks(leg: Leg) -> Iterator[Check]:
+def sample_set_checks(leg: Leg) -> Iterator[Finding]:
     """The data set's size and how much of it was in use; asked of both kinds of legs."""
     needed, detail = leg.benchmark.sample_count, leg.detail
+    performance = detail.mode == PERFORMANCE
     total = detail.integer("qsl_reported_total_count")
-    yield Check("data set", total == needed, f"{total:,} samples", f"{needed:,}", "official")
-    if detail.mode == "PerformanceOnly":
-        size = detail.integer("effective_performance_sample_count")
-        yield Check("performance_sample_count", size >= needed, f"{size:,}", f"at least {needed:,}", "official")
+    rule = "perf-data-set" if performance else "accuracy-samples"
+    yield applied(rule, "data set", total == needed, f"{total:,} samples", f"{needed:,}", detail.path)
+    if performance:
+        size, name = detail.integer("effective_performance_sample_count"), "performance_sample_count"
+        required = f"at least {needed:,}"
+        yield applied("perf-sample-count", name, size >= needed, f"{size:,}", required, detail.path)
 
 
-def seeds_check(detail: DetailLog) -> Check:
+def seeds_check(detail: DetailLog, rule: str) -> Finding:
     """Are the seeds those of a round?"""
     seeds = detail.seeds
     in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
     found = next((name for name, official in ROUND_SEEDS.items() if official == in_force), None)
-    known = ", ".join(ROUND_SEEDS)
-    return Check("seeds", found is not None, f"of {found or 'no known round'}", f"of a round ({known})", "official")
+    said, required = f"of {found or 'no known round'}", f"of a round ({', '.join(ROUND_SEEDS)})"
+    return applied(rule, "seeds", found is not None, said, required, detail.path)
 
 
 def _score(part: Part, detail: DetailLog, result: Result, summary: SummaryLog) -> None:
@@ -195,7 +214,8 @@ def _score(part: Part, detail: DetailLog, result: Result, summary: SummaryLog) -
     if detail.scenario == "SingleStream" and printed:
         printed = 1e9 / printed
     if math.isnan(printed):
-        part.contradictions.append(f"{summary.path.name} has no {_SUMMARY_SCORE[detail.scenario]!r}")
+        text = f"{summary.path.name} has no {_SUMMARY_SCORE[detail.scenario]!r}"
+        part.findings.append(fail("log-summary", text, summary.path))
     else:
         part.reference_score = printed
 
@@ -208,22 +228,24 @@ def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
     return numbers.samples_per_second
 
 
-def _result_record(leg: Leg, result: Result) -> Iterator[str]:
+def _result_record(leg: Leg, result: Result) -> Iterator[Finding]:
     """Does result.json, written when the leg ended, still say what the logs say?"""
     if leg.manifest is None or not leg.run.result.is_file():
         return
     recorded = read_result(leg.run.result)
     for name in ("verdict", "reported", "duration_ns", "derived"):
         if getattr(recorded, name) != getattr(result, name):
-            yield f"{leg.run.result.name} has another {name} than the logs"
+            text = f"{leg.run.result.name} has another {name} than the logs"
+            yield fail("record-result", text, leg.run.result, number=name)
 
 
-def _foreign_accuracy_log(leg: Leg) -> Iterator[str]:
+def _foreign_accuracy_log(leg: Leg) -> Iterator[Finding]:
     """A normal performance run leaves an empty list."""
     detail, path = leg.detail, leg.run.accuracy_log
     samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
     if path.is_file() and not samples and (entries := read_accuracy_log(path)):
-        yield f"{path.name} holds {len(entries)} answers, but by its settings this run logged none"
+        text = f"{path.name} holds {len(entries)} answers, but by its settings this run logged none"
+        yield fail("log-answers", text, path, answers=len(entries))
 
 
 def _notes(leg: Leg, result: Result) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import AccuracyScores, TokenIds
-from compliance.checks import Check
+from compliance.finding import Finding, applied
 from runs.benchmarks import AccuracyTarget
 from runs.record.requests_log import NO_TIME, RequestTable
 
@@ -38,14 +38,14 @@ FIRST_TOKEN_SHARE = 0.5
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
-def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Check | None:
+def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     """Do different samples get different answers? A system that drops samples answers them with a canned text.
 
     Args:
         answers: sample index and output ids, in any order; indices may repeat.
 
     Returns:
-        The check, or None when there is no answer of at least 16 different ids.
+        The finding, or None when there is no answer of at least 16 different ids.
     """
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for sample_index, ids in answers:
@@ -56,7 +56,8 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Check | None:
     largest = max(samples_of.values(), key=len)
     samples = len(set().union(*samples_of.values()))
     allowed = max(SHARED_AT_LEAST - 1, int(samples * SHARED_SHARE))
-    return Check(
+    return applied(
+        "plausible-shared-answers",
         "different samples have different outputs",
         len(largest) <= allowed,
         f"one output for {len(largest)} of {samples} samples (such as {', '.join(map(str, sorted(largest)[:3]))})",
@@ -64,11 +65,11 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Check | None:
     )
 
 
-def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str) -> Check | None:
+def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
     """Does a sample take as long when it comes again? In SingleStream and Server, where each sample has its own time.
 
     Returns:
-        The check, or None where fewer than 20 samples were repeated or the scenario is another.
+        The finding, or None where fewer than 20 samples were repeated or the scenario is another.
     """
     if loadgen_scenario not in ("SingleStream", "Server") or not len(requests):
         return None
@@ -85,7 +86,8 @@ def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str) -> Check
         time_ns = np.maximum(1, (end_ns - requests.issue_ns)[order])
         shares[name] = float(np.median((time_ns / time_ns[first_of])[~new]))
     name, share = min(shares.items(), key=lambda item: item[1])
-    return Check(
+    return applied(
+        "plausible-repeats",
         "repeated samples cost as much as new ones",
         share >= REPEAT_SHARE,
         f"the median repetition has {share:.2f} of its first occurrence's {name}",
@@ -93,11 +95,11 @@ def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str) -> Check
     )
 
 
-def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Check | None:
+def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
     """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed.
 
     Returns:
-        The check, or None in other scenarios, and without outputs of two tokens.
+        The finding, or None in other scenarios, and without outputs of two tokens.
     """
     several = requests.output_tokens >= 2
     if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
@@ -106,7 +108,8 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> C
     span_ns = requests.complete_ns[several] - requests.first_token_ns[several]
     tpot_ms = float(np.median(span_ns / (requests.output_tokens[several] - 1))) / 1e6
     ttft_ms = float(np.median(ttft_ns)) / 1e6
-    return Check(
+    return applied(
+        "plausible-first-token",
         "the first token takes as long as one step of the model",
         ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
         f"median time to first token {ttft_ms:.3f} ms, per later token {tpot_ms:.3f} ms",
@@ -114,20 +117,21 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> C
     )
 
 
-def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Check | None:
+def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
     """Are the predictions a model's own? A system that knows the data set may answer with its reference texts.
 
     Args:
         predictions, references: texts of the same samples, in the same order.
 
     Returns:
-        The check, or None without samples.
+        The finding, or None without samples.
     """
     if not predictions:
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
     allowed = int(len(predictions) * VERBATIM_SHARE)
-    return Check(
+    return applied(
+        "plausible-reference-texts",
         "outputs are not the reference texts",
         verbatim <= allowed,
         f"{verbatim} of {len(predictions)} outputs stand in the reference text word for word, from its start",
@@ -142,7 +146,7 @@ def _is_verbatim(prediction: str, reference: str) -> bool:
     return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
 
 
-def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Check | None:
+def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Finding | None:
     """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing.
 
     Args:
@@ -151,7 +155,7 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
         encode_batch: text to ids, with the tokenizer of the outputs.
 
     Returns:
-        The check, or None without samples.
+        The finding, or None without samples.
     """
     if not predictions:
         return None
@@ -159,7 +163,8 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     surplus = [count - len(ids) for count, ids in zip(id_counts, needed, strict=True)]
     padded = sum(ids > PADDING_IDS for ids in surplus)
     allowed = int(len(predictions) * PADDING_SHARE)
-    return Check(
+    return applied(
+        "plausible-padding",
         "outputs have as many ids as their text needs",
         padded <= allowed,
         f"{padded} of {len(predictions)} outputs have more than {PADDING_IDS} ids that leave no text "
@@ -168,16 +173,17 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     )
 
 
-def rouge_within_reach(scores: AccuracyScores, target: AccuracyTarget | None) -> Check | None:
+def rouge_within_reach(scores: AccuracyScores, target: AccuracyTarget | None) -> Finding | None:
     """Are the scores those of this model? The official checker has no upper limit for them.
 
     Returns:
-        The check, or None where no target applies.
+        The finding, or None where no target applies.
     """
     if target is None:
         return None
     share, name = max((getattr(scores, name) / getattr(target, name), name) for name in ROUGE_NAMES)
-    return Check(
+    return applied(
+        "plausible-scores",
         "scores are within the model's reach",
         share <= ROUGE_SHARE,
         f"{name} {getattr(scores, name):.4f} is {share:.3f} of the reference score",

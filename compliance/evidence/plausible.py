@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from compliance.accuracy.scores import AccuracyScores, Answer
-from compliance.checks import Check
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     not_padded,
@@ -12,12 +11,13 @@ from compliance.evidence.plausibility import (
     rouge_within_reach,
     shared_answers,
 )
+from compliance.finding import Finding
 from compliance.verify.legs import Leg
 from qsl.tokenizers import Tokenizer
 from runs.benchmarks import AccuracyTarget
 
 
-def performance_plausible(leg: Leg) -> list[Check]:
+def performance_plausible(leg: Leg) -> list[Finding]:
     """Rules on the times of a performance leg; none without our record of every request."""
     table = leg.requests
     if table is None:
@@ -26,7 +26,7 @@ def performance_plausible(leg: Leg) -> list[Check]:
     return _applied([repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)])
 
 
-def answers_plausible(answers: Sequence[Answer], references: Sequence[str], tokenizer: Tokenizer) -> list[Check]:
+def answers_plausible(answers: Sequence[Answer], references: Sequence[str], tokenizer: Tokenizer) -> list[Finding]:
     """Rules on the answers of an accuracy leg that are scored; `references` of the same samples, in the same order."""
     texts = [answer.text.strip() for answer in answers]
     return _applied(
@@ -38,11 +38,11 @@ def answers_plausible(answers: Sequence[Answer], references: Sequence[str], toke
     )
 
 
-def scores_plausible(scores: AccuracyScores, target: AccuracyTarget) -> list[Check]:
+def scores_plausible(scores: AccuracyScores, target: AccuracyTarget) -> list[Finding]:
     """Rules on the scores themselves."""
     return _applied([rouge_within_reach(scores, target)])
 
 
-def _applied(checks: Sequence[Check | None]) -> list[Check]:
+def _applied(findings: Sequence[Finding | None]) -> list[Finding]:
     """Without those that have nothing to say of this leg."""
-    return [check for check in checks if check is not None]
+    return [finding for finding in findings if finding is not None]

@@ -12,6 +12,7 @@ from compliance.evidence.twins import twins
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
+from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
 from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.reading import read_record
 from runs.record.manifest import Manifest
@@ -19,25 +20,9 @@ from runs.record.requests_log import RequestTable
 
 SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
 
-# The kind of finding behind a check of `compliance.verify`, by the check's name: (id, slug).
-_CHECKS: dict[str, tuple[str, str]] = {
-    "validity": ("B-3", "not_valid"),
-    "no audit": ("B-3", "audit_settings"),
-    "max_duration_ms": ("B-3", "cut_short"),
-    "max_query_count": ("B-3", "cut_short"),
-    "errors": ("P-2", "loadgen_errors"),
-    "answers": ("P-4", "answers_missing"),
-    "token counts": ("P-4", "token_counts"),
-    "repeated samples cost as much as new ones": ("H-5", "cached_answers"),
-    "the first token takes as long as one step of the model": ("H-5", "no_time_for_prompt"),
-    "different samples have different outputs": ("H-5", "canned_answers"),
-    "outputs have as many ids as their text needs": ("C-4", "padded_outputs"),
-    "outputs are not the reference texts": ("H-5", "reference_texts"),
-    "scores are within the model's reach": ("H-5", "reference_texts"),
-}
 MISMATCHES_SHOWN = 4
 WHOLE_SECOND = 1.5  # logs print whole seconds
-_NO_TARGET = "target"
+_MISMATCH = "P-3/reported_vs_raw_mismatch"
 _TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
 
 
@@ -111,38 +96,21 @@ def _rederived(evidence: Evidence) -> Iterator[Reason]:
     part = evidence.part
     if part is None:
         return
-    found = [_contradiction(sentence, evidence) for sentence in part.contradictions]
-    mismatches = [reason for reason in found if reason.slug == "reported_vs_raw_mismatch"]
-    yield from (reason for reason in found if reason not in mismatches)
-    yield from mismatches[:MISMATCHES_SHOWN]
-    if len(mismatches) > MISMATCHES_SHOWN:
-        more = len(mismatches) - MISMATCHES_SHOWN
-        yield fail("P-3", "reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
-    for check in part.checks:
-        if check.passed:
+    mismatches = 0
+    for finding in (*part.contradictions, *part.broken):
+        rule = SIGN_OFF.rule_for(finding)
+        if rule is None or (
+            finding.kind == "official" and not (part.claims_official and evidence.manifest is not None)
+        ):
             continue
-        if check.name == _NO_TARGET:
-            yield note("C-1", "no_reference_scores", check.sentence, part.directory)
-        elif check.kind == "result":
-            number, slug = _CHECKS.get(check.name, ("C-3", "accuracy_gate_fail"))
-            yield fail(number, slug, check.sentence, part.directory)
-        elif part.claims_official and evidence.manifest is not None:
-            yield fail("H-6", "not_official", check.sentence, part.directory)
-
-
-def _contradiction(sentence: str, evidence: Evidence) -> Reason:
-    root = evidence.run.root
-    if "SHA-256" in sentence or "has its hash" in sentence:
-        if "answer is not the one" in sentence:
-            return fail("P-4", "answers_differ", sentence, evidence.run.requests)
-        return fail("P-5", "changed_after_the_run", sentence, root)
-    if "replay of the seeds" in sentence or "by the seeds in force" in sentence or "loaded_qsl_set" in sentence:
-        return fail("P-6", "not_loadgens_queries", sentence, root)
-    if "power_begin" in sentence:
-        return fail("P-5", "clock", sentence, evidence.run.detail)
-    if sentence.startswith("manifest.json has"):
-        return fail("P-5", "foreign_file", sentence, evidence.run.manifest)
-    return fail("P-3", "reported_vs_raw_mismatch", sentence, root)
+        mismatches += rule == _MISMATCH
+        if rule != _MISMATCH or mismatches <= MISMATCHES_SHOWN:
+            make = note if finding.rule in TOLD_ONLY else fail
+            number, _, slug = rule.partition("/")
+            yield make(number, slug, finding.sentence, finding.where or part.directory, **finding.numbers)
+    if mismatches > MISMATCHES_SHOWN:
+        more = mismatches - MISMATCHES_SHOWN
+        yield fail("P-3", "reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
 
 
 def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:

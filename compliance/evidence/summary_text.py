@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from compliance.finding import Finding, fail
 from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
@@ -30,18 +31,23 @@ _SETTINGS = {
 _HEADLINE = re.compile(r"(?P<percentile>[\d.]+)th (?P<first>first token )?percentile latency \(ns\)")
 
 
-def summary_contradictions(summary: SummaryLog, detail: DetailLog, numbers: Numbers | None) -> Iterator[str]:
-    """Sentences; none where both tell the same story. `numbers` are those of the detail log.
+def summary_contradictions(summary: SummaryLog, detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
+    """What differs; nothing where both tell the same story. `numbers` are those of the detail log.
 
     Raises:
         InputError: the end of the summary, LoadGen's counts of warnings and errors, is missing.
     """
-    if numbers is None:
-        return
+    if numbers is not None:
+        for sentence in _differences(summary, detail, numbers):
+            yield fail("log-summary", sentence, summary.path, detail.path)
+
+
+def _differences(summary: SummaryLog, detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     if summary.error_count is None or summary.warning_count is None:
         raise InputError(
             f"{summary.path} is cut off: its end, the number of warnings and errors, is missing",
             "give LoadGen's own summary, whole",
+            path=summary.path,
         )
     yield from _percentile_names(summary, numbers)
     yield from _headline(summary, detail)

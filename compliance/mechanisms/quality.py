@@ -45,7 +45,7 @@ def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
     if part is None:
         why = verdict.error.message if verdict.error else "it could not be judged"
         return QualityEvidence(False, (why,), str(leg.run.root))
-    failures = [*part.contradictions, *part.failures(verdict.official_asked)]
+    failures = [*(found.sentence for found in part.contradictions), *part.failures(verdict.official_asked)]
     if part.details.get("scores_from") != leg.run.accuracy_log.name:
         failures.append("the answers were not scored again: the scores are only claimed")
     performance = result.leg(PERFORMANCE)

@@ -18,7 +18,6 @@ from runs.reading import read_record
 from runs.record.layout import ResultDir, RunDir
 from runs.record.requests_log import NO_TIME, RequestTable
 
-_REPETITION_RULE = "repeated samples cost as much as new ones"
 _AUDIT = OutputCaching()
 # Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
@@ -43,7 +42,7 @@ def caching(evidence: Evidence) -> Iterator[Reason]:
         yield from _audited(evidence, folder, record)
         return
     checks = evidence.part.checks if evidence.part is not None else []
-    if any(check.name == _REPETITION_RULE and check.passed for check in checks):
+    if any(check.rule == "plausible-repeats" and check.passed for check in checks):
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
         yield note("H-5", "repetitions_cost", text, evidence.run.requests)
     elif evidence.leg.scenario in _NO_AUDIT:

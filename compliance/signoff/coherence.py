@@ -63,7 +63,7 @@ def _reaches_target(evidence: Evidence) -> bool:
     part = evidence.part
     if part is None or not part.details.get("target") or not _scored_again(evidence):
         return False
-    return all(check.passed for check in part.checks if check.name in ROUGE_NAMES)
+    return all(check.passed for check in part.checks if check.numbers.get("metric") in ROUGE_NAMES)
 
 
 def _scored_again(evidence: Evidence) -> bool:
@@ -172,9 +172,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     if not scores:
         return [f"{evidence.run.root} has no scores"]
     if details.get("target"):
-        names = (*ROUGE_NAMES, "gen_len", "gen_num")
-        checks = part.checks if part is not None else []
-        return [check.sentence for check in checks if check.name in names and not check.passed]
+        return [check.sentence for check in part.broken if "metric" in check.numbers] if part is not None else []
     ours = (reference.part.details if reference.part is not None else {}).get("scores")
     if not ours:
         return [f"{reference.run.root} has no scores to compare with"]

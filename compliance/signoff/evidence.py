@@ -1,6 +1,5 @@
 """The raw files of the legs that are signed off, each read once. Nothing here writes."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,9 +31,6 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable
 from runs.record.unfinished import unfinished
-
-# Messages about a file that is not there.
-_LACKING = re.compile(r"\.(txt|json|jsonl) is missing|has no accuracy\.txt")
 
 
 @dataclass
@@ -168,7 +164,8 @@ class Evidence:
     def times(self) -> Timeline:
         """Per-sample times of a performance leg, by `runs.numbers.timeline`."""
         if self.requests is None:
-            raise InputError(f"{self.run.requests} is missing", "give the run directory whole")
+            text, path = f"{self.run.requests} is missing", self.run.requests
+            raise InputError(text, "give the run directory whole", path=path, missing=True)
         return timeline(self.detail, self.requests, self.trace)
 
 
@@ -241,8 +238,9 @@ def _judge(evidence: Evidence) -> None:
 
 def _unreadable(error: HarnessError | OSError, where: Path) -> Reason:
     """Why a file could not be read: it is not there, or not whole."""
-    message = error.message if isinstance(error, HarnessError) else str(error)
-    return fail("P-1", "missing_raw" if _LACKING.search(message) else "damaged_raw", message, where)
+    if isinstance(error, HarnessError):
+        return fail("P-1", "missing_raw" if error.missing else "damaged_raw", error.message, where)
+    return fail("P-1", "damaged_raw", str(error), where)
 
 
 def sources_of(leg: Leg, given: ScoreSources | None = None) -> ScoreSources:

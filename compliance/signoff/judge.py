@@ -11,6 +11,7 @@ from compliance.evidence.cross_checks import cross_checks
 from compliance.evidence.provenance import between_legs, provenance
 from compliance.evidence.schedule import late_issues, replay
 from compliance.evidence.stamps import across_legs, stamps
+from compliance.rules import UnknownRuleError
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.claim import Claim
@@ -90,6 +91,8 @@ def sign_off(
     try:
         with time_limit(SIGN_OFF_LIMIT_S), with_scorer(sources) as (scored_with, _):
             _judge(verdict, list(ref), list(cand), claim, tree, scored_with)
+    except UnknownRuleError as error:
+        verdict.degraded = error.message
     except HarnessError as error:
         verdict.reasons.append(fail("P-1", "damaged_raw", error.message))
     except Exception as error:  # the tool's own failure is told apart from what it judges

@@ -49,7 +49,7 @@ def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Reason]:
 def _accuracy_hash(run: RunDir) -> str | None:
     """Of the whole accuracy log: from accuracy.txt where it was truncated, else its own."""
     try:
-        said = hash_in_accuracy_text(read_record(run.accuracy_text, "").decode(errors="replace"))
+        said = hash_in_accuracy_text(read_record(run.accuracy_text, "").decode(errors="replace"), run.accuracy_text)
     except HarnessError:
         return None
     return said or sha256_of(run.accuracy_log)

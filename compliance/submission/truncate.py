@@ -34,7 +34,7 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
     if not run.accuracy_text.is_file():
         raise InputError(f"{run.accuracy_text} is missing", "score the leg: run it again with --accuracy")
     text = run.accuracy_text.read_bytes()
-    said = hash_in_accuracy_text(text.decode(errors="replace"))
+    said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
         if said is None:
             raise InputError(

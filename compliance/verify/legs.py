@@ -124,7 +124,8 @@ def _load(directory: Path, asked: Scenario | None) -> Leg:
         raise ExecutionError(f"{directory}: {unfinished(manifest)}", "run the leg again")
     for path in (run.detail, run.summary):
         if not path.is_file():
-            raise ExecutionError(f"{path} is missing: LoadGen did not finish, or the copy is incomplete")
+            text = f"{path} is missing: LoadGen did not finish, or the copy is incomplete"
+            raise ExecutionError(text, path=path, missing=True)
     detail = read_detail(run.detail)
     if detail.mode not in (PERFORMANCE, ACCURACY):
         raise InputError(

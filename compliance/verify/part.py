@@ -1,9 +1,9 @@
-"""What a verification finds in one leg: checks against rules, and contradictions between files."""
+"""What a verification finds in one leg."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from compliance.checks import Check
+from compliance.finding import Finding
 
 
 @dataclass
@@ -18,28 +18,60 @@ class Part:
     claims_official: bool
     declared_unofficial: list[str]  # the leg's own record of why it is not official
     rule: str  # what the verdict on this part rests on
-    checks: list[Check] = field(default_factory=list)
-    contradictions: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the numbers, for people
     details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
     reference_score: float | None = None
     test_score: float | None = None
 
-    def failures(self, official: bool) -> list[str]:
-        """Why the part does not pass; `official` asks for the official rules whatever the leg claims."""
+    @property
+    def contradictions(self) -> list[Finding]:
+        """Files that cannot all be true."""
+        return [finding for finding in self.findings if finding.kind == "contradiction"]
+
+    @property
+    def checks(self) -> list[Finding]:
+        """Rules that were applied, kept or broken."""
+        return [finding for finding in self.findings if finding.kind != "contradiction"]
+
+    @property
+    def broken(self) -> list[Finding]:
+        """Rules that were broken, beside contradictions."""
+        return [check for check in self.checks if not check.passed]
+
+    def failed(self, official: bool) -> list[Finding]:
+        """Broken rules that count; `official` asks for the official rules whatever the leg claims."""
         strict = official or self.claims_official
-        found = [check.sentence for check in self.checks if not check.passed and (strict or check.kind == "result")]
+        return [check for check in self.broken if strict or check.kind != "official"]
+
+    def failures(self, official: bool) -> list[str]:
+        """Why the part does not pass, in sentences."""
+        found = [check.sentence for check in self.failed(official)]
         if official and not self.claims_official:
-            found += self._declared()
+            found += self.declared
         return found
 
     def unofficial(self) -> list[str]:
         """Why a part that does not claim to be official is not; empty for one that does."""
         if self.claims_official:
             return []
-        missed = [check.sentence for check in self.checks if not check.passed and check.kind == "official"]
-        return self._declared() + missed
+        return self.declared + [check.sentence for check in self.broken if check.kind == "official"]
 
-    def _declared(self) -> list[str]:
+    @property
+    def declared(self) -> list[str]:
+        """What the record of an unofficial leg gives as the reasons."""
         return self.declared_unofficial or ["the leg's record says so and gives no reason"]
+
+    def as_json(self) -> dict[str, Any]:
+        """The record."""
+        return {
+            **{name: value for name, value in asdict(replace(self, findings=[])).items() if name != "findings"},
+            "checks": [check_json(check) for check in self.checks],
+            "contradictions": [finding.as_json() for finding in self.contradictions],
+        }
+
+
+def check_json(check: Finding) -> dict[str, Any]:
+    """A rule that was applied, as verify and the audits record it."""
+    return {"name": check.text, "passed": check.passed, **check.as_json()}

@@ -1,15 +1,15 @@
 """The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.checks import Check
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.leg_record import log_hashes
 from compliance.evidence.performance import verify_performance
+from compliance.finding import Finding, applied
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
-from compliance.verify.part import Part
+from compliance.verify.part import Part, check_json
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
@@ -28,12 +28,12 @@ class Verdict:
     directories: list[str]
     official_asked: bool
     parts: list[Part]
-    checks: list[Check] = field(default_factory=list)  # on both parts together
+    checks: list[Finding] = field(default_factory=list)  # on both parts together
     error: HarnessError | None = None
 
     @property
     def contradictions(self) -> list[str]:
-        return [f"{part.mode}: {sentence}" for part in self.parts for sentence in part.contradictions]
+        return [f"{part.mode}: {found.sentence}" for part in self.parts for found in part.contradictions]
 
     @property
     def failures(self) -> list[str]:
@@ -99,18 +99,22 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     return verdict
 
 
-def _one_system(result: ResultLegs) -> list[Check]:
+def _one_system(result: ResultLegs) -> list[Finding]:
     """Do both legs come from one system, model and data set, as far as the files tell?"""
     performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)
     if performance is None or accuracy is None:
         return []
     facts = [_facts(leg) for leg in (performance, accuracy)]
     return [
-        Check(
+        applied(
+            "one-system",
             f"one {name}",
             facts[0][name] == facts[1][name],
             f"{facts[0][name]} in the performance leg, {facts[1][name]} in the accuracy leg",
             "the same in both",
+            performance.run.root,
+            accuracy.run.root,
+            fact=name,
         )
         for name in facts[0]
         if name in facts[1]
@@ -152,8 +156,8 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "contradictions": verdict.contradictions,
         "error": None if error is None else {"message": error.message, "fix": error.fix},
         "directories": verdict.directories,
-        "checks": [asdict(check) for check in verdict.checks],
-        "parts": [asdict(part) for part in verdict.parts],
+        "checks": [check_json(check) for check in verdict.checks],
+        "parts": [part.as_json() for part in verdict.parts],
     }
 
 
@@ -202,13 +206,12 @@ def _part_lines(part: Part, verdict: Verdict) -> list[str]:
         how = "scored again from" if scores_from.endswith(".json") else "as they stand in"
         lines.append(f"  scores {how} {scores_from}")
     lines += [f"  {line}" for line in part.lines]
-    shown = {check.name for check in part.checks if any(line.startswith(f"{check.name} ") for line in part.lines)}
     for check in part.checks:
-        if check.name in shown:
+        if "metric" in check.numbers:  # a score: it stands among the lines above
             continue
-        counts = check.passed or strict or check.kind == "result"
+        counts = check.passed or strict or check.kind != "official"
         lines.append(f"  {check}" if counts else f"  not official: {check.sentence}")
-    lines += [f"  contradiction: {text}" for text in part.contradictions]
+    lines += [f"  contradiction: {found.sentence}" for found in part.contradictions]
     lines += [f"  note: {text}" for text in part.notes]
     return lines
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.reading import MIB, read_record
 
 MAX_BYTES = 512 * MIB  # 24,576 answers of 1,024 tokens, 8 digits each, make 200 MB
@@ -32,6 +32,7 @@ class AccuracyEntry:
     token_data: bytes | None  # what was given to FirstTokenComplete; None in Offline
 
 
+@names_its_file
 def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
     """Parse an accuracy log.
 

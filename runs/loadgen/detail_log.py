@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.reading import bounded_lines
 
 PREFIX = b":::MLLOG "
@@ -155,7 +155,8 @@ class DetailLog:
 
     def missing(self, key: str, value: Any) -> InputError:
         said = "has no record" if value is None else f"has the value {str(value)[:60]!r} in the record"
-        return InputError(f"{self.path} {said} {key!r}", "give the complete mlperf_log_detail.txt of a LoadGen run")
+        fix = "give the complete mlperf_log_detail.txt of a LoadGen run"
+        return InputError(f"{self.path} {said} {key!r}", fix, path=self.path)
 
     def _text(self, *keys: str) -> str:
         for key in keys:
@@ -165,6 +166,7 @@ class DetailLog:
         raise self.missing(keys[0], self.get(keys[0]))
 
 
+@names_its_file
 def read_detail(path: Path) -> DetailLog:
     """Parse a detail log.
 

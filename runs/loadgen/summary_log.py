@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 from runs.reading import read_record
@@ -43,6 +43,7 @@ class SummaryLog:
         return value if value in ("VALID", "INVALID") else None
 
 
+@names_its_file
 def read_summary(path: Path) -> SummaryLog:
     """Parse a summary.
 

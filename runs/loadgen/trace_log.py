@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.reading import bounded_lines
 
 NO_TIME = -1
@@ -50,6 +50,7 @@ class Trace:
         return len(self.sample_seq)
 
 
+@names_its_file
 def read_trace(path: Path) -> Trace | None:
     """Parse a trace.
 

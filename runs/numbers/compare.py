@@ -11,6 +11,7 @@ counts and tokens (which have no clock in them) are compared exactly.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,17 +50,24 @@ LONE_SHARE = 0.10
 RATE_SHARE = 0.01
 # A percentile with fewer samples above it than this is treated as one that a single sample decides.
 FEW_SAMPLES = 20
+# Who knows the order of issue: the replay, from the seeds in force.
+SEEDS = "replay of the seeds"
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """One number that does not fit. `tolerance` is absolute, in `unit`; 0 means exact."""
+    """One number that does not fit. `tolerance` is absolute, in `unit`; 0 means exact.
+
+    `about`: numbers, against the per-sample records; the order of issue, against the seeds; the summary, against the
+    detail log (then `reported` is the whole sentence).
+    """
 
     name: str
     reported: int | float | str | None
     derived: int | float | str | None
     tolerance: float
     unit: str
+    about: Literal["numbers", "order", "summary"] = "numbers"
 
     def __str__(self) -> str:
         near = f" ± {self.tolerance:g}" if self.tolerance else ""
@@ -83,8 +91,9 @@ def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
 
 def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], source: str) -> list[Disagreement]:
     """Were these the samples that LoadGen issued, in its order? `source` says who knows what was issued."""
+    about: Literal["numbers", "order"] = "order" if source == SEEDS else "numbers"
     if len(sample_index) != len(expected):
-        return [Disagreement(f"samples issued ({source})", len(expected), len(sample_index), 0, "samples")]
+        return [Disagreement(f"samples issued ({source})", len(expected), len(sample_index), 0, "samples", about)]
     different = np.flatnonzero(sample_index != expected)
     if len(different) == 0:
         return []
@@ -96,6 +105,7 @@ def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], 
             int(sample_index[seq]),
             0,
             "",
+            about,
         )
     ]
 

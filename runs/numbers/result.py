@@ -9,14 +9,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmarks import LOADGEN_SCENARIO, Benchmark, Scenario
-from runs.errors import ExecutionError, InputError
+from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, TruncatedLogError, read_detail
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.trace_log import Trace, read_trace
-from runs.numbers.compare import Disagreement, compare, compare_order
+from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons, not_official
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
@@ -160,6 +160,7 @@ def write_result(run: RunDir, result: Result) -> None:
     write_json(run.result, result.model_dump(mode="json"))
 
 
+@names_its_file
 def read_result(path: Path) -> Result:
     """Read a `result.json`.
 
@@ -181,11 +182,12 @@ def read_result(path: Path) -> Result:
 def _finished_detail(run: RunDir) -> DetailLog:
     for path in (run.detail, run.summary):
         if not path.is_file():
-            raise ExecutionError(
-                f"{path} is missing: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
-            )
+            text, fix = f"{path} is missing: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
+            raise ExecutionError(text, fix, path=path, missing=True)
     did_not_finish = ExecutionError(
-        f"LoadGen did not finish: {run.detail} breaks off", f"see {run.engine_log}, then run the leg again"
+        f"LoadGen did not finish: {run.detail} breaks off",
+        f"see {run.engine_log}, then run the leg again",
+        path=run.detail,
     )
     if run.detail.stat().st_size == 0:
         raise did_not_finish
@@ -202,10 +204,12 @@ def _finished_detail(run: RunDir) -> DetailLog:
 def _story_of_summary(run: RunDir, detail: DetailLog) -> list[Disagreement]:
     if run.summary.stat().st_size == 0:
         raise ExecutionError(
-            f"LoadGen did not finish: {run.summary} is empty", f"see {run.engine_log}, then run the leg again"
+            f"LoadGen did not finish: {run.summary} is empty",
+            f"see {run.engine_log}, then run the leg again",
+            path=run.summary,
         )
     return [
-        Disagreement(run.summary.name, sentence, None, 0, "")
+        Disagreement(run.summary.name, sentence, None, 0, "", "summary")
         for sentence in cross_check(read_summary(run.summary), detail)
     ]
 
@@ -220,7 +224,7 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
         found += compare_order(requests.sample_index, trace.sample_index, "trace")
     expected = expected_order(detail, len(requests))
     if expected is not None:
-        found += compare_order(requests.sample_index, expected, "replay of the seeds")
+        found += compare_order(requests.sample_index, expected, SEEDS)
     return found
 
 
@@ -276,7 +280,8 @@ def _accuracy(leg: _Leg) -> dict[str, Any]:
     """The fields of an accuracy run; adds to the leg's disagreements."""
     detail, path = leg.detail, leg.run.accuracy_log
     if not path.is_file():
-        raise ExecutionError(f"{path} is missing: LoadGen did not finish", "run the accuracy leg again")
+        text = f"{path} is missing: LoadGen did not finish"
+        raise ExecutionError(text, "run the accuracy leg again", path=path, missing=True)
     entries = read_accuracy_log(path)
     expected = expected_samples(detail)
     distinct = len({entry.qsl_idx for entry in entries})

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmarks import Scenario
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
 from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
@@ -95,6 +95,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
     write_json(path, manifest.model_dump(mode="json"))
 
 
+@names_its_file
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest.
 

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from runs.errors import InputError
+from runs.errors import InputError, names_its_file
 from runs.reading import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
@@ -61,6 +61,7 @@ def encode(record: RequestRecord) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
+@names_its_file
 def read_requests(path: Path) -> RequestTable:
     """Parse a `requests.jsonl`; an empty file is an empty table.
 

@@ -91,7 +91,7 @@ def _judge_one(leg: PlannedLeg) -> LegState:
 
 def _state(part: Part) -> LegState:
     if part.contradictions:
-        return LegState("damaged", f"the files contradict each other: {part.contradictions[0]}")
+        return LegState("damaged", f"the files contradict each other: {part.contradictions[0].sentence}")
     if failures := _failures(part):
         more = f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
         return LegState("negative", f"{failures[0]}{more}")
@@ -103,9 +103,7 @@ def _failures(part: Part) -> list[str]:
     failures = part.failures(False)
     if part.mode == "accuracy" and part.details.get("target") is None and not part.claims_official:
         failures = [
-            check.sentence
-            for check in part.checks
-            if not check.passed and check.kind == "result" and check.name != "target"
+            check.sentence for check in part.broken if check.kind != "official" and check.rule != "accuracy-no-target"
         ]
     return failures
 

@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from compliance.accuracy.report import AccuracyVerdict
+from compliance.accuracy.report import AccuracyVerdict, score_line
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from runs.numbers.result import Result
 from runs.wording import milliseconds
@@ -30,7 +30,7 @@ def closing_summary(
         outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
         line(f"{plan.scenario} accuracy: {outcome} ({accuracy.label})")
         for check in accuracy.checks:
-            line(f"  {check}")
+            line(f"  {score_line(check)}")
         if not accuracy.checks:
             scores = accuracy.scores
             line("  " + "  ".join(f"{name} {getattr(scores, name)}" for name in ROUGE_NAMES))

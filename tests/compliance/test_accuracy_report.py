@@ -30,7 +30,7 @@ def test_the_reference_passes_its_own_target() -> None:
     verdict = judge(EXACT, DATACENTER_TARGET, "run")
     assert verdict.passed is True
     assert verdict.failures == []
-    assert [check.name for check in verdict.checks] == [*PATTERNS, "gen_num"]
+    assert [check.text for check in verdict.checks] == [*PATTERNS, "gen_num"]
     assert judge(EXACT, EDGE_TARGET, "run").passed is False
 
 
@@ -53,7 +53,7 @@ def test_each_score_decides_at_its_unrounded_bound(
     assert judge(replace(EXACT, **{score: worst_that_passes}), DATACENTER_TARGET, "run").passed is True
     failed = judge(replace(EXACT, **{score: best_that_fails}), DATACENTER_TARGET, "run")
     assert failed.passed is False
-    assert [check.name for check in failed.checks if not check.passed] == [score]
+    assert [check.text for check in failed.checks if not check.passed] == [score]
 
 
 def test_a_failure_names_the_score_and_what_it_misses() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.scores import AccuracyScores, Answer, TokenIds
-from compliance.checks import Check
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     not_padded,
@@ -16,6 +15,7 @@ from compliance.evidence.plausibility import (
     shared_answers,
 )
 from compliance.evidence.plausible import answers_plausible
+from compliance.finding import Finding
 from qsl.byte_tokenizer import ByteTokenizer
 from runs.benchmarks import DATACENTER_TARGET
 from runs.record.requests_log import NO_TIME, RequestTable
@@ -43,7 +43,7 @@ def table(
     )
 
 
-def passed(finding: Check | None) -> bool:
+def passed(finding: Finding | None) -> bool:
     assert finding is not None
     return finding.passed
 
@@ -198,7 +198,7 @@ def failed_on(texts: list[str], references: list[str]) -> set[str]:
     """Names of the checks that the answers of a byte-tokenised leg fail."""
     tokenizer = ByteTokenizer()
     answers = [Answer(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)]
-    return {check.name for check in answers_plausible(answers, references, tokenizer) if not check.passed}
+    return {check.text for check in answers_plausible(answers, references, tokenizer) if not check.passed}
 
 
 def test_answers_of_a_leg() -> None:

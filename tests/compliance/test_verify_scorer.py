@@ -92,7 +92,7 @@ def test_the_same_answers_are_scored_once_and_others_anew(
         assert references.prompt_tokens.tolist() == [1, 1, 1]
         first = scorer.score(entries, references, "bytes", expected_count=3)
         assert first.scores == score_texts(ANSWERS, references.texts)
-        assert [check.name for check in first.checks if not check.passed] == []
+        assert [check.rule for check in first.findings if not check.passed] == []
         assert scorer.score(list(entries), scorer.references(dataset), "bytes", expected_count=3) is first
         assert scorings == [3]
         swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]

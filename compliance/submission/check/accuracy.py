@@ -15,10 +15,10 @@ from compliance.submission.check.logs import (
     facts,
     judged,
     make_leg,
-    note_checks,
-    note_contradictions,
+    note_findings,
     read_log,
 )
+from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import CUT, SHOWN_BYTES
@@ -36,16 +36,6 @@ _COUNT = re.compile(r".*'gen_num':\s*([\d.]+).*")
 _HASH = re.compile(r"^hash=(\w+)$")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMPY = re.compile(r"np\.(int|float)\d*\(")
-_RULES = {
-    "errors": "",
-    "data set": "accuracy-samples",
-    "seeds": "",
-    "answers": "accuracy-answers",
-    "token counts": "accuracy-answers",
-    "longest answer": "accuracy-answers",
-    "target": "",
-    **dict.fromkeys((*ROUGE_NAMES, "gen_len", "gen_num"), ""),  # held against the targets below
-}
 
 
 def check_accuracy(
@@ -73,8 +63,7 @@ def check_accuracy(
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_accuracy(leg, ScoreSources()), run, findings)
     if part is not None:
-        note_checks(part.checks, _RULES, run.detail, findings)
-        note_contradictions(part, run, findings)
+        note_findings(part.findings, policy_of(place.division), run, findings)
     return known
 
 

@@ -6,8 +6,11 @@ from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.summary_text import summary_contradictions
+from compliance.finding import fail
+from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
-from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, read_log
+from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, note_findings, read_log
+from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
 from compliance.submission.rules import AUDITED
@@ -159,19 +162,17 @@ def _check_log(run: RunDir, detail: DetailLog, findings: Findings) -> None:
     try:
         numbers = reported_numbers(detail)
         summary = read_summary(run.summary)
-        sentences = [*detail_contradictions(detail, numbers)]
-        about_summary = [*cross_check(summary, detail), *summary_contradictions(summary, detail, numbers)]
+        found = [*detail_contradictions(detail, numbers), *summary_contradictions(summary, detail, numbers)]
+        found += [fail("log-summary", text, run.summary, run.detail) for text in cross_check(summary, detail)]
+    except UnknownRuleError:
+        raise
     except HarnessError as error:
-        path = run.summary if run.summary.name in error.message else run.detail
-        findings.add("log-damaged", path, error.message.replace(f"{run.root}/", ""))
+        findings.add("log-damaged", error.path or run.detail, error.message.replace(f"{run.root}/", ""))
         return
     except Exception as error:  # foreign numbers go through long computations; none may end the other checks
         findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
         return
-    for sentence in (*sentences, *about_summary):
-        findings.add("log-contradiction", run.detail, sentence)
-    for sentence in about_summary:  # either of the two may be the changed one
-        findings.add("log-contradiction", run.summary, sentence)
+    note_findings(found, policy_of("closed"), run, findings)
 
 
 def _check_order(path: Path, entries: list[AccuracyEntry], detail: DetailLog, findings: Findings) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from compliance.checks import Check
+from compliance.finding import Finding, Policy
+from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
@@ -67,23 +68,13 @@ def judged(judge: Callable[[], Part], run: RunDir, findings: Findings) -> Part |
     """Call one of verify's judges; None with a finding where the files allow no verdict."""
     try:
         return judge()
+    except UnknownRuleError:
+        raise
     except HarnessError as error:
-        findings.add("log-damaged", file_of(error.message, run), without_root(error.message, run.detail))
+        findings.add("log-damaged", error.path or run.detail, without_root(error.message, run.detail))
     except Exception as error:  # foreign numbers go through long computations; none may end the other checks
         findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
     return None
-
-
-def file_of(sentence: str, run: RunDir) -> Path:
-    """The file that a sentence of verify is about: the one it names first; the detail log if none."""
-    return _files_of(sentence, run)[0]
-
-
-def _files_of(sentence: str, run: RunDir) -> list[Path]:
-    names = {path.name: path for path in (run.summary, run.detail, run.accuracy_log, run.trace, run.accuracy_text)}
-    spoken = {"the summary": run.summary, "the detail log": run.detail}
-    found = {sentence.find(name): path for name, path in {**spoken, **names}.items() if name in sentence}
-    return list(dict.fromkeys(found[at] for at in sorted(found))) or [run.detail]
 
 
 def without_root(sentence: str, path: Path) -> str:
@@ -91,21 +82,16 @@ def without_root(sentence: str, path: Path) -> str:
     return sentence.replace(f"{path.parent}/", "")
 
 
-def note_contradictions(part: Part, run: RunDir, findings: Findings) -> None:
-    """Each contradiction that verify found, at every file that it is between: any of them may be the changed one."""
-    for sentence in part.contradictions:
-        for path in _files_of(sentence, run):
-            findings.add("log-contradiction", path, without_root(sentence, run.detail))
-
-
-def note_checks(checks: Iterable[Check], rules: dict[str, str], path: Path, findings: Findings) -> None:
-    """Each check that failed, under the rule of its name."""
-    for check in checks:
-        rule_id = rules.get(check.name, "log-implausible")
-        if check.passed or not rule_id:
+def note_findings(judged: Iterable[Finding], policy: Policy, run: RunDir, findings: Findings) -> None:
+    """What verify found, under the rules of this command. A contradiction is told at every file that it is between:
+    any of them may be the changed one."""
+    for found in judged:
+        rule_id = None if found.passed else policy.rule_for(found)
+        if rule_id is None:
             continue
-        where = f" ({check.where})" if check.where else ""
-        findings.add(rule_id, path, f"{check.name}: {check.found}{where}", check.required)
+        said = found.sentence if found.kind == "contradiction" else f"{found.text}: {found.found}"
+        for path in found.files if found.kind == "contradiction" else (run.detail,):
+            findings.add(rule_id, path, without_root(said, run.detail), found.required)
 
 
 def check_seeds(detail: DetailLog, round_name: Round, rule_id: str, findings: Findings) -> None:

@@ -9,40 +9,16 @@ from compliance.submission.check.logs import (
     facts,
     judged,
     make_leg,
-    note_checks,
-    note_contradictions,
+    note_findings,
     read_log,
 )
+from compliance.submission.check.policy import policy_of
 from compliance.submission.check.settings import check_user_conf
 from compliance.submission.tree import Place, Tree
 from compliance.verify.legs import PERFORMANCE
 from runs.benchmarks import Benchmark, Scenario
 from runs.loadgen.detail_log import DetailLog
 
-# Names of verify's checks → rules; "" where a rule of ours looks itself.
-_RULES = {
-    "validity": "",
-    "scenario": "",
-    "seeds": "",
-    "no audit": "perf-audit-settings",
-    "max_duration_ms": "perf-cut-short",
-    "max_query_count": "perf-cut-short",
-    "min_duration": "perf-min-duration",
-    "duration": "perf-duration",
-    "data set": "perf-data-set",
-    "performance_sample_count": "perf-sample-count",
-    "samples": "perf-samples",
-    "percentile": "perf-percentile",
-    "queries": "perf-queries",
-    "equal issue": "perf-equal-issue",
-    "token latencies": "perf-token-latencies",
-    "output tokens": "perf-output-tokens",
-    "p99 TTFT": "perf-ttft",
-    "p99 TPOT": "perf-tpot",
-    "TTFT limit in force": "perf-limits",
-    "TPOT limit in force": "perf-limits",
-}
-_CLOSED_ONLY = {"samples"}  # [checker] performance_check.min_query_count_check
 # The headline of a scenario. [checker] constants.RESULT_FIELD_NEW, RESULT_FIELD_BENCHMARK_OVERWRITE
 _METRIC = {
     "Offline": "result_tokens_per_second",
@@ -74,9 +50,7 @@ def check_performance(
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_performance(leg), run, findings)
     if part is not None:
-        rules = _RULES | (dict.fromkeys(_CLOSED_ONLY, "") if place.division == "open" else {})
-        note_checks(part.checks, rules, run.detail, findings)
-        note_contradictions(part, run, findings)
+        note_findings(part.findings, policy_of(place.division), run, findings)
     return known
 
 

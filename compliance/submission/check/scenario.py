@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from compliance.rules import UnknownRuleError
 from compliance.submission.check.accuracy import check_accuracy
 from compliance.submission.check.audits import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
@@ -44,6 +45,8 @@ def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome
     for check, place_of in ((check_performance, "performance"), (check_accuracy, "accuracy"), (check_audit, TEST)):
         try:
             leg = check(tree, place, scenario, benchmark, findings)
+        except UnknownRuleError:
+            raise
         except Exception as error:  # whatever stands in a foreign file must not end the other checks
             said = f"cannot be judged: {type(error).__name__}: {error}"
             findings.add("log-damaged", folder / place_of, said)

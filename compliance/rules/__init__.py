@@ -1,0 +1,31 @@
+"""The catalogue: every rule that anything is judged by, with what it is worth, where it comes from and what to do.
+
+Sources:
+  [rules]    mlcommons/inference_policies, inference_rules.adoc; [submission] its submission_rules.adoc
+  [checker]  mlcommons/inference commit b66003e1, tools/submission/submission_checker, file.function
+  [loadgen]  LoadGen 6.0.17: what it writes, so what an unchanged log looks like
+  [ours]     follows from what a result claims; the official checker does not look at it
+"""
+
+from compliance.rules.legs import LEG_RULES
+from compliance.rules.rule import Kind, Rule
+from runs.errors import HarnessError
+
+__all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
+
+RULES: dict[str, Rule] = {**LEG_RULES}
+
+
+class UnknownRuleError(HarnessError):
+    """A rule that the catalogue, or a policy, does not know: a mistake in this program, and no verdict."""
+
+
+def find_rule(rule_id: str) -> Rule:
+    """The rule of that id.
+
+    Raises:
+        UnknownRuleError: the catalogue has none.
+    """
+    if rule_id not in RULES:
+        raise UnknownRuleError(f"the catalogue has no rule {rule_id}", "add it in compliance/rules")
+    return RULES[rule_id]

@@ -1,0 +1,34 @@
+"""One entry of the catalogue."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+# contradiction: files that cannot all be true. result: without it there is no result at all, official or not.
+# official: asked of a result that claims to be official. plausible: what no honest system does, asked of any result.
+# tree: asked of a submission tree. signoff: asked by the independent sign-off. audit: asked of an audit's legs.
+Kind = Literal["contradiction", "result", "official", "plausible", "tree", "signoff", "audit"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. `id` is stable: scripts may rely on it.
+
+    Attributes:
+        severity: what a breach is worth by itself.
+        source: where the rule comes from.
+        summary: the rule in a few words.
+        fix: what to do about a breach.
+    """
+
+    id: str
+    kind: Kind
+    severity: Literal["error", "warning"]
+    source: str
+    summary: str
+    fix: str
+
+
+def catalogue(kind: Kind, rows: Iterable[tuple[str, Literal["error", "warning"], str, str, str]]) -> dict[str, Rule]:
+    """Rules of one kind by their id, from (id, severity, source, summary, fix)."""
+    return {row[0]: Rule(row[0], kind, *row[1:]) for row in rows}

@@ -1,0 +1,104 @@
+"""Findings, their catalogue and the policies: verdicts rest on rules, never on words."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance import rules
+from compliance.finding import Finding, Policy, applied
+from compliance.rules import RULES, UnknownRuleError
+from compliance.signoff.backtest import run_cases
+from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
+from compliance.submission.check.policy import CLOSED, OPEN
+from compliance.verify.legs import find_results
+from compliance.verify.verdict import as_json, verify_result
+from runs.errors import HarnessError
+from tests.compliance.verify_legs import DummyLegs
+
+X = "x"
+
+
+@pytest.fixture
+def wordless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call the fixture's value to make every text that a finding, a rule or an error could have "x"."""
+
+    def without_words() -> None:
+        for rule in RULES.values():
+            monkeypatch.setitem(rules.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
+        known, error = Finding.__post_init__, HarnessError.__init__
+
+        def finding(self: Finding) -> None:
+            known(self)
+            for name in ("text", "found", "required", "fix"):
+                object.__setattr__(self, name, X if getattr(self, name) else "")
+
+        def silent(self: HarnessError, message: str, fix: str = "", **facts: Any) -> None:
+            error(self, X, X, **facts)
+
+        monkeypatch.setattr(Finding, "__post_init__", finding)
+        monkeypatch.setattr(HarnessError, "__init__", silent)
+
+    return without_words
+
+
+def test_a_rule_that_the_catalogue_does_not_have_is_an_error() -> None:
+    with pytest.raises(UnknownRuleError, match="no-such-rule"):
+        applied("no-such-rule", "name", True, "found", "required")
+
+
+def test_a_rule_that_a_policy_does_not_have_is_an_error() -> None:
+    broken = applied("perf-validity", "validity", False, "INVALID", "VALID")
+    with pytest.raises(UnknownRuleError, match="perf-validity"):
+        Policy("nobody", {}).rule_for(broken)
+    assert Policy("somebody", {"perf-validity": None}).rule_for(broken) is None
+
+
+@pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])
+def test_every_policy_over_a_leg_knows_every_rule_on_legs(policy: Policy) -> None:
+    on_legs = {rule.id for rule in RULES.values() if rule.kind in ("contradiction", "result", "official", "plausible")}
+    assert policy.rules.keys() == on_legs
+    assert on_legs >= TOLD_ONLY
+
+
+def test_verify_gives_the_same_verdict_without_a_word(
+    wordless: Callable[[], None], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    legs = DummyLegs(tmp_path_factory.mktemp("wordless-legs"))
+    folders = [legs(scenario, mode) for scenario in ("Offline", "Server") for mode in ("performance", "accuracy")]
+    folders += [legs.copy(tmp_path / name, "Server").root for name in ("edited", "foreign", "lacking", "cut")]
+    edited, foreign, lacking, cut = folders[-4:]
+    summary = edited / "mlperf_log_summary.txt"
+    summary.write_text(summary.read_text().replace("min_duration (ms): 1500", "min_duration (ms): 1501"))
+    (foreign / "requests.jsonl").write_bytes((legs("SingleStream") / "requests.jsonl").read_bytes())
+    (lacking / "mlperf_log_summary.txt").unlink()
+    (cut / "mlperf_log_detail.txt").write_bytes((cut / "mlperf_log_detail.txt").read_bytes()[:3000])
+
+    def judged() -> list[object]:
+        found: list[object] = []
+        for folder in folders:
+            for official in (False, True):
+                verdict = verify_result(find_results([folder])[0], official=official)
+                record = as_json(verdict)
+                rows = [(one.rule, one.severity) for part in verdict.parts for one in part.findings]
+                found.append((verdict.outcome, int(verdict.exit_code), rows, record["held_to_official_rules"]))
+        return found
+
+    before = judged()
+    assert Counter(row[0] for row in before if isinstance(row, tuple)) == {"PASS": 2, "FAIL": 6, "ERROR": 8}
+    wordless()
+    assert judged() == before
+
+
+@pytest.mark.slow
+def test_every_frozen_case_keeps_verdict_and_reason_without_a_word(wordless: Callable[[], None]) -> None:
+    wordless()
+    assert [outcome.case.name for outcome in run_cases() if not outcome.right] == []
+
+
+def test_some_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None]) -> None:
+    wordless()
+    assert [outcome.case.name for outcome in run_cases(only="swap-") if not outcome.right] == []
