@@ -8,7 +8,7 @@ import pytest
 from compliance.submission.submit import Outcome, Request, submit
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
-from tests.compliance.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
+from tests.support.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., Outcome]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.compliance.verify_legs import DummyLegs
 
 from compliance import rules
 from compliance.finding import Finding, Policy, applied
@@ -17,7 +18,6 @@ from compliance.submission.check.policy import CLOSED, OPEN
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import as_json, verify_result
 from runs.errors import HarnessError
-from tests.compliance.verify_legs import DummyLegs
 
 X = "x"
 

@@ -19,7 +19,7 @@ from qsl.embedded.articles import (
 )
 from qsl.embedded.default_model import MODEL_SHA256
 from runs.errors import SetupError
-from tests.qsl.small_tokenizer import make_tokenizer
+from tests.support.small_tokenizer import make_tokenizer
 
 
 @pytest.fixture(autouse=True)

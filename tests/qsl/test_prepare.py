@@ -16,7 +16,7 @@ from qsl.dataset import load_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.files import sha256_of
-from tests.qsl.small_tokenizer import make_tokenizer
+from tests.support.small_tokenizer import make_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 ARTICLES = ['One, with "quotes"\nand lines.', "NA", "{braces} — dash", "Four\tfour"]

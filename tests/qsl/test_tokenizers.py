@@ -15,7 +15,7 @@ from qsl.cnn_dailymail.prompt import TEMPLATE, render
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
 from tests.conftest import ROOT
-from tests.qsl.small_tokenizer import make_tokenizer
+from tests.support.small_tokenizer import make_tokenizer
 
 
 def test_the_prompt_is_the_official_one() -> None:

@@ -24,7 +24,7 @@ from sut.dummy.cheats import (
 from sut.dummy.engine import DummyEngine, Service
 from sut.engine import EngineLimits, Request, SamplingPolicy
 from sut.feed import Feed
-from tests.sut.fakes import FakeLoadgen, FakeRecorder, Sample
+from tests.support.fakes import FakeLoadgen, FakeRecorder, Sample
 
 BOS, EOS, SPACE, LONGEST = 256, 257, 32, 128
 ANSWER = list(range(10, 60))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from runs.record.layout import RunDir
-from tests.runs.loadgen_runs import Runs
+from tests.support.loadgen_runs import Runs
 
 # A machine may be busy with other things: no example has to be quick.
 settings.register_profile("patient", deadline=None)
@@ -19,7 +19,7 @@ PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published
 
 @pytest.fixture(scope="session")
 def loadgen_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Real runs by name (`tests.runs.loadgen_runs`). Read them only; take `copied_run` to change one."""
+    """Real runs by name (`tests.support.loadgen_runs`). Read them only; take `copied_run` to change one."""
     return Runs(tmp_path_factory.mktemp("loadgen"))
 
 

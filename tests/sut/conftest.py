@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.sut.stage import Stage
+from tests.support.stage import Stage
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from sut.admission import Admission
 from sut.engine import EngineLimits, Request
 from sut.feed import LEAST_AHEAD, Feed
 from sut.loadgen_sut import MOST_ANSWERS, MOST_QUERIES, int32_ids
-from tests.sut.fakes import FakeLoadgen, Sample
-from tests.sut.stage import HANDLE, PROMPTS, Stage
+from tests.support.fakes import FakeLoadgen, Sample
+from tests.support.stage import HANDLE, PROMPTS, Stage
 
 
 def test_a_query_reaches_the_engine_in_order(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from runs.errors import ExecutionError
 from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
 from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
-from tests.sut.fakes import FakeSink
+from tests.support.fakes import FakeSink
 
 MS = 1_000_000
 COMPLETE_NS = 1_500 * MS

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.sut.fakes import Sample
-from tests.sut.stage import HANDLE, Stage
+from tests.support.fakes import Sample
+from tests.support.stage import HANDLE, Stage
 
 
 class Interrupted(deque[Any]):

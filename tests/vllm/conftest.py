@@ -27,7 +27,7 @@ from runs.environment import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from runs.record.requests_log import RequestTable, read_requests
-from tests.tiny_llama import make_tiny_llama
+from tests.support.tiny_llama import make_tiny_llama
 
 LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine
 # Words that would claim something. INVALID is another word.

@@ -18,7 +18,7 @@ from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, MAX_NE
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from sut.engine import SamplingPolicy
-from tests.nltk_data import nltk_sentences
+from tests.support.nltk_data import nltk_sentences
 from tests.vllm.conftest import TIE, Answer, FinishedLeg, Greedy, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -1,0 +1,208 @@
+"""The scores equal the reference procedure, whatever the texts and however many processes."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rouge_score import rouge_scorer
+
+from compliance.accuracy import pool as scoring_pool
+from compliance.accuracy.pool import ScoringPool
+from compliance.accuracy.punkt import sentence_splitter
+from compliance.accuracy.scores import AccuracyScores, Scoring, score_texts
+from runs.errors import ExecutionError, InputError
+from tests.support.nltk_data import nltk_sentences
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXTS = [
+    "",
+    " \n\t ",
+    "One word",
+    "The council voted 19-14 to keep the libraries open. Residents cheered!",
+    "Dr. A. J. Smith of the U.S. Navy arrived at 4.52 p.m. on Jan. 3. He left at 5 a.m. the next day.",
+    "\"We won't go,\" she said. 'Why not?' he asked... Nobody answered!? (It was late.) [Sic.] The end .",
+    "Line one .\nLine two has no stop\nLine three, vs. the rest, costs $3.5m.\n\n\nLine five .",
+    "Café São Tomé naïve façade — “quoted.” Straße, ΣΊΣΥΦΟΣ İstanbul 東京。次の文。 🙂 OK.",
+    "Runner's running runs; the ponies' caresses were relational, conditional and hopefully formalized.",
+    "library library library library libraries libraries open opening opened opens",
+    "e.g. this, i.e. that, etc. No. 5 is alive. Mr. Prewett denies it, vs. Mrs. Gantry. Inc. Ltd. Co. Corp.",
+    "the the the the. The the? the\u00a0the\u2028the the.",
+    "https://example.org/a.b?c=d e-mail me@example.org 1,234.56 3.14159 ... ?! --",
+    "The council voted. " * 120,
+    "Dying skies lie, and the news is that innings and proceedings were bought early, only to exceed all.",
+]
+PAIRS = list(product(TEXTS, TEXTS))
+
+
+@pytest.fixture(scope="module")
+def sent_tokenize(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
+    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
+        yield split
+
+
+def as_the_reference_does(pairs: list[tuple[str, str]], sent_tokenize: Callable[[str], list[str]]) -> AccuracyScores:
+    """The evaluation in its plainest form, with the packages' own functions only."""
+    lines = [tuple("\n".join(sent_tokenize(text.strip())) for text in pair) for pair in pairs]
+    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
+    scores = [scorer.score(reference, prediction) for prediction, reference in lines]
+    rouge = {name: float(round(np.mean([s[name].fmeasure for s in scores]) * 100, 4)) for name in scores[0]}
+    return AccuracyScores(**rouge, gen_len=sum(len(prediction) for prediction, _ in lines), gen_num=len(lines))
+
+
+def test_the_splitter_is_nltks(sent_tokenize: Callable[[str], list[str]]) -> None:
+    split = sentence_splitter()
+    assert [split(text) for text in TEXTS] == [sent_tokenize(text) for text in TEXTS]
+    assert split("Dr. Smith went to Wash. on Jan. 3. He stayed.") == [
+        "Dr. Smith went to Wash. on Jan. 3.",
+        "He stayed.",
+    ]
+
+
+def test_scores_equal_the_reference(sent_tokenize: Callable[[str], list[str]]) -> None:
+    scores = score_texts(*zip(*PAIRS, strict=True))
+    assert scores == as_the_reference_does(PAIRS, sent_tokenize)
+    assert 0 < scores.rouge2 < scores.rougeLsum < scores.rougeL < scores.rouge1 < 100
+    assert {type(value) for value in vars(scores).values()} == {float, int}
+
+
+@pytest.mark.parametrize("pair", [("", "A reference."), ("A prediction.", ""), ("", ""), ("Same.", " Same. ")])
+def test_each_single_pair_equals_the_reference(
+    pair: tuple[str, str], sent_tokenize: Callable[[str], list[str]]
+) -> None:
+    scores = score_texts([pair[0]], [pair[1]])
+    assert scores == as_the_reference_does([pair], sent_tokenize)
+    assert scores.rouge1 == (100.0 if "Same" in pair[0] else 0.0)
+
+
+# Words, marks and abbreviations that decide where a sentence ends.
+WORDS = """The the Mr. Dr U.S. p.m. J. No. 3 4.52 . ? ! ... " ' ) (Sic.) said. said Smith etc. i.e. - -- he He was to
+vote voted. voting votes"""
+NEWS = st.lists(st.sampled_from([*WORDS.split(), "\n"]), max_size=60).map(" ".join)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(NEWS, NEWS, st.booleans())
+def test_news_splits_and_scores_as_in_the_reference(
+    sent_tokenize: Callable[[str], list[str]], prediction: str, reference: str, close: bool
+) -> None:
+    if close:
+        prediction = prediction.replace(" .", ".")
+    assert sentence_splitter()(prediction) == sent_tokenize(prediction)
+    assert score_texts([prediction], [reference]) == as_the_reference_does([(prediction, reference)], sent_tokenize)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), min_size=1, max_size=3))
+def test_any_text_scores_as_in_the_reference(pairs: list[tuple[str, str]]) -> None:
+    assert score_texts(*zip(*pairs, strict=True)) == as_the_reference_does(pairs, sentence_splitter())
+
+
+def test_gen_len_counts_characters_with_one_newline_between_sentences() -> None:
+    assert score_texts(["  Été.   Rain fell. "], ["x"]).gen_len == len("Été.\nRain fell.")
+
+
+def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
+    predictions, references = zip(*PAIRS, strict=True)
+    seen: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        assert len(multiprocessing.active_children()) == 2
+        seen.append((done, total))
+
+    def alone(done: int, total: int) -> None:
+        assert multiprocessing.active_children() == []
+
+    parallel = score_texts(predictions, references, workers=2, progress=progress)
+    assert parallel == score_texts(predictions, references, workers=1, progress=alone)
+    score_texts(predictions[:99], references[:99], workers=2, progress=alone)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1] == (len(PAIRS), len(PAIRS))
+
+
+def test_processes_are_started_before_there_is_anything_to_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
+    predictions, references = zip(*PAIRS, strict=True)
+    with ScoringPool(2) as pool:
+        pool.start(99)
+        assert multiprocessing.active_children() == []
+        pool.start(100)
+        started = {child.pid for child in multiprocessing.active_children()}
+        assert len(started) == 2
+        several = [Scoring(predictions, references, pool) for _ in range(2)]
+        assert several[1].result() == several[0].result() == score_texts(predictions, references, workers=1)
+        assert {child.pid for child in multiprocessing.active_children()} == started
+    assert multiprocessing.active_children() == []
+
+
+def test_scoring_that_nobody_waits_for_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+    with ScoringPool(2) as pool:
+        Scoring([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
+    assert multiprocessing.active_children() == []
+
+
+def _die(*_: object) -> None:
+    os._exit(9)
+
+
+def test_a_dead_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+    with pytest.raises(ExecutionError, match="scoring process died"):
+        score_texts(["a"] * 3, ["a"] * 3, workers=2)
+
+
+def test_a_worker_that_died_before_the_pairs_came_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
+    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+    with ScoringPool(2) as pool:
+        pool.start(3)
+        for child in multiprocessing.active_children():
+            child.join()
+        with pytest.raises(ExecutionError, match="scoring process died"):
+            Scoring(["a"] * 3, ["a"] * 3, pool).result()
+
+
+KILLED_WHILE_SCORING = """
+import multiprocessing, os, signal
+from compliance.accuracy.scores import score_texts
+def die(done, total):
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    score_texts(["The council voted. " * 20] * 4000, ["The council met. " * 20] * 4000, workers=2, progress=die)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED_WHILE_SCORING)
+    # The workers hold the other end of this pipe: it is read to its end only once the last of them is gone.
+    killed = subprocess.run(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -9
+    assert len(killed.stdout.split()) == 2
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(InputError, match="2 predictions for 1 references"):
+        score_texts(["a", "b"], ["a"])
+    with pytest.raises(InputError, match="no predictions"):
+        score_texts([], [])
+    with pytest.raises(InputError, match="0 workers"):
+        score_texts(["a"], ["a"], workers=0)

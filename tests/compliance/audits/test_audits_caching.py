@@ -1,0 +1,372 @@
+"""output_caching: its plan, its rule at and around the limits, and what it refuses to judge."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
+from compliance.audits.registry import AUDITS, find_audit
+from compliance.audits.write import write_audit
+from runs.errors import ExecutionError, InputError, SetupError
+from tests.support.audit_legs import write_leg
+
+TEST = find_audit("output_caching")
+UNIQUE = [(index, 100, 50) for index in range(10)]
+
+
+def request(scenario: str = "Offline", **more: object) -> AuditRequest:
+    values = {"scenario": scenario, "loadgen_key": "llama3_1-8b", "loaded_count": 64, "samples": 10, **more}
+    return AuditRequest.model_validate(values)
+
+
+Run = Callable[..., tuple[AuditResult, list[str]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Plays the runner: each planned leg is written with the pace given for its label, then all are judged."""
+
+    def play(asked: AuditRequest, **paces: dict[str, Any]) -> tuple[AuditResult, list[str]]:
+        finished: list[LegArtifacts] = []
+        planner = TEST.legs(asked)
+        spec = next(planner)
+        while True:
+            finished.append(leg_for(tmp_path, spec, asked.scenario, paces))
+            try:
+                spec = planner.send(finished[-1])
+            except StopIteration:
+                return TEST.verify(asked, finished), [leg.spec.label for leg in finished]
+
+    return play
+
+
+def leg_for(folder: Path, spec: LegSpec, scenario: str, paces: dict[str, dict[str, Any]]) -> LegArtifacts:
+    kind = "reference" if spec.label.startswith("reference") else "few" if spec.label.startswith("few") else "repeat"
+    pace = paces.get(spec.label.replace("-", "_"), paces.get(kind, {}))
+    pace = dict(pace)
+    count = spec.requested or 0
+    if kind == "reference":
+        samples = pace.pop("samples", [UNIQUE[index % 10] for index in range(count)])
+        loaded = sorted({index for index, _, _ in samples})
+    else:
+        known = {index: (index, prompt, output) for index, prompt, output in paces["reference"].get("samples", UNIQUE)}
+        chosen = [spec.settings["performance_issue_same_index"]] if kind == "repeat" else [0, 1, 2, 3]
+        samples = pace.pop("samples", [known[chosen[place % len(chosen)]] for place in range(count)])
+        loaded = sorted(known)
+    return write_leg(folder / spec.label, spec, scenario=scenario, samples=samples, loaded=loaded, **pace)
+
+
+def test_plan_renders_golden_configurations(tmp_path: Path) -> None:
+    planner = TEST.legs(request(sample_index=(3,), audit_samples=25))
+    reference = next(planner)
+    assert reference.render() == (
+        "*.*.mode = 2\n*.*.performance_issue_unique = 1\n*.*.performance_issue_same = 0\n"
+        "*.*.performance_issue_same_index = 0\n*.*.performance_sample_count_override = 10\n"
+        "*.*.sample_concatenate_permutation = 0\n*.*.min_query_count = 10\n*.*.min_duration = 0\n"
+        "*.*.max_duration = 0\n*.*.max_query_count = 0\n"
+    )
+    repeat = planner.send(write_leg(tmp_path / "leg", reference, samples=UNIQUE))
+    assert repeat.label == "repeat-3"
+    assert "*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n" in str(repeat.render())
+    assert "*.*.min_query_count = 25\n" in str(repeat.render())
+    assert repeat.in_force["samples_per_query"] == 25
+
+
+@pytest.mark.parametrize(
+    ("repeat_ms", "threshold", "passed"),
+    [
+        (100.0, 0.1, True),
+        (200.0, 0.1, True),
+        (91.0, 0.1, True),
+        (80.0, 0.25, False),
+        (80.0, 0.26, True),
+        (87, 0.1, False),
+    ],
+)
+def test_limit_is_strict_and_the_threshold_is_heard(run: Run, repeat_ms: float, threshold: float, passed: bool) -> None:
+    asked = request("SingleStream", threshold=threshold)
+    result, _ = run(asked, reference={"latency_ms": 100.0}, repeat={"latency_ms": repeat_ms})
+    assert result.passed is passed
+    assert result.as_json()["threshold"] == threshold
+
+
+@pytest.mark.parametrize(("rate", "passed"), [(1.16, False), (1.15, True), (0.9, True)])
+def test_samples_per_second_of_offline_have_a_limit(run: Run, rate: float, passed: bool) -> None:
+    # 10 s for the reference, half a second of which one late sample may be to blame for: 1.1 × 10 / 9.5.
+    result, _ = run(request(), reference={"rate": 1.0}, repeat={"rate": rate})
+    assert result.passed is passed
+
+
+@pytest.mark.parametrize(("repeat_ms", "passed"), [(73.0, True), (72.0, False)])
+def test_offline_forgives_a_short_disturbance_of_the_reference(run: Run, repeat_ms: float, passed: bool) -> None:
+    result, _ = run(request(), reference={"latency_ms": 100.0}, repeat={"latency_ms": repeat_ms})  # 80 / 1.1 = 72.7
+    assert result.passed is passed
+
+
+def test_default_thresholds(run: Run) -> None:
+    assert run(request(), reference={}, repeat={})[0].as_json()["threshold"] == 0.10
+
+
+def test_single_stream_has_a_wider_one(run: Run) -> None:
+    result, _ = run(request("SingleStream"), reference={"ttft_ms": 20.0}, repeat={"ttft_ms": 20.0, "latency_ms": 84.0})
+    assert result.as_json()["threshold"] == 0.20
+    assert result.passed
+
+
+@pytest.mark.parametrize(("ttft_ms", "passed"), [(20.0, True), (14.0, True), (13.3, False), (2.0, False)])
+def test_a_prefix_cache_shows_in_the_first_token_alone(run: Run, ttft_ms: float, passed: bool) -> None:
+    result, _ = run(request("SingleStream"), reference={"ttft_ms": 20.0}, repeat={"ttft_ms": ttft_ms})
+    assert result.passed is passed
+
+
+def test_first_tokens_that_cost_next_to_nothing_are_not_judged(run: Run) -> None:
+    assert run(request("SingleStream"), reference={"ttft_ms": 4.0}, repeat={"ttft_ms": 1.0})[0].passed
+
+
+def test_a_fast_leg_is_confirmed_and_the_milder_round_decides(run: Run) -> None:
+    fast = {"latency_ms": 50.0}
+    result, labels = run(request(sample_index=(3,)), reference={}, repeat=fast)
+    assert labels == ["reference", "repeat-3", "repeat-3-again", "reference-again"]
+    assert not result.passed
+
+
+@pytest.mark.parametrize(("third_ms", "passed"), [(100.0, True), (71.0, False)])
+def test_a_leg_close_to_its_limit_is_run_a_third_time(run: Run, third_ms: float, passed: bool) -> None:
+    close = {"latency_ms": 70.0}  # the limit is at 72.7, and a tenth over it at 66.1
+    result, labels = run(
+        request(sample_index=(3,)), reference={}, repeat=close, repeat_3_third={"latency_ms": third_ms}
+    )
+    assert labels[-2:] == ["reference-third", "repeat-3-third"]
+    assert result.passed is passed
+
+
+def test_a_machine_disturbed_once_does_not_fail(run: Run) -> None:
+    result, labels = run(request(sample_index=(3,)), reference={}, repeat_3={"latency_ms": 50.0}, repeat={})
+    assert len(labels) == 4
+    assert result.passed
+
+
+@pytest.mark.parametrize(("again_ms", "passed"), [(60.0, True), (51.0, True), (50.0, False), (5.0, False)])
+def test_answers_kept_across_processes_show_in_the_second_reference(run: Run, again_ms: float, passed: bool) -> None:
+    fast = {"latency_ms": again_ms}
+    result, labels = run(
+        request("SingleStream", sample_index=(3,)), reference={"latency_ms": 100.0}, repeat=fast, reference_again=fast
+    )
+    assert labels == ["reference", "repeat-3", "repeat-3-again", "reference-again"]
+    assert result.passed is passed
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "SingleStream"])
+def test_what_costs_next_to_nothing_is_not_judged(run: Run, scenario: str) -> None:
+    asked = request(scenario, sample_index=(3,))
+    assert run(asked, reference={"latency_ms": 2.0, "rate": 300}, repeat={"latency_ms": 0.5, "rate": 3_000})[0].passed
+
+
+def test_an_honest_leg_is_not_repeated(run: Run) -> None:
+    assert run(request(sample_index=(3,)), reference={}, repeat={})[1] == ["reference", "repeat-3"]
+
+
+def test_the_worst_of_several_indices_decides(run: Run) -> None:
+    fast = {"latency_ms": 50.0}
+    result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast, repeat_5_again=fast)
+    assert labels == ["reference", "repeat-3", "repeat-5", "repeat-5-again", "reference-again"]
+    assert not result.passed
+    assert result.as_json()["decided_by"] == "repeat-5"
+
+
+def test_a_cache_that_spares_what_comes_twice_in_a_row_shows_with_few_samples(run: Run) -> None:
+    reference = {"samples": [(index, 100, 50) for index in range(16)]}
+    result, labels = run(request(samples=16), reference=reference, repeat={}, few={"latency_ms": 30.0})
+    assert labels[2] == "few"
+    assert not result.passed
+
+
+# Variable lengths -----------------------------------------------------------------------------------------------------
+
+MIXED = [(0, 10, 5), (1, 400, 100), (2, 220, 60), (3, 210, 55), (4, 100, 128), *((i, 300, 50) for i in range(5, 10))]
+
+
+def test_the_repeated_sample_is_the_one_nearest_the_means(tmp_path: Path) -> None:
+    planner = TEST.legs(request())
+    leg = write_leg(tmp_path / "leg", next(planner), samples=MIXED, loaded=[9, 8, 7, 6, 5, 4, 3, 2, 1, 0])
+    # Means 244 and 59.8 tokens: sample 2 (220, 60), which stands at place 7 of the loaded set.
+    assert planner.send(leg).label == "repeat-7"
+
+
+def test_a_short_sample_may_be_faster_by_its_length_and_no_more(run: Run) -> None:
+    honest = {"latency_ms": 100 * 5 / 59.8, "rate": 100.0}
+    assert run(request(sample_index=(0,)), reference={"samples": MIXED}, repeat=honest)[0].passed
+
+
+def test_a_cache_is_seen_with_a_short_sample_too(run: Run) -> None:
+    cached = {"latency_ms": 100 * 10 / 244 / 2}
+    assert not run(request(sample_index=(0,)), reference={"samples": MIXED}, repeat=cached)[0].passed
+
+
+def test_offline_may_end_earlier_when_no_long_answer_is_repeated(run: Run) -> None:
+    # All at once: the reference lasts as long as its answer of 128 tokens, the repeats as long as one of 60.
+    tail = {"rate": 100 * 128 / 60}
+    assert run(request(sample_index=(2,)), reference={"samples": MIXED}, repeat=tail)[0].passed
+
+
+def test_shortened_repeated_answers_fail(run: Run) -> None:
+    short = {"samples": [(3, 100, 25)] * 10, "latency_ms": 100.0}
+    result, _ = run(request(sample_index=(3,)), reference={}, repeat=short)
+    assert not result.passed
+    assert "mean output tokens" in result.reason
+
+
+# Completeness, and what allows no verdict -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leg", ["reference", "repeat"])
+@pytest.mark.parametrize(("completed", "passed"), [(89, False), (90, True), (100, True)])
+def test_nine_of_ten_samples_must_be_answered(run: Run, leg: str, completed: int, passed: bool) -> None:
+    hundred = [(index, 100, 50) for index in range(100)]
+    paces: dict[str, dict[str, Any]] = {"reference": {"samples": hundred}, "repeat": {}, "few": {}}
+    paces[leg]["completed"] = completed
+    result, _ = run(request(samples=100, loaded_count=200, sample_index=(3,)), **paces)
+    assert result.passed is passed
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0])
+def test_no_rate_is_no_verdict(run: Run, rate: float) -> None:
+    with pytest.raises(ExecutionError, match="allow no comparison"):
+        run(request(), reference={}, repeat={"rate": rate})
+
+
+def test_no_time_is_no_verdict(run: Run) -> None:
+    with pytest.raises(ExecutionError, match="allow no comparison"):
+        run(request(), reference={"latency_ms": 0.0}, repeat={})
+
+
+def test_one_leg_is_no_verdict(tmp_path: Path) -> None:
+    spec = next(TEST.legs(request()))
+    leg = write_leg(tmp_path / "leg", spec, samples=UNIQUE)
+    for legs in ([], [leg]):
+        with pytest.raises(ExecutionError, match="finished legs"):
+            TEST.verify(request(), legs)
+
+
+def test_legs_in_another_order_are_no_verdict(tmp_path: Path) -> None:
+    planner = TEST.legs(request(sample_index=(3,)))
+    reference = write_leg(tmp_path / "leg", next(planner), samples=UNIQUE)
+    repeat = write_leg(tmp_path / "leg2", planner.send(reference), samples=[UNIQUE[3]] * 10, loaded=range(10))
+    assert TEST.verify(request(sample_index=(3,)), [reference, repeat]).passed
+    with pytest.raises(ExecutionError, match="start with one reference"):
+        TEST.verify(request(sample_index=(3,)), [repeat, reference])
+
+
+def test_issued_samples_must_fit_the_leg(tmp_path: Path) -> None:
+    spec = next(TEST.legs(request()))
+    leg = write_leg(tmp_path / "leg", spec, samples=[UNIQUE[0]] * 10)
+    planner = TEST.legs(request())
+    next(planner)
+    with pytest.raises(ExecutionError, match="do not fit its audit"):
+        planner.send(leg)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("effective_performance_issue_unique", False),
+        ("effective_performance_issue_unique", 1),
+        ("effective_samples_per_query", 64),
+        ("effective_min_duration_ms", 600000),
+        ("effective_test_mode", "AccuracyOnly"),
+        ("effective_sample_concatenate_permutation", None),
+    ],
+)
+def test_an_audit_config_that_took_no_effect_is_no_verdict(tmp_path: Path, key: str, value: object) -> None:
+    spec = next(TEST.legs(request()))
+    write_leg(tmp_path / "good", spec, samples=UNIQUE).check_engaged()
+    leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: value})
+    with pytest.raises(ExecutionError, match=f"not engaged: {key}"):
+        leg.check_engaged()
+
+
+@pytest.mark.parametrize("key", ["power_end", "result_validity"])
+def test_an_unfinished_leg_is_no_verdict(tmp_path: Path, key: str) -> None:
+    spec = next(TEST.legs(request()))
+    leg = write_leg(tmp_path / "bad", spec, samples=UNIQUE, changed={key: None})
+    with pytest.raises(ExecutionError, match="did not finish"):
+        leg.check_engaged()
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
+def test_server_is_refused_with_the_reason(scenario: str) -> None:
+    with pytest.raises(SetupError, match="arrival rate fixes"):
+        TEST.validate(request(scenario))
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "says"),
+    [
+        ({"samples": 65}, SetupError, "more than the 64 samples"),
+        ({"samples": 0}, InputError, "below 1"),
+        ({"audit_samples": 0}, InputError, "below 1"),
+        ({"sample_index": (10,)}, SetupError, "outside the 10 samples"),
+        ({"sample_index": (-1,)}, SetupError, "outside the 10 samples"),
+        ({"sample_index": (3, 3)}, InputError, "twice"),
+        ({"threshold": 0.0}, InputError, "not between 0 and 1"),
+        ({"threshold": 1.0}, InputError, "not between 0 and 1"),
+        ({"threshold": -0.1}, InputError, "not between 0 and 1"),
+        ({"threshold": float("nan")}, InputError, "not between 0 and 1"),
+    ],
+)
+def test_refusals(more: dict[str, object], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        TEST.validate(request(**more))
+
+
+def test_allowed() -> None:
+    TEST.validate(request(audit_samples=500, sample_index=(0, 9), threshold=0.999))
+    TEST.validate(request(samples=None, loaded_count=5, sample_index=(4,)))
+
+
+# Record and text ------------------------------------------------------------------------------------------------------
+
+
+def test_record_and_text(run: Run, tmp_path: Path) -> None:
+    result, _ = run(request(sample_index=(3,)), reference={}, repeat={"latency_ms": 50.0})
+    record = result.as_json()
+    assert record["ref_qps"] == pytest.approx(10.0)
+    assert record["audit_qps"] == pytest.approx(20.0)
+    assert (record["ref_completed"], record["ref_requested"]) == (10, 10)
+    assert (record["audit_completed"], record["audit_requested"]) == (10, 10)
+    assert "20" in record["reason"]
+    assert "10" in record["reason"]
+    lines = result.text.splitlines()
+    assert lines[:3] == ["Verifying performance.", "reference score = 10.0", "test score = 20.0"]
+    assert lines[3].startswith("TEST FAIL: ")
+    assert "TEST PASS" not in result.text
+    write_audit(tmp_path, result)
+    assert json.loads((tmp_path / "audit_output_caching.json").read_text())["passed"] is False
+    assert (tmp_path / "verify_performance.txt").read_text() == result.text
+
+
+def test_fixed_fields_win_over_details(run: Run) -> None:
+    result, _ = run(request(), reference={}, repeat={"latency_ms": 50.0})
+    assert replace(result, details={"passed": True, "test": "x"}).as_json()["passed"] is False
+
+
+def test_the_record_comes_before_the_text(run: Run, tmp_path: Path) -> None:
+    result, _ = run(request(), reference={}, repeat={})
+    (tmp_path / "verify_performance.txt").mkdir()  # the text cannot be written
+    with pytest.raises(OSError, match="verify_performance"):
+        write_audit(tmp_path, result)
+    assert (tmp_path / "audit_output_caching.json").exists()
+    assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_names_are_plain_words() -> None:
+    assert list(AUDITS) == ["output_caching", "TEST04", "TEST06", "output_consistency", "output_length"]
+    with pytest.raises(InputError, match="output_caching, TEST04"):
+        find_audit("TEST01")

@@ -1,0 +1,366 @@
+"""Declaration, registries, validation record, engine record and the gate's criteria on rows."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compliance.mechanisms.declaration import FIELD_NAMES, FIELDS, declare, from_environment, read_declaration_file
+from compliance.mechanisms.eligibility import eligibility
+from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from compliance.mechanisms.gate import GateOutcome, judge_rows
+from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
+from compliance.mechanisms.registry import QUALITY_FILE, REGISTRY_DIR, VARIANTS_FILE, load_registries
+from compliance.mechanisms.validation import registries_or_error, validate
+from runs.errors import InputError
+from runs.record.layout import RunDir
+from tests.conftest import ROOT
+from tests.support.mechanism_rows import eagle3, fp8, judged, manifest, row, write_engine_log
+
+REGISTRIES = load_registries()
+
+VARIANTS = [
+    ("baseline", "none", None, None),
+    ("kv_quantization", "fp8_e4m3", "fp8_e4m3", "kv_cache"),
+    ("kv_quantization", "turboquant_class", "turboquant_class", "kv_cache"),
+    ("kv_compression", "kvtc_class", "kvtc_class", "kv_cache"),
+    ("compressed_attention", "triattention_class", "triattention_class", "attention"),
+    ("speculative_decoding", "mtp", None, None),
+    ("speculative_decoding", "eagle3", None, None),
+    ("speculative_decoding", "medusa", None, None),
+    ("speculative_decoding", "dflash", None, None),
+]
+
+
+def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
+    return judge_rows([judged(one) for one in rows], REGISTRIES, **options)
+
+
+def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
+    return [failure.criterion for one in gate(*rows, **options).matched for failure in one.failures]
+
+
+def test_registries_hold_exactly_what_was_agreed() -> None:
+    found = [
+        (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
+        for entry in REGISTRIES.variants
+    ]
+    assert found == VARIANTS
+    assert REGISTRIES.compression == {"kv_quantization", "kv_compression", "compressed_attention"}
+    assert REGISTRIES.speculative == {"speculative_decoding"}
+    core = json.loads((REGISTRY_DIR / QUALITY_FILE).read_text())["eval_harnesses"]
+    assert [entry["quality_eval_id"] for entry in core] == ["ruler_v1", "longbench_v2", "humaneval", "math_500"]
+    assert [entry.quality_eval_id for entry in REGISTRIES.quality_evals][4:] == ["mlperf_cnndm_rouge"]
+
+
+def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
+    assert len(FIELDS) == 14
+    texts = {"float": "0.5", "int": "3", "str": "text"}
+    environment = {entry.variable: texts[entry.kind] for entry in FIELDS}
+    declared = declare(from_environment(environment))
+    assert declared.values == {entry.name: {"float": 0.5, "int": 3, "str": "text"}[entry.kind] for entry in FIELDS}
+    assert declared.issues == ()
+
+
+def test_command_line_wins_over_environment_wins_over_file() -> None:
+    declared = declare(
+        {"mechanism": "a", "mechanism_variant": None},
+        {"mechanism": "b", "mechanism_variant": "b"},
+        {"mechanism": "c", "mechanism_variant": "c", "mechanism_notes": "c"},
+    )
+    assert [declared.values[name] for name in ("mechanism", "mechanism_variant", "mechanism_notes")] == ["a", "b", "c"]
+
+
+def test_nothing_declared_is_a_baseline() -> None:
+    declared = declare({}, {"mechanism": "  "})
+    assert declared.values == {"mechanism": "baseline", **dict.fromkeys(FIELD_NAMES[1:])}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "taken", "told"),
+    [
+        ("compression_ratio", "2.5", 2.5, False),
+        ("compression_ratio", "two", None, True),
+        ("compression_ratio", "nan", None, True),
+        ("compression_ratio", True, None, True),
+        ("compression_overhead_ms", "inf", None, True),
+        ("decompression_overhead_ms", "-1", None, True),
+        ("speculative_acceptance_rate", "1.5", None, True),
+        ("speculative_acceptance_rate", "1", 1.0, False),
+        ("speculative_wasted_tokens", "1e3", 1000, False),
+        ("speculative_wasted_tokens", "12.7", 12, True),
+        ("speculative_wasted_tokens", "", None, False),
+        ("speculative_wasted_tokens", "10" * 400, None, True),
+        ("mechanism_notes", 7, "7", True),
+    ],
+)
+def test_coercion(name: str, value: Any, taken: Any, told: bool) -> None:
+    declared = declare({name: value})
+    assert declared.values[name] == taken
+    assert [issue.split()[0] for issue in declared.issues] == ([name] if told else [])
+
+
+anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
+
+
+@given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
+def test_nothing_in_a_row_raises(fields: dict[str, Any]) -> None:
+    validate(fields, REGISTRIES)
+    as_text(judge_rows([judged(fields)], REGISTRIES))
+
+
+def test_declaration_files_that_are_shipped_are_registered() -> None:
+    for name, mechanism in (("baseline", "baseline"), ("fp8-kv", "kv_quantization")):
+        fields, status = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
+        record = validate(declare(fields).values, REGISTRIES)
+        assert fields["mechanism"] == mechanism
+        assert record["issues"] == []
+        assert criteria({**fields, "support_status": status}) == []
+
+
+@pytest.mark.parametrize("text", ["mechanism: [", "just text", "mechanisms: baseline", "support_status: gold"])
+def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "declaration.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=str(path)):
+        read_declaration_file(path)
+
+
+@pytest.mark.parametrize(
+    ("given_row", "registered", "quality", "known", "issues"),
+    [
+        (row(), True, None, None, 0),
+        (fp8(quality_eval_id="ruler_v1", quality_eval_status="pending"), True, True, True, 0),
+        (row("kv_quantization"), False, None, None, 1),
+        (row("kv_quantization", mechanism_variant="fp4"), False, None, None, 1),
+        (fp8(quality_eval_id="mine", quality_eval_status="done"), True, False, False, 2),
+        (eagle3(), True, None, None, 1),
+        (eagle3(draft_model_id="draft"), True, None, None, 0),
+        (fp8(compression_scope="weights"), True, None, None, 1),
+    ],
+)
+def test_validation_record(
+    given_row: dict[str, Any], registered: bool, quality: bool | None, known: bool | None, issues: int
+) -> None:
+    record = validate(given_row, REGISTRIES)
+    assert record["mechanism_eval_registered"] is registered
+    assert record["quality_eval_registered"] is quality
+    assert record["quality_eval_status_known"] is known
+    assert len(record["issues"]) == issues
+
+
+@pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice"])
+def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damage: str) -> None:
+    shutil.copytree(REGISTRY_DIR, tmp_path / "registry")
+    path = tmp_path / "registry" / VARIANTS_FILE
+    content = json.loads(path.read_text())
+    path.unlink()
+    if damage == "not json":
+        path.write_text("{")
+    elif damage == "of another schema":
+        path.write_text(json.dumps({**content, "schema_version": "2.0.0"}))
+    elif damage == "an entry twice":
+        path.write_text(json.dumps({**content, "variants": [*content["variants"], content["variants"][0]]}))
+    registries, error = registries_or_error(tmp_path / "registry")
+    assert registries is None
+    assert error is not None
+    assert error.startswith("registry_load_error: ")
+    record = validate(fp8(), registries, error)
+    assert [record[name] for name in list(record)[:3]] == [None, None, None]
+    assert record["issues"] == [error]
+    lossy = judge_rows([judged(fp8())], registries, error, strict=True)
+    assert (lossy.status, lossy.closed) == ("fail", True)
+    plain = judge_rows([judged(row())], registries, error, strict=True)
+    assert (plain.status, plain.closed) == ("pass", False)
+
+
+@pytest.mark.parametrize(
+    ("given_row", "failed"),
+    [
+        (row(), []),
+        (row(mechanism_variant="none"), []),
+        (row(mechanism_variant="fp8_e4m3"), ["pair_registered"]),
+        (row("kv_quantization", mechanism_variant="fp4"), ["pair_registered"]),
+        (row("magic"), ["pair_registered"]),
+        (fp8(quality_eval_status="pending"), []),
+        (fp8(quality_eval_status="passed"), ["status_known"]),
+        (fp8(support_status="gold"), ["status_known"]),
+        (fp8(support_status="reviewed_preview", quality_eval_id="ruler_v1", quality_eval_status="pending"), []),
+        (fp8(support_status="reviewed_preview", quality_eval_id="mine"), ["quality_evaluated"]),
+        (
+            fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending"),
+            ["quality_evaluated"],
+        ),
+        (fp8(support_status="supported"), ["quality_evaluated"] * 2),
+        (
+            fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="completed"),
+            ["completed_evaluation_passes"],
+        ),
+        (
+            fp8(support_status="supported", quality_eval_id="mlperf_cnndm_rouge", quality_eval_status="completed"),
+            ["completed_evaluation_passes"],
+        ),
+        (eagle3(), ["draft_model_declared"] * 2),
+        (eagle3(draft_model_id="draft"), ["draft_model_declared"]),
+        (eagle3(draft_model_id="draft", speculative_acceptance_rate=0), []),
+        (eagle3(draft_model_id="draft", speculative_acceptance_rate=1.2), ["draft_model_declared"]),
+        (eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7, support_status="supported"), []),
+    ],
+)
+def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
+    outcome = gate(given_row)
+    assert [failure.criterion for failure in outcome.matched[0].failures] == failed
+    assert not outcome.closed  # nothing is refuted by evidence
+    assert gate(given_row, strict=True).closed is bool(failed)
+
+
+def test_rows_without_a_declaration_are_not_judged() -> None:
+    assert gate().status == "no_rows"
+    legacy = gate({"run_id": "old", "throughput_tok_s": 1.0}, row(None), strict=True)
+    assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
+    assert as_json(legacy)["overall"] == "partial"
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"kv_cache_dtype": "fp8"},
+        {"kv_cache_dtype": "FP8_E5M2"},
+        {"kv_cache_dtype": "int4_per_token_head"},
+        {"speculative": 1},
+        {"speculative_config": '{"method": "ngram"}'},
+        {"attention_backend": "FLASHMLA_SPARSE"},
+    ],
+)
+def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: dict[str, Any]) -> None:
+    outcome = gate(row(**shown))
+    assert [failure.criterion for failure in outcome.matched[0].failures] == ["mechanism_misdeclared"]
+    assert outcome.closed
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", None, "float16"])
+def test_plain_caches_are_a_baseline(dtype: str | None) -> None:
+    assert criteria(row(kv_cache_dtype=dtype, speculative=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "configuration", "options", "log", "contradicted"),
+    [
+        (row(), None, {}, "kv_cache_dtype=auto", 0),
+        (row(), {"kv_cache_dtype": "fp8", "speculative": False}, {}, "kv_cache_dtype=fp8", 1),
+        (row(), None, {}, "kv_cache_dtype=fp8", 2),  # the manifest denies what the log shows
+        (row(), None, {"kv_cache_dtype": "fp8"}, "kv_cache_dtype=auto", 2),
+        (row(), {"kv_cache_dtype": "auto", "speculative": True}, {}, "kv_cache_dtype=auto", 1),
+        (row(), {"kv_cache_dtype": "auto"}, {"speculative_config": {"method": "eagle3"}}, "x=1", 1),
+        (row(), None, {"hf_overrides": {"sliding_window": 64}}, "x=1", 1),
+        (fp8(), {"kv_cache_dtype": "fp8", "speculative": False}, {"kv_cache_dtype": "fp8"}, "kv_cache_dtype=fp8", 0),
+        (fp8(), None, {}, "kv_cache_dtype=auto", 1),
+        (fp8(), {"kv_cache_dtype": "fp8_e5m2", "speculative": False}, {}, "x=1", 1),
+        (fp8(), {"kv_cache_dtype": "fp8", "speculative": True}, {}, "x=1", 1),
+        (
+            eagle3(),
+            {"kv_cache_dtype": "auto", "speculative": True},
+            {"speculative_config": {"method": "mtp"}},
+            "x=1",
+            1,
+        ),
+        (
+            eagle3(),
+            {"kv_cache_dtype": "auto", "speculative": True},
+            {"speculative_config": {"method": "eagle"}},
+            "x",
+            0,
+        ),
+        (
+            eagle3(draft_model_id="org/draft-1"),
+            {"kv_cache_dtype": "auto", "speculative": True},
+            {"speculative_config": {"method": "eagle3", "model": "/models/draft-2"}},
+            "x=1",
+            1,
+        ),
+        (row("compressed_attention", mechanism_variant="triattention_class"), None, {}, "x=1", 0),
+    ],
+)
+def test_the_engine_record_decides(
+    tmp_path: Path,
+    declared: dict[str, Any],
+    configuration: dict[str, Any] | None,
+    options: dict[str, Any],
+    log: str,
+    contradicted: int,
+) -> None:
+    write_engine_log(tmp_path, log)
+    facts = facts_of_run(RunDir(tmp_path), manifest(configuration=configuration, options=options))
+    assert len(misdeclared(declared, facts)) == contradicted
+
+
+def test_a_record_with_gaps_is_no_contradiction_but_is_told(tmp_path: Path) -> None:
+    facts = facts_of_run(RunDir(tmp_path), manifest(configuration={}))
+    assert len(facts.gaps) == 2  # no engine.log, no kv_cache_dtype
+    assert misdeclared(fp8(), facts) == []
+    assert facts_of_run(RunDir(tmp_path), None).gaps
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "accurate", "in_force", "closed"),
+    [
+        ("baseline", None, set(), True),
+        ("baseline", None, {"kv_quantization"}, False),
+        ("kv_quantization", True, set(), True),
+        ("kv_quantization", False, set(), False),
+        ("kv_quantization", None, set(), False),
+        ("kv_compression", True, set(), False),
+        ("compressed_attention", True, set(), False),
+        ("speculative_decoding", True, set(), False),
+        ("magic", True, set(), False),
+    ],
+)
+def test_eligibility(mechanism: str, accurate: bool | None, in_force: set[str], closed: bool) -> None:
+    found = eligibility(mechanism, accurate, in_force)
+    assert found["closed"]["eligible"] is closed
+    assert found["open"]["eligible"] is True
+
+
+def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
+    assert eligibility("baseline", None, set(), recorded=False)["closed"]["eligible"] is None
+    assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
+    bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
+    outcome = judge_rows([bare], REGISTRIES, division="closed")
+    assert "  closed division: not known, nothing tells what the engine ran with" in as_text(outcome)
+    assert "| not known | eligible |" in as_markdown(outcome)
+    assert (outcome.status, outcome.closed) == ("fail", False)  # lacking evidence is advice
+    assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
+
+
+def test_speculative_decoding_is_refused_in_the_closed_division_whatever_else_is_declared() -> None:
+    good = eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7)
+    assert gate(good, division="open").status == "pass"
+    closed = gate(good, division="closed")
+    assert closed.closed
+    assert criteria(good, division="closed") == ["eligible_in_division"]
+
+
+def test_coverage() -> None:
+    outcome = gate(row(), expected=["baseline/none", "kv_quantization/fp8_e4m3"], strict=True)
+    assert (outcome.missing_coverage, outcome.unexpected_coverage) == (["kv_quantization/fp8_e4m3"], [])
+    assert outcome.closed
+    more = gate(row(), fp8(), expected=["baseline/none"], strict=True)
+    assert (more.status, more.unexpected_coverage) == ("pass", ["kv_quantization/fp8_e4m3"])
+
+
+def test_report_quotes_the_failing_criterion() -> None:
+    promoted = fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending")
+    outcome = gate(promoted, row())
+    sentence = "quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
+    report = as_json(outcome)
+    assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
+    (only,) = report["gates"]
+    assert (only["id"], only["status"], only["matched_rows"]) == ("mechanism_compression_quality", "fail", 2)
+    assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
+    assert f"- {sentence}" in as_markdown(outcome)
+    assert f"  {sentence}" in as_text(outcome)
+    assert as_json(gate(row(), strict=True))["overall"] == "pass"

@@ -1,0 +1,226 @@
+"""The sign-off: verdicts on whole judge, its promises, and its command."""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from compliance.signoff import bundle_verdict, judge, sign_off
+from compliance.signoff.claim import Claim, PatchVerdict, read_claim
+from compliance.signoff.verdict import Verdict
+from runs.errors import ExitCode, InputError
+from runs.files import write_json
+from tests.conftest import ROOT, Finished
+from tests.support.signoff_fixtures import FrozenLegs
+
+PUBLISHED = ROOT.parent / "shared" / "data" / "published" / "closed"
+RAW_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl", "mlperf_log_accuracy.json")
+FIELDS = {
+    "short_name", "audit_scope", "auditor_status", "verdict", "action", "lever_class", "lever_evidence",
+    "counts_as_kernel_win", "e2e_delta_pct", "lever_decomposition", "non_overlapping", "same_conditions_ok",
+    "baseline_drift_pct", "engagement_ok", "headline_integrity", "metrics", "correctness_status", "flags", "reasons",
+    "note", "noise_band_pct", "log_sha256",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
+    return {reason.slug for reason in verdict.reasons if reason.severity == severity}
+
+
+def test_an_honest_pair_passes_with_its_numbers(legs: FrozenLegs) -> None:
+    verdict = sign_off("harness", legs.paths("srv-trace", "srv-acc"))
+    assert (verdict.decision, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
+    said = json.loads((legs("srv-trace") / "result.json").read_text())["derived"]
+    assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(said["tokens_per_second"])
+    assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(said["ttft_ns"]["p99"] / 1e6)
+    replayed = [reason for reason in verdict.reasons if reason.slug == "replayed"]
+    assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
+
+
+def test_every_reason_has_an_id_and_a_file_that_exists(legs: FrozenLegs, tmp_path: Path) -> None:
+    edited = legs.copy(tmp_path / "leg", "srv-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
+    verdict = sign_off("harness", [edited, legs("srv-acc")])
+    failed = [reason for reason in verdict.reasons if reason.severity == "FAIL"]
+    assert failed
+    for reason in failed:
+        assert reason.check[1] == "-"
+        assert Path(reason.where.split(":")[0]).exists()
+
+
+def test_the_record_has_the_fields_of_a_signoff_in_every_scope(legs: FrozenLegs) -> None:
+    pair = legs.paths("ss-1", "ss-acc")
+    for scope in ("baseline", "profile", "harness", "bundle"):
+        record = sign_off(scope, pair).as_json()  # type: ignore[arg-type]
+        assert record.keys() >= FIELDS
+        assert json.loads(json.dumps(record)) == record
+
+
+def test_nothing_is_written_into_the_runs(legs: FrozenLegs, tmp_path: Path) -> None:
+    def state(folder: Path) -> dict[str, tuple[str, int]]:
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        return {str(one): (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in files}
+
+    copies = [legs.copy(tmp_path / name, name) for name in ("ss-trace", "ss-acc")]
+    before = state(tmp_path)
+    assert sign_off("harness", copies).decision == "PASS"
+    assert state(tmp_path) == before
+
+
+def test_the_package_loads_neither_the_system_under_test_nor_the_scenarios() -> None:
+    code = "import sys, compliance.signoff; print([m for m in sys.modules if m.split('.')[0] in ('sut', 'scenarios')])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(RAW_LOGS), seed=st.integers(0, 2**32))
+def test_no_edited_digit_passes(
+    legs: FrozenLegs, tmp_path_factory: pytest.TempPathFactory, name: str, seed: int
+) -> None:
+    """Whoever edits a log without covering it up is found, wherever the digit stands."""
+    accuracy = name == "mlperf_log_accuracy.json"
+    folder = tmp_path_factory.mktemp("edited")
+    copies = {leg: legs.copy(folder / leg, leg) for leg in ("off-1", "off-acc")}
+    path = copies["off-acc" if accuracy else "off-1"] / name
+    content = bytearray(path.read_bytes())
+    digits = [place for place, byte in enumerate(content) if 48 <= byte <= 57]
+    place = random.Random(seed).choice(digits)
+    content[place] = 48 + (content[place] - 48 + 1 + seed % 9) % 10
+    path.write_bytes(content)
+    assert sign_off("harness", list(copies.values())).decision == "FAIL"
+
+
+@pytest.mark.parametrize(("policy", "blocks"), [("open", False), ("closed", True)])
+def test_a_failure_of_the_tool_is_no_verdict(
+    legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, policy: str, blocks: bool
+) -> None:
+    def broken(_: object) -> list[object]:
+        raise ZeroDivisionError("the tool is broken")
+
+    monkeypatch.setattr(judge, "replay", broken)
+    verdict = sign_off("harness", legs.paths("ss-1", "ss-acc"), policy=policy)  # type: ignore[arg-type]
+    record = verdict.as_json()
+    assert (record["verdict"], record["auditor_status"], record["blocks"]) == (None, "degraded", blocks)
+    assert verdict.exit_code() == ExitCode.FAILED
+    assert "the tool is broken" in record["error"]
+
+
+def test_missing_evidence_is_not_a_failure_of_the_tool(legs: FrozenLegs, tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    verdict = sign_off("harness", [tmp_path / "nothing"], policy="open")
+    assert (verdict.decision, verdict.unverifiable, verdict.degraded) == ("FAIL", True, None)
+
+
+def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-fast-1", "off-fast-2")
+    verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"], ref={"tokens_per_second": None}))
+    assert verdict.decision == "PASS"
+    rates = [
+        median(json.loads((leg / "result.json").read_text())["derived"]["tokens_per_second"] for leg in side)
+        for side in (ref[:2], cand)
+    ]
+    assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
+    assert (verdict.lever_class, verdict.correctness_status) == ("A", "byte_parity_pass")
+    assert verdict.as_json()["counts_as_kernel_win"] is True
+
+
+def test_the_noise_band_is_one_for_all_and_no_claim_sets_it(tmp_path: Path) -> None:
+    path = tmp_path / "claim.json"
+    path.write_text('{"levers": ["x"], "noise_band_pct": 5}')
+    with pytest.raises(InputError, match="noise_band_pct is not the claim's to set"):
+        read_claim(path)
+
+
+def test_a_bundle_needs_a_verdict_a_lever_and_they_must_explain_it(legs: FrozenLegs, tmp_path: Path) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
+    patches = []
+    for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
+        patch = sign_off("patch", ref, legs.paths(*candidate), Claim(levers=[lever]))
+        assert patch.decision == "PASS"
+        write_json(tmp_path / f"{lever}.json", patch.as_json())
+        patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
+    claim = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches)
+    verdict = bundle_verdict(ref, cand, claim)
+    assert [one["lever"] for one in verdict.lever_decomposition] == ["slots", "tpot_ms"]
+    assert "missing_patch_verdict" not in slugs(verdict)
+    assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
+    lacking = bundle_verdict(ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
+    assert (lacking.decision, lacking.blocks) == ("FAIL", True)
+    assert "missing_patch_verdict" in slugs(lacking)
+
+
+def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp_path: Path) -> None:
+    scenario = tmp_path / "tree" / "closed" / "me" / "results" / "system" / "llama3.1-8b-edge" / "SingleStream"
+    (scenario / "performance").mkdir(parents=True)
+    legs.copy(scenario / "performance" / "run_1", "ss-1")
+    legs.copy(scenario / "accuracy", "ss-acc")
+    sources = legs.paths("ss-1", "ss-acc")
+    assert bundle_verdict(sources, tree=tmp_path / "tree").decision == "PASS"
+    other = bundle_verdict(legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
+    assert (other.decision, other.blocks) == ("FAIL", True)
+    assert "foreign_file" in slugs(other)
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not here")
+def test_published_results_are_unverifiable_never_passed() -> None:
+    found = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
+    found |= {path.parent for path in found if path.name == "accuracy"}
+    assert len(found) > 8
+    for folder in sorted(found):
+        verdict = sign_off("harness", [folder])
+        assert (verdict.decision, verdict.unverifiable, verdict.degraded) == ("FAIL", True, None), folder
+        assert any(
+            "manifest.json" in r.text or "missing" in r.text or "no LoadGen logs" in r.text for r in verdict.reasons
+        )
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_the_verdict_and_returns_its_code(
+    run_main: Callable[..., Finished], legs: FrozenLegs, tmp_path: Path
+) -> None:
+    out = tmp_path / "audit_verdict.json"
+    done = run_main("signoff", "--scope", "baseline", "--ref", *legs.paths("srv-1", "srv-2", "srv-acc"), "--out", out)
+    assert (done.code, json.loads(out.read_text())["verdict"]) == (0, "PASS"), done.stdout + done.stderr
+    assert "Sign-off of a baseline: PASS" in done.stdout
+    done = run_main("signoff", "--scope", "harness", "--ref", legs("off-1"), "--ref", legs("off-acc"), "--strict-flag")
+    assert done.code == 1
+    assert "caching_audit_absent" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--scope is missing"),
+        (("--scope", "harness"), "--ref: no directory was given"),
+        (("--scope", "harness", "--ref", "nowhere"), "--ref nowhere does not exist"),
+        (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
+        (("--scope", "harness", "--ref", os.curdir, "--noise-band", "0"), "--noise-band 0"),
+        (("--scope", "harness", "--ref", os.curdir, "--claim", "nowhere.json"), "--claim nowhere.json"),
+        (("--backtest", "--scope", "harness"), "--backtest goes alone"),
+        (("--backtest", "--backtest-folder", "nowhere"), "--backtest nowhere"),
+    ],
+)
+def test_a_mistake_of_the_user_is_told_with_its_value(
+    run_main: Callable[..., Finished], arguments: tuple[str, ...], said: str
+) -> None:
+    done = run_main("signoff", *arguments)
+    assert done.code == ExitCode.BAD_INPUT
+    assert said in done.stderr
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr

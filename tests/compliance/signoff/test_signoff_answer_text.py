@@ -1,0 +1,166 @@
+"""C-1 on the ids of answers and their text, on answers that are changed alike in every file of every leg."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import orjson
+import pytest
+
+from compliance.accuracy.scores import decode_ids, score_texts
+from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.answer_text import printable_share
+from compliance.signoff import sign_off
+from compliance.signoff.claim import Claim
+from compliance.signoff.evidence import load
+from compliance.signoff.faults import cover
+from compliance.signoff.verdict import Verdict
+from qsl.byte_tokenizer import ByteTokenizer
+from qsl.dataset import load_dataset
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.record.layout import RunDir
+from tests.support.signoff_fixtures import FrozenLegs
+
+LEGS = ("off-1", "off-2", "off-acc")
+BLANK, MODEL_SIZE = ord(" "), ByteTokenizer.vocab_size
+Ids = np.ndarray
+
+
+class Forge(Protocol):
+    def __call__(self, edit: Callable[[Ids], Ids], names: Sequence[str] = LEGS) -> list[Path]: ...
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+@pytest.fixture
+def forged(legs: FrozenLegs, tmp_path: Path) -> Forge:
+    """Copies of a baseline's legs whose answers were edited: logs, every record, scores and hashes fit each other."""
+
+    def forge(edit: Callable[[Ids], Ids], names: Sequence[str] = LEGS) -> list[Path]:
+        runs = {name: RunDir(legs.copy(tmp_path / name, name)) for name in names}
+        accuracy = runs[names[-1]]
+        log = accuracy.accuracy_log
+        entries, hashes = orjson.loads(log.read_bytes()), {}
+        for entry in entries:
+            old = bytes.fromhex(entry["data"])
+            new = edit(np.frombuffer(old, dtype="<i4").copy()).astype("<i4").tobytes()
+            entry["data"] = new.hex().upper()
+            hashes[hashlib.sha256(old).hexdigest()] = hashlib.sha256(new).hexdigest()
+        log.write_bytes(b"[\n" + b",\n".join(map(orjson.dumps, entries)) + b"\n]\n")
+        _score_again(accuracy)
+        for run in runs.values():
+            records = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
+            lines = [orjson.dumps(one | {"output_sha256": hashes[one["output_sha256"]]}) + b"\n" for one in records]
+            run.requests.write_bytes(b"".join(lines))
+            cover(run)
+        return [run.root for run in runs.values()]
+
+    return forge
+
+
+def _score_again(run: RunDir) -> None:
+    """The scores that the edited answers have, where they can be decoded."""
+    answers = {
+        entry.qsl_idx: decode_ids(entry.data, entry.token_count) for entry in read_accuracy_log(run.accuracy_log)
+    }
+    if max(int(ids.max()) for ids in answers.values()) >= MODEL_SIZE:
+        return
+    dataset = load_dataset(Path(json.loads(run.manifest.read_bytes())["resolved"]["dataset_path"]))
+    texts = ByteTokenizer().batch_decode([answers[index] for index in sorted(answers)])
+    scores = score_texts(texts, [dataset.targets[index] for index in sorted(answers)], workers=1)
+    said = {name: str(value) if name.startswith("rouge") else value for name, value in asdict(scores).items()}
+    run.accuracy_text.write_text(f"Results\n\n{said}\n")
+
+
+def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
+    return {reason.slug for reason in verdict.reasons if reason.severity == severity}
+
+
+def test_answers_that_were_not_changed_pass(forged: Forge) -> None:
+    assert sign_off("baseline", forged(lambda ids: ids)).decision == "PASS"
+
+
+@pytest.mark.parametrize("strange", [MODEL_SIZE, 2**31 - 1])
+def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged: Forge, strange: int) -> None:
+    first = []
+
+    def edit(ids: Ids) -> Ids:
+        if not first:
+            first.append(ids[-1])
+            ids[-1] = strange
+        return ids
+
+    verdict = sign_off("baseline", forged(edit))
+    assert slugs(verdict) == {"ids_outside_vocabulary"}
+    (reason,) = [one for one in verdict.reasons if one.slug == "ids_outside_vocabulary"]
+    assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
+    assert (reason.check, str(strange) in reason.text) == ("C-1", True)
+
+
+def test_nor_may_a_candidate_answer_with_such_ids(legs: FrozenLegs, forged: Forge) -> None:
+    def edit(ids: Ids) -> Ids:
+        ids[-1] = MODEL_SIZE
+        return ids
+
+    ref, claim = legs.paths("ss-1", "ss-3", "ss-acc"), Claim(levers=["tpot_ms"])
+    names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
+    assert sign_off("patch", ref, legs.paths(*names), claim).decision == "PASS"
+    verdict = sign_off("patch", ref, forged(edit, names), claim)
+    failed = {reason.slug: reason.text for reason in verdict.reasons if reason.severity == "FAIL"}
+    assert "none of the model's 0 to 257" in failed["accuracy_gate_fail"]
+
+
+def test_the_last_id_of_the_model_is_one_of_its_ids(forged: Forge) -> None:
+    def edit(ids: Ids) -> Ids:
+        ids[-1] = MODEL_SIZE - 1
+        return ids
+
+    assert slugs(sign_off("baseline", forged(edit))) & {"ids_outside_vocabulary", "not_text"} == set()
+
+
+def test_words_between_characters_that_cannot_be_printed_are_no_text(
+    forged: Forge,
+) -> None:
+    """ROUGE sees words alone, and these are the article's."""
+    verdict = sign_off("baseline", forged(lambda ids: np.where(ids == BLANK, 1, ids)))
+    assert slugs(verdict) == {"not_text"}
+
+
+@pytest.mark.parametrize(("size", "failed"), [(200, {"ids_outside_vocabulary"}), (128_256, set())])
+def test_the_models_own_configuration_tells_which_ids_it_has(
+    legs: FrozenLegs, tmp_path: Path, size: int, failed: set[str]
+) -> None:
+    """By config.json: the tokenizer of a model may have fewer ids than the model can give."""
+    config = {"vocab_size": size, "max_position_embeddings": 4096, "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    verdict = sign_off("baseline", legs.paths(*LEGS), sources=ScoreSources(model_path=str(tmp_path)))
+    assert slugs(verdict) == failed
+    assert ("text_not_seen" in slugs(verdict, "NOTE")) == (not failed)
+
+
+def test_without_the_model_it_is_said_that_nothing_was_seen(legs: FrozenLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "off-acc", ["set_manifest", "resolved.model_path", "/no/such/model"])
+    (evidence,), _ = load([run])
+    assert (evidence.vocabulary_size, evidence.tokenizer) == (None, None)
+    assert "vocabulary_not_seen" in slugs(sign_off("baseline", [*legs.paths("off-1", "off-2"), run]), "NOTE")
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["A quote — “so”, 10 €.\n\tNext line.\u00a0"], 1.0),
+        (["cut within a character \ufffd"], 1.0),
+        (["ab\ufffdcd"], 0.8),
+        (["abcd\x00"], 0.8),
+        (["", ""], 1.0),
+    ],
+)
+def test_which_characters_can_be_printed(texts: list[str], expected: float) -> None:
+    assert printable_share(texts)[0] == pytest.approx(expected)

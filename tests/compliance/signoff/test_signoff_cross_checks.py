@@ -1,0 +1,134 @@
+"""What the files of a leg say of each other: LoadGen's clock, the heartbeat, limits, prompts, the batch."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from compliance.evidence.cross_checks import cross_checks
+from compliance.evidence.twins import twins
+from compliance.signoff.conditions import asked_options, batch_limit
+from compliance.signoff.reasons import Reason
+from qsl.embedded.articles import bundled_dataset
+from runs.files import sha256_of, write_json
+from runs.record.layout import RunDir
+from tests.support.mechanism_rows import manifest
+from tests.support.signoff_fixtures import FrozenLegs, evidence
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+def findings(path: Path) -> list[Reason]:
+    return [reason for reason in cross_checks(evidence(path)) if reason.severity != "NOTE"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ss-1", "ss-acc", "srv-1", "srv-trace", "srv-acc", "off-1", "int-1", "vllm-off", "vllm-off-acc"]
+)
+def test_an_honest_leg_has_nothing(legs: FrozenLegs, name: str) -> None:
+    assert findings(legs(name)) == []
+
+
+SCALED = [["stretch_requests", 0.8], ["scale_clock", 0.8]]
+
+
+@pytest.mark.parametrize(
+    ("leg", "faults", "check", "slug", "said"),
+    [
+        ("ss-1", SCALED, "P-4", "heartbeat_differs", "ttft_p99_ms of the last heartbeat"),
+        ("ss-1", [["stretch_requests", 1.2], ["scale_clock", 1.2]], "P-4", "heartbeat_differs", "ended after"),
+        ("srv-1", [["shave_tail", 40, 0.3]], "P-4", "heartbeat_differs", "ttft_p99_ms of the last heartbeat"),
+        ("ss-1", [["scale_clock", 0.5]], "P-5", "clock", "LoadGen's clock stood at"),
+        ("ss-1", [["scale_clock", 3.0]], "P-5", "clock", "LoadGen's clock stood at"),
+        ("off-1", [["redate", "2026-11-20"]], "P-5", "clock", "the test began at"),
+        ("off-1", [["redate", "2026-11-22"]], "P-5", "clock", "the test began at"),
+        ("off-1", [["set_detail", "test_datetime", "yesterday"]], "P-1", "missing_raw", "test_datetime"),
+        ("off-1", [["set_detail", "test_datetime", "-"]], "P-1", "missing_raw", "test_datetime"),
+        ("off-params", [["set_manifest", "resolved.sampling.max_tokens", 128]], "P-4", "other_limit", "has 64"),
+        ("ss-acc", [["cap_prompts", 512]], "H-2", "other_prompts", "512 tokens, there"),
+        ("off-slots-1", [["set_manifest", "engine.configuration.slots", 4]], "P-7", "more_than_the_batch", "computes"),
+        ("off-1", [["set_manifest", "asked.dummy_slots", 5]], "P-7", "engine_contradicts_record", "slots 5 was asked"),
+        ("srv-1", [["set_detail", "requested_server_target_qps", 201.0]], "P-7", "settings_contradict_record", "200"),
+        ("ss-1", [["set_detail", "requested_min_duration_ms", 600000]], "P-7", "settings_contradict_record", "400"),
+    ],
+)  # fmt: skip
+def test_each_fault_is_found_by_its_check(
+    legs: FrozenLegs, tmp_path: Path, leg: str, faults: list[list[object]], check: str, slug: str, said: str
+) -> None:
+    found = findings(legs.copy(tmp_path / "leg", leg, *faults))
+    assert [one for one in found if (one.check, one.severity, one.slug) == (check, "FAIL", slug) and said in one.text]
+
+
+def test_a_heartbeat_whose_rates_do_not_belong_to_the_record(legs: FrozenLegs, tmp_path: Path) -> None:
+    run = RunDir(legs.copy(tmp_path / "leg", "off-1"))
+    progress = orjson.loads(run.progress.read_bytes())
+    write_json(run.progress, progress | {"tokens_per_second": progress["tokens_per_second"] * 1.01})
+    assert [one.slug for one in findings(run.root)] == ["heartbeat_differs"]
+
+
+def test_prompts_are_not_compared_without_the_data_set(legs: FrozenLegs, tmp_path: Path) -> None:
+    leg = legs.copy(
+        tmp_path / "leg", "ss-1", ["cap_prompts", 512], ["set_manifest", "resolved.dataset_sha256", "0" * 64]
+    )
+    found = [one for one in cross_checks(evidence(leg)) if one.check == "H-2"]
+    assert [(one.severity, one.slug) for one in found] == [("NOTE", "prompts_not_compared")]
+
+
+def test_prompts_are_compared_where_the_data_set_lies_elsewhere_now(legs: FrozenLegs, tmp_path: Path) -> None:
+    leg = legs.copy(tmp_path / "leg", "ss-1", ["set_manifest", "resolved.dataset_path", os.fspath(tmp_path / "gone")])
+    assert (
+        sha256_of(bundled_dataset("bytes")) == orjson.loads((leg / "manifest.json").read_bytes())["dataset"]["sha256"]
+    )
+    assert [one for one in cross_checks(evidence(leg)) if one.check == "H-2"] == []
+
+
+def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs, tmp_path: Path) -> None:
+    """Of vLLM, where the tokens in flight may have been more than its cache holds."""
+    run = RunDir(legs.copy(tmp_path / "leg", "off-slots-1"))
+    content = orjson.loads(run.manifest.read_bytes())
+    content["resolved"]["engine"] = "vllm"
+    content["engine"]["configuration"] = {"max_num_seqs": 2, "data_parallel_size": 2}
+    write_json(run.manifest, content)
+
+    def severities() -> set[str]:
+        return {one.severity for one in findings(run.root) if one.slug == "more_than_the_batch"}
+
+    assert severities() == {"FLAG"}
+    run.engine_log.write_text("INFO GPU KV cache size: 1,000,000 tokens\n")
+    assert severities() == {"FAIL"}
+    run.engine_log.write_text("INFO GPU KV cache size: 9,000 tokens\n")
+    assert severities() == {"FLAG"}
+
+
+def test_how_many_requests_an_engine_computes_at_a_time() -> None:
+    assert batch_limit(manifest(configuration={})) is None
+    assert batch_limit(manifest(configuration={"max_num_seqs": 256})) == 256
+    assert batch_limit(manifest(configuration={"max_num_seqs": 256, "data_parallel_size": 2})) == 512
+    assert batch_limit(manifest(engine="dummy", configuration={"slots": 0})) is None
+    assert batch_limit(manifest(engine="dummy", configuration={"slots": 4})) == 4
+
+
+def test_what_was_asked_for_has_the_engine_s_names() -> None:
+    asked = manifest(options={"max_num_seqs": 8})
+    asked.asked |= {"dtype": "bfloat16", "tensor_parallel_size": None, "dummy_slots": 3}
+    assert asked_options(asked) == {"max_num_seqs": 8, "dtype": "bfloat16"}
+
+
+@pytest.mark.parametrize(("clock", "said"), [(0.0, "readings of LoadGen's clock"), (1e-4, "late at the same queries")])
+def test_copies_whose_times_were_blurred_are_one_run(legs: FrozenLegs, tmp_path: Path, clock: float, said: str) -> None:
+    """Also where neither of the two copies is the run that they were made from."""
+    copies = [
+        evidence(legs.copy(tmp_path / str(seed), "srv-2", ["disguise", 60 * seed, 7000 + seed], ["blur", 60_000, seed],
+                           ["rebuild", seed], ["scale_clock", 1 + seed * clock]))
+        for seed in (1, 2)
+    ]  # fmt: skip
+    (reason,) = twins(*copies)
+    assert (reason.severity, reason.slug) == ("FAIL", "same_run_twice")
+    assert said in reason.text
+    issues = [one.requests.issue_ns for one in copies if one.requests is not None]
+    assert np.array_equal(np.diff(issues[0]), np.diff(issues[1]))

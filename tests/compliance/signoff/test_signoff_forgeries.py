@@ -1,0 +1,184 @@
+"""Forgeries that the back-test does not have: whoever makes them knows the source, and mends every file but one."""
+
+import os
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from compliance.signoff import sign_off
+from compliance.signoff.claim import Claim
+from compliance.signoff.faults import inject
+from compliance.signoff.record_faults import read_records, write_records
+from compliance.signoff.verdict import Verdict
+from runs.files import write_json
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
+from tests.support.signoff_fixtures import FrozenLegs
+
+STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
+POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
+
+Records = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+def slugs(verdict: Verdict) -> set[str]:
+    """Of what decides the verdict."""
+    return {reason.slug for reason in verdict.reasons if reason.severity == verdict.decision}
+
+
+def mend(leg: Path, seed: int = 1) -> Path:
+    """Make LoadGen's results, the heartbeat, the hashes and result.json anew around the record."""
+    for fault in (["rebuild", seed], ["beat"], ["cover"]):
+        inject(RunDir(leg), str(fault[0]), fault[1:], leg)
+    return leg
+
+
+def ran_for(run: RunDir, seconds: float) -> None:
+    """Another end of LoadGen's window, of its own clock, and of the leg."""
+    values = read_detail(run.detail).values
+    begin, end = (datetime.strptime(str(values[key]), POWER_TIME) for key in ("power_begin", "power_end"))
+    inject(run, "scale_clock", [seconds / (end - begin).total_seconds()], run.root)
+    manifest = orjson.loads(run.manifest.read_bytes())
+    last_ns = max(one["complete_ns"] for one in read_records(run))
+    write_json(run.manifest, manifest | {"end_time_ns": last_ns + 300_000_000})
+    progress = orjson.loads(run.progress.read_bytes())
+    write_json(run.progress, progress | {"time_ns": last_ns + 100_000_000})
+
+
+def later_on(legs: FrozenLegs, target: Path, name: str, minutes: int) -> Path:
+    """A copy that ran some minutes later, by all its clocks and dates."""
+    copy = legs.copy(target, name, ["disguise", 60 * minutes, 7000 + minutes])
+    run = RunDir(copy)
+    text = run.detail.read_text()
+    said = str(read_detail(run.detail).get("test_datetime"))
+    moved = datetime.strptime(said, "%Y-%m-%dT%H:%M:%SZ") + timedelta(minutes=minutes)
+    run.detail.write_text(text.replace(said, moved.strftime("%Y-%m-%dT%H:%M:%SZ")))
+    return copy
+
+
+def test_three_repeats_made_of_one_run_that_is_not_handed_in(legs: FrozenLegs, tmp_path: Path) -> None:
+    copies = []
+    for number in (1, 2, 3):
+        copy = later_on(legs, tmp_path / str(number), "srv-2", number)
+        inject(RunDir(copy), "blur", [60_000, number], tmp_path)
+        inject(RunDir(copy), "scale_clock", [1 + number * 1e-4], tmp_path)  # no reading of LoadGen's clock stays
+        copies.append(mend(copy, number))
+    verdict = sign_off("baseline", [*copies, legs("srv-acc")])
+    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"same_run_twice"})
+
+
+def test_a_repeat_that_is_a_copy_a_little_slower_and_blurred(legs: FrozenLegs, tmp_path: Path) -> None:
+    copy = later_on(legs, tmp_path / "copy", "ss-1", 2)
+    for fault in (["stretch_requests", 1.003], ["blur", 30_000, 1]):
+        inject(RunDir(copy), str(fault[0]), fault[1:], tmp_path)
+    ran_for(RunDir(copy), 6.552 * 1.003)
+    verdict = sign_off("baseline", [legs("ss-1"), mend(copy), legs("ss-acc")])
+    assert verdict.decision == "FAIL"
+    assert "same_run_twice" in slugs(verdict)
+
+
+def test_half_of_a_better_repeat(legs: FrozenLegs, tmp_path: Path) -> None:
+    leg = legs.copy(tmp_path / "leg", "srv-1")
+    ours, theirs = read_records(RunDir(leg)), {one["seq"]: one for one in read_records(RunDir(legs("srv-2")))}
+    by_ns = min(one["issue_ns"] for one in ours) - min(one["issue_ns"] for one in theirs.values())
+    spliced = [
+        one if one["seq"] < 240 else theirs[one["seq"]] | {name: theirs[one["seq"]][name] + by_ns for name in STAMPS}
+        for one in ours
+    ]
+    write_records(RunDir(leg), spliced)
+    verdict = sign_off("baseline", [mend(leg), legs("srv-2"), legs("srv-acc")])
+    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"same_run_twice"})
+
+
+def test_a_performance_leg_written_from_the_accuracy_leg(legs: FrozenLegs, tmp_path: Path) -> None:
+    """A null system's leg with the accuracy leg's answers, at three quarters of its times."""
+    leg = legs.copy(tmp_path / "leg", "ss-null", ["adopt", "ss-1"], ["borrow_answers", "ss-acc"])
+    run, draw = RunDir(leg), random.Random(3)
+    shown = {one["sample_index"]: one for one in read_records(RunDir(legs("ss-acc")))}
+    records = sorted(read_records(run), key=lambda one: int(one["seq"]))
+    now_ns = start_ns = records[0]["issue_ns"]
+    for one in records:
+        share, first = 0.75 * draw.uniform(0.985, 1.015), shown[one["sample_index"]]
+        for name in STAMPS[1:]:
+            one[name] = now_ns + int((first[name] - first["issue_ns"]) * share)
+        one["issue_ns"], now_ns = now_ns, one["complete_ns"] + draw.randrange(60_000, 180_000)
+    write_records(run, records)
+    ran_for(run, (now_ns - start_ns) / 1e9 + 0.004)
+    verdict = sign_off("harness", [mend(leg), legs("ss-acc")])
+    assert verdict.decision == "FAIL"
+    assert slugs(verdict) & {"settings_contradict_record", "reported_vs_raw_mismatch"}
+
+
+def test_research_legs_called_official(legs: FrozenLegs, tmp_path: Path) -> None:
+    faults: list[list[object]] = [
+        ["set_manifest", "official", True],
+        ["set_manifest", "unofficial_reasons", []],
+        ["cover"],
+    ]
+    pair = [legs.copy(tmp_path / name, name, *faults) for name in ("ss-1", "ss-acc")]
+    verdict = sign_off("bundle", pair)
+    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"not_official"})
+
+
+def record(leg: Path, **values: object) -> None:
+    """Write an option of the dummy engine wherever the record keeps it."""
+    run = RunDir(leg)
+    for name, value in values.items():
+        for place in ("resolved.engine_options", "engine.configuration", "engine.in_force", "engine.asked"):
+            content = orjson.loads(run.manifest.read_bytes())
+            first, second = place.split(".")
+            if name in content[first][second]:
+                inject(run, "set_manifest", [f"{place}.{name}", value], leg)
+        inject(run, "set_manifest", [f"asked.dummy_{name}", value], leg)
+
+
+def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(legs: FrozenLegs, tmp_path: Path) -> None:
+    cand = [legs.copy(tmp_path / name, name) for name in ("off-slots-1", "off-slots-2")]
+    for leg in cand:
+        record(leg, slots=4, tpot_ms=0.1)
+    claim = Claim(levers=["tpot_ms"], lever_class="A")
+    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"more_than_the_batch"})
+
+
+@pytest.mark.parametrize("place", ["resolved.engine_options.slots", "engine.configuration.slots", "asked.dummy_slots"])
+def test_a_lever_in_one_place_of_the_record(legs: FrozenLegs, tmp_path: Path, place: str) -> None:
+    cand = [legs.copy(tmp_path / name, name, ["set_manifest", place, 6]) for name in ("off-3", "off-trace")]
+    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, Claim(levers=["slots"]))
+    assert verdict.decision == "FAIL"
+    assert "engine_contradicts_record" in slugs(verdict)
+
+
+def unasked(legs: FrozenLegs, target: Path, name: str) -> Path:
+    return legs.copy(target / name, name, ["unask", "dummy_slots"])
+
+
+@pytest.mark.parametrize(
+    ("prepare", "flagged"), [(unasked, True), (lambda legs, _, name: legs(name), False)], ids=["taken back", "chosen"]
+)
+def test_a_reference_slowed_by_what_the_candidate_takes_back(
+    legs: FrozenLegs, tmp_path: Path, prepare: Callable[[FrozenLegs, Path, str], Path], flagged: bool
+) -> None:
+    cand = [prepare(legs, tmp_path, name) for name in ("off-slots-1", "off-slots-2")]
+    claim = Claim(levers=["slots"], lever_class="B")
+    verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
+    assert ("handicapped_reference" in slugs(verdict)) is flagged
+    assert verdict.decision == ("FLAG" if flagged else "PASS")
+
+
+def test_a_draft_model_that_only_the_accuracy_leg_shows(legs: FrozenLegs, tmp_path: Path) -> None:
+    accuracy = legs.copy(tmp_path / "acc", "vllm-off-acc", ["set_manifest", "engine.configuration.speculative", True])
+    verdict = sign_off("bundle", [legs("vllm-off"), accuracy])
+    assert verdict.decision == "FAIL"
+    assert "mechanism_misdeclared" in slugs(verdict)
+    assert os.fspath(accuracy) in next(one.where for one in verdict.reasons if one.slug == "mechanism_misdeclared")

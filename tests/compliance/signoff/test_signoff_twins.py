@@ -1,0 +1,137 @@
+"""H-4, H-5, H-8 and G-9: runs made from runs, answers that were looked up, planted audits and verdicts."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.evidence.twins import twins
+from compliance.signoff import sign_off
+from compliance.signoff.caching import caching, pace
+from compliance.signoff.claim import Claim, PatchVerdict, read_claim
+from compliance.signoff.limits import FASTER_FLAG
+from compliance.signoff.record_faults import shorten_requests
+from runs.errors import ExitCode
+from runs.files import write_json
+from runs.record.layout import RunDir
+from tests.conftest import Finished
+from tests.support.legs import USER_CONF
+from tests.support.signoff_fixtures import FrozenLegs, evidence
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("srv-1", "srv-2"), ("ss-1", "ss-2"), ("off-1", "off-2"), ("off-fast-1", "off-fast-2"), ("ss-1", "ss-acc")],
+)
+def test_repeats_are_no_twins(legs: FrozenLegs, names: tuple[str, str]) -> None:
+    assert list(twins(*(evidence(legs(name)) for name in names))) == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ([["disguise", 60, 7777]], "100% of the latencies"),
+        ([["disguise", 60, 7777, 20_000]], "statistics of LoadGen's are the same"),
+        ([["shorten_requests", 0.9], ["scale_reported", "result_.*_ns", 0.9]], "0.9000 times the other's"),
+    ],
+)
+def test_a_copy_is_found_whatever_was_done_to_it(
+    legs: FrozenLegs, tmp_path: Path, faults: list[list[object]], said: str
+) -> None:
+    copy = evidence(legs.copy(tmp_path / "copy", "srv-1", *faults))
+    (reason,) = twins(copy, evidence(legs("srv-1")))
+    assert (reason.severity, reason.slug) == ("FAIL", "same_run_twice")
+    assert said in reason.text
+
+
+def test_pace_is_compared_at_no_lower_load_and_in_one_direction(legs: FrozenLegs, tmp_path: Path) -> None:
+    assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-acc")))) == []
+    assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-fast-acc")))) == []  # slower than its accuracy leg
+    (reason,) = pace(evidence(legs("ss-fast-1")), evidence(legs("ss-acc")))
+    assert (reason.severity, reason.slug) == ("FLAG", "faster_than_accuracy")
+    found = list(pace(evidence(legs("ss-null")), evidence(legs("ss-acc"))))
+    assert {one.severity for one in found} == {"FAIL"}
+    half = legs.copy(tmp_path / "half", "srv-1")
+    shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
+    assert [one.slug for one in pace(evidence(half), evidence(legs("srv-acc")))] == ["faster_than_accuracy"]
+    lower = legs.copy(tmp_path / "lower", "srv-1", ["set_detail", "effective_target_qps", 100.0])
+    shorten_requests(RunDir(lower), 0.9 / FASTER_FLAG)
+    assert list(pace(evidence(lower), evidence(legs("srv-acc")))) == []
+
+
+@pytest.mark.slow
+def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
+    run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text(USER_CONF)
+    options = ("--scenario", "Offline", "--engine", "dummy", "--user-conf", conf, "--dummy-ttft-ms", 50)
+    leg = tmp_path / "result" / "performance" / "run_1"
+    assert run_main(*options, "--output-log-dir", leg, "--dummy-slots", 8).code == ExitCode.OK
+    audited = run_main(
+        "audit", "--test", "output_caching", *options, "--dummy-slots", 8, "--samples", 20,
+        "--output-log-dir", tmp_path / "result",
+    )  # fmt: skip
+    assert audited.code == ExitCode.OK, audited.stderr
+    folder = tmp_path / "result" / "audit" / "output_caching"
+    assert [one.slug for one in caching(evidence(leg))] == ["caching_audited"]
+
+    record = json.loads((folder / "audit_output_caching.json").read_text())
+    repeat = next(one["label"] for one in record["legs"] if one["label"].startswith("repeat"))
+    manifest = json.loads((folder / repeat / "manifest.json").read_text())
+    other = json.loads(json.dumps(manifest))
+    other["resolved"]["engine_options"]["slots"] = 9
+    write_json(folder / repeat / "manifest.json", other)
+    (reason,) = caching(evidence(leg))
+    assert (reason.severity, reason.slug) == ("FAIL", "caching_audit_forged")
+    assert "engine.slots 8 / 9" in reason.text
+
+    write_json(folder / repeat / "manifest.json", manifest)
+    write_json(
+        folder / "audit_output_caching.json",
+        {**record, "legs": [one for one in record["legs"] if one["label"] != repeat]},
+    )
+    (reason,) = caching(evidence(leg))
+    assert "names the legs" in reason.text
+
+
+def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path: Path) -> None:
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-two-1", "off-two-2", "off-two-acc")
+    slower = legs.paths("off-cold-1", "off-3")
+    for lever, side in (("tpot_ms", legs.paths("off-fast-1", "off-fast-2")), ("slots", slower)):
+        record = {"audit_scope": "patch", "verdict": "PASS", "e2e_delta_pct": 900.0, "levers": [lever]}
+        paths = {"ref": [str(one) for one in ref], "cand": [str(one) for one in side]}
+        write_json(tmp_path / f"{lever}.json", record | paths)
+    write_json(
+        tmp_path / "claim.json",
+        {
+            "levers": ["tpot_ms", "slots"],
+            "patch_verdicts": [{"lever": name, "verdict_file": f"{name}.json"} for name in ("tpot_ms", "slots")],
+        },
+    )
+    verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
+    assert verdict.decision == "FAIL"
+    (given,) = verdict.lever_decomposition
+    assert (given["lever"], given["verdict"]) == ("tpot_ms", "PASS")
+    assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
+    (lacking,) = [one for one in verdict.reasons if one.slug == "missing_patch_verdict"]
+    assert "judged again: FAIL" in lacking.text
+
+
+def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:
+    absolute = tmp_path / "elsewhere" / "b.json"
+    patches = [{"lever": "a", "verdict_file": "a.json"}, {"lever": "b", "verdict_file": os.fspath(absolute)}]
+    write_json(tmp_path / "claim.json", {"patch_verdicts": patches})
+    assert read_claim(tmp_path / "claim.json") == Claim(
+        patch_verdicts=[
+            PatchVerdict(lever="a", verdict_file=tmp_path / "a.json"),
+            PatchVerdict(lever="b", verdict_file=absolute),
+        ]
+    )

@@ -1,0 +1,271 @@
+"""`main.py submit`: what enters a tree, how it lies there, and that nothing else is touched."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.signoff.verdict import Verdict
+from compliance.submission.submit import Outcome, as_json
+from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from runs.benchmarks import ROUND_SEEDS
+from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
+from runs.record.layout import CampaignDir
+from scenarios.commands.submit import submit_click_command
+from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
+
+pytestmark = pytest.mark.slow
+
+Submit = Callable[..., Outcome]
+SCENARIO_FILES = {
+    "README.md",
+    "measurements.json",
+    "user.conf",
+    "performance/run_1/mlperf_log_summary.txt",
+    "performance/run_1/mlperf_log_detail.txt",
+    "performance/run_1/mlperf_log_accuracy.json",
+    "accuracy/mlperf_log_summary.txt",
+    "accuracy/mlperf_log_detail.txt",
+    "accuracy/mlperf_log_accuracy.json",
+    "accuracy/accuracy.txt",
+    "TEST06/verify_accuracy.txt",
+    "TEST06/accuracy/mlperf_log_accuracy.json",
+    "TEST06/performance/run_1/mlperf_log_summary.txt",
+    "TEST06/performance/run_1/mlperf_log_detail.txt",
+}
+
+
+def content(root: Path) -> dict[str, str]:
+    """SHA-256 of every file by its path."""
+    return {
+        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in root.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_rehearsal_holds_what_the_round_asks_for(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    before = content(campaign.root)
+    outcome = build()
+    assert outcome.refusals == []
+    assert content(campaign.root) == before
+    home = tmp_path / "tree" / "closed" / "Org"
+    expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
+    expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py"}
+    assert set(content(home)) == expected
+    assert {path.name for path in (tmp_path / "tree").iterdir()} == {"closed", REHEARSAL_FILE}
+    assert outcome.built is not None
+    assert outcome.built.total_bytes == sum(
+        path.stat().st_size for path in home.parents[1].rglob("*") if path.is_file()
+    )
+
+
+def test_logs_are_copied_and_only_the_accuracy_log_is_shortened(
+    build: Submit, campaign: CampaignDir, tmp_path: Path
+) -> None:
+    build()
+    for result in results_of(campaign):
+        to = tmp_path / "tree/closed/Org/results/Box" / BENCHMARK / result.root.name
+        for name in ("mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"):
+            assert (to / "performance/run_1" / name).read_bytes() == (result.performance.root / name).read_bytes()
+            leg = result.audit("TEST06") / "performance" / name
+            part = "accuracy" if name.endswith("json") else "performance/run_1"
+            assert (to / "TEST06" / part / name).read_bytes() == leg.read_bytes()
+        whole = result.accuracy.accuracy_log.read_bytes()
+        assert (to / "accuracy/mlperf_log_accuracy.json").read_bytes() == whole[:4096] + b"\n\n...\n\n" + whole[-4096:]
+        text = (to / "accuracy/accuracy.txt").read_text()
+        assert text == result.accuracy.accuracy_text.read_text() + f"\nhash={hashlib.sha256(whole).hexdigest()}\n"
+        assert (to / "user.conf").read_bytes() == result.performance.user_conf.read_bytes()
+
+
+def test_a_rehearsal_is_marked_in_every_place(build: Submit, tmp_path: Path) -> None:
+    outcome = build()
+    assert "the dummy engine runs no model" in outcome.rehearsal
+    tree = tmp_path / "tree"
+    marked = [tree / REHEARSAL_FILE, *tree.rglob("measurements.json"), *tree.glob("closed/Org/results/**/README.md")]
+    assert len(marked) == 5
+    for path in marked:
+        assert REHEARSAL_MARK in path.read_text(), path
+    assert REHEARSAL_MARK in json.loads((tree / "closed/Org/systems/Box.json").read_bytes())["sw_notes"]
+    assert "the dummy engine runs no model" in (tree / REHEARSAL_FILE).read_text()
+
+
+def test_an_official_tree_carries_no_mark(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_official(campaign)
+    signed = sign_off_all(monkeypatch)
+    outcome = build(rehearsal=False)
+    assert outcome.refusals == []
+    legs = [leg.root for result in results_of(campaign) for leg in (result.performance, result.accuracy)]
+    assert sorted(signed) == sorted(legs)
+    assert outcome.rehearsal == []
+    files = [path for path in (tmp_path / "tree").rglob("*") if path.is_file()]
+    assert not any(REHEARSAL_MARK.encode() in path.read_bytes() for path in files)
+    again = build(rehearsal=True, tree="again")
+    assert content(tmp_path / "again") == content(tmp_path / "tree")
+    assert again.notes == ["every result is official: the tree carries no mark of a rehearsal"]
+
+
+def test_the_same_runs_give_the_same_bytes(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    build()
+    build(*(result.root for result in reversed(results_of(campaign))), tree="again")
+    assert content(tmp_path / "tree") == content(tmp_path / "again")
+    assert not any(str(tmp_path).encode() in path.read_bytes() for path in (tmp_path / "tree").rglob("*.md"))
+
+
+def test_legs_and_audits_can_be_named_one_by_one(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    build()
+    named = [
+        path
+        for result in results_of(campaign)
+        for path in (result.accuracy.root, result.performance.root, result.audit("TEST06"))
+    ]
+    assert build(*named, tree="again").refusals == []
+    assert content(tmp_path / "tree") == content(tmp_path / "again")
+
+
+def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(ROUND_SEEDS, "v5.1", ROUND_SEEDS["v6.1"])
+    assert build(round="v5.1").refusals == []
+    home = tmp_path / "tree" / "closed" / "Org"
+    assert (home / "measurements/Box" / BENCHMARK / "Server/Box.json").is_file()
+    assert (home / "measurements/Box" / BENCHMARK / "Server/user.conf").is_file()
+    assert (home / "compliance/Box" / BENCHMARK / "Server/TEST06/verify_accuracy.txt").is_file()
+    assert (home / "code/mlperf-llama-vllm/main.py").is_file()
+    assert {path.name for path in (home / "results/Box" / BENCHMARK / "Server").iterdir()} == {
+        "accuracy",
+        "performance",
+    }
+
+
+def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    assert build().refusals == []  # an empty directory is taken
+    before = content(tree)
+    with pytest.raises(SetupError, match="not empty"):
+        build()
+    assert content(tree) == before
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SetupError, match="not empty"):
+        build(tree="file")
+    with pytest.raises(SetupError, match="lies in"):
+        build(tree="campaign/tree")
+
+
+def test_a_build_that_fails_leaves_nothing(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    there = {path.name for path in tmp_path.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("compliance.submission.build.MOST_FILE_BYTES", 10_000)
+        with pytest.raises(SetupError, match="at most"):
+            build()
+    with monkeypatch.context() as patch:
+
+        def disk_is_full(path: Path) -> dict[str, int]:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("compliance.submission.build._measure", disk_is_full)
+        with pytest.raises(SetupError, match="No space left"):
+            build()
+    assert {path.name for path in tmp_path.iterdir()} == there
+
+
+def test_a_log_that_changes_after_it_was_judged_stops_the_build(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    detail = campaign.result(BENCHMARK, "Server").performance.detail
+
+    def meanwhile(directories: object, **options: object) -> Verdict:
+        detail.write_text(detail.read_text() + "\n")
+        return Verdict("bundle", 0.5, "closed")
+
+    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", meanwhile)
+    with pytest.raises(ExecutionError, match="is not the file that the leg left"):
+        build()
+    assert not (tmp_path / "tree").exists()
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "two words", "-x", "Ö"])
+def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
+    for option in ("organisation", "system_name"):
+        with pytest.raises(HarnessError, match="cannot be a directory's name"):
+            build(**{option: name})
+
+
+def test_the_record_tells_everything(build: Submit, campaign: CampaignDir) -> None:
+    record = as_json(build())
+    assert record["verdict"] == "BUILT"
+    assert record["signoff"]["audit_scope"] == "bundle"
+    assert record["signoff"]["verdict"] in ("PASS", "FLAG")
+    assert f"closed/Org/results/Box/{BENCHMARK}/Server/README.md" in record["files"]
+    assert record["system"]["cooling"] == {"value": "air", "from": "file"}
+    shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
+    record = as_json(build(tree="other"))
+    assert record["verdict"] == "REFUSED"
+    assert record["refusals"][0]["where"] == f"{BENCHMARK}/Server"
+    assert record["files"] == {}
+
+
+def test_the_readme_says_how_it_was_run(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    build()
+    text = (tmp_path / "tree/closed/Org/results/Box" / BENCHMARK / "Offline/README.md").read_text()
+    assert "python main.py --scenario Offline --user-conf user.conf --engine dummy --dummy-ttft-ms 250.0\n" in text
+    assert "python main.py audit --test TEST06 --scenario Offline" in text
+    assert "commit " + "0" * 40 in text
+    manifest = json.loads(campaign.result(BENCHMARK, "Offline").performance.manifest.read_bytes())
+    assert manifest["dataset"]["sha256"] in text
+    assert manifest["host"]["hostname"] not in text.split()
+
+
+def command(campaign: CampaignDir, tmp_path: Path, *more: object) -> list[str]:
+    system = tmp_path / "system.yaml"
+    system.write_text(json.dumps({"system": SYSTEM}))
+    given = [campaign.root, "--organisation", "Org", "--system-name", "Box", "--source", tmp_path / "code"]
+    return [*map(str, given), "--output", str(tmp_path / "tree"), *map(str, more)]
+
+
+def test_the_command_prints_what_was_built_and_what_comes_next(
+    campaign: CampaignDir, build: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.json"
+    words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--rehearsal", "--json", record)
+    assert submit_click_command().main(words, standalone_mode=False) == ExitCode.OK
+    said = capsys.readouterr().out
+    files = content(tmp_path / "tree")
+    assert f"built {tmp_path / 'tree'}: {len(files)} files" in said
+    assert f"{BENCHMARK}/Offline: PASS, audits: TEST06" in said
+    assert "    cooling: air" in said
+    assert "\nsign-off: " in said
+    assert "a REHEARSAL" in said
+    assert said.splitlines()[-1] == f"next: python main.py check {tmp_path / 'tree'}"
+    assert set(json.loads(record.read_bytes())["files"]) == set(files)
+
+
+def test_the_command_tells_all_reasons_of_a_refusal(
+    campaign: CampaignDir, build: Submit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "record.json"
+    words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--json", record)
+    assert submit_click_command().main(words, standalone_mode=False) == ExitCode.NEGATIVE
+    said = capsys.readouterr().out
+    refusals = json.loads(record.read_bytes())["refusals"]
+    assert f"REFUSED: {len(refusals)} reasons, no tree was built" in said
+    for one in refusals:
+        assert f"  {one['where']}: {one['reason']}" in said
+        assert f"    fix: {one['fix']}" in said
+    assert not (tmp_path / "tree").exists()
+
+
+def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: Submit, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"status, host_memory_configuration.*cooling"):
+        submit_click_command().main(command(campaign, tmp_path, "--rehearsal"), standalone_mode=False)
+    with pytest.raises(InputError, match="--system"):
+        submit_click_command().main(
+            command(campaign, tmp_path, "--system", tmp_path / "missing.yaml"), standalone_mode=False
+        )

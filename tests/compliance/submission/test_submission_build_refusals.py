@@ -1,0 +1,253 @@
+"""What `main.py submit` refuses, and how it says so."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.build_inputs import gather
+from compliance.submission.submit import Outcome, as_json
+from qsl.cnn_dailymail.rehearsal import MARK
+from runs.benchmarks import DATACENTER_TARGET
+from runs.errors import InputError
+from runs.record.layout import CampaignDir
+from tests.support.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
+
+pytestmark = pytest.mark.slow
+
+Submit = Callable[..., Outcome]
+
+
+def reasons(outcome: Outcome) -> str:
+    assert outcome.built is None
+    return "\n".join(f"{one.where}: {one.reason}" for one in outcome.refusals)
+
+
+def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Path) -> None:
+    text = reasons(build(rehearsal=False))
+    assert f"{BENCHMARK}/Offline: not official: the dummy engine runs no model" in text
+    assert f"{BENCHMARK}/Server: not official: the bundled articles are not CNN-DailyMail" in text
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_dummy_that_claims_to_be_official_is_seen_through(build: Submit, campaign: CampaignDir) -> None:
+    for path in campaign.root.rglob("manifest.json"):
+        edit(path, official=True, unofficial_reasons=[])
+    assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
+
+
+def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    claim_official(campaign)
+    outcome = build(rehearsal=False)
+    assert outcome.signed is not None
+    assert outcome.signed.decision == "FAIL"
+    (refusal,) = outcome.refusals
+    assert (refusal.where, refusal.reason) == ("sign-off", outcome.signed.headline)
+    assert as_json(outcome)["signoff"] == outcome.signed.as_json()
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(*given: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compliance.signoff.judge.across_legs", stumbles)
+    assert "sign-off: DEGRADED: no verdict, the sign-off itself failed: ZeroDivisionError" in reasons(build())
+    outcome = build(division="open")
+    assert (outcome.refusals, outcome.signed) == ([], None)
+
+
+def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = campaign.result(BENCHMARK, "Offline")
+    record = result.audit("output_caching") / "audit_output_caching.json"
+    record.parent.mkdir()
+    record.write_text('{"test": "output_caching", "passed": false, "reason": "ten times as fast"}')
+    sentence = f"{BENCHMARK}/Offline: output_caching beside it did not pass: ten times as fast"
+    assert reasons(build()) == sentence
+    server = campaign.result(BENCHMARK, "Server").root
+    legs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
+    assert reasons(build(*legs)) == sentence  # named one by one
+    assert build(division="open").refusals == []
+    record.write_text('{"test": "output_caching", "passed": tr')
+    assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
+    record.write_text('{"test": "output_caching", "passed": true}')
+    assert [refusal.where for refusal in build(tree="other").refusals] == ["sign-off"]  # nothing shows that it did
+    sign_off_all(monkeypatch)
+    assert build(tree="other").refusals == []
+
+
+def test_a_synthetic_data_set_is_seen_through(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_off_all(monkeypatch)
+    dataset = tmp_path / "rows.json"
+    dataset.write_text(f'[{{"output": "{MARK} 1"}}]')
+    claim_official(campaign)
+    assert build(rehearsal=False).refusals == []
+    digest = hashlib.sha256(dataset.read_bytes()).hexdigest()
+    for path in campaign.root.rglob("manifest.json"):
+        edit(path, resolved={"dataset_path": str(dataset), "dataset_sha256": digest})
+    assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="other"))
+
+
+def test_a_rehearsal_relaxes_neither_length_nor_seeds(
+    build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 600_000)
+    text = reasons(build())
+    assert f"{BENCHMARK}/Server: performance: min_duration: 1,500 ms, required: at least 600,000 ms" in text
+    text = reasons(build(round="v6.0"))
+    assert "the seeds are those of v6.1, not of v6.0" in text
+    assert text.count("seeds") == 6  # every leg, audits too
+    assert list(tmp_path.glob("*tree*")) == []
+
+
+def test_an_edited_log_is_refused(build: Submit, campaign: CampaignDir) -> None:
+    detail = campaign.result(BENCHMARK, "Server").performance.detail
+    detail.write_text(
+        detail.read_text().replace(
+            '"result_completed_tokens_per_second", "value": ', '"result_completed_tokens_per_second", "value": 1'
+        )
+    )
+    text = reasons(build())
+    assert f"{BENCHMARK}/Server: " in text
+    assert "contradict" in text
+    assert f"{BENCHMARK}/Offline: " not in text
+
+
+def test_accuracy_below_its_target_is_refused_in_closed_only(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = replace(DATACENTER_TARGET, gen_num=SAMPLES)
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the official one"))
+    assert "accuracy: rouge1: " in reasons(build())
+    assert build(division="open").refusals == []
+
+
+def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    result = campaign.result(BENCHMARK, "Offline")
+    shutil.rmtree(result.audit("TEST06"))
+    text = reasons(build(result.root))
+    assert f"{BENCHMARK}: Server or Interactive is missing" in text
+    assert f"{BENCHMARK}/Offline: TEST06 is missing" in text
+    assert build(result.root, division="open").refusals == []
+    assert (tmp_path / "tree/open/Org/results/Box" / BENCHMARK / "Offline/measurements.json").is_file()
+
+
+def test_server_alone_lacks_offline(build: Submit, campaign: CampaignDir) -> None:
+    assert reasons(build(campaign.result(BENCHMARK, "Server").root)) == f"{BENCHMARK}: Offline is missing"
+
+
+@pytest.mark.parametrize("name", ["performance", "accuracy"])
+def test_a_missing_leg_is_named(build: Submit, campaign: CampaignDir, name: str) -> None:
+    shutil.rmtree(campaign.result(BENCHMARK, "Server").root / name)
+    assert reasons(build()) == f"{BENCHMARK}/Server: there is no {name} leg"
+
+
+def test_a_leg_without_a_manifest_is_refused(build: Submit, campaign: CampaignDir) -> None:
+    campaign.result(BENCHMARK, "Server").accuracy.manifest.unlink()
+    assert "accuracy has no manifest.json" in reasons(build())
+
+
+def _failed(folder: Path) -> None:
+    edit(folder / "audit_TEST06.json", passed=False, reason="it took too long")
+
+
+def _text(folder: Path) -> None:
+    path = folder / "verify_accuracy.txt"
+    path.write_text(path.read_text().replace("True", "False", 1))
+
+
+def _copy(folder: Path) -> None:
+    (folder / "accuracy/mlperf_log_accuracy.json").write_text("[]")
+
+
+def _log(folder: Path) -> None:
+    path = folder / "performance/mlperf_log_accuracy.json"
+    path.write_text(path.read_text().replace("0", "1", 1))
+
+
+def _other_answers(folder: Path) -> None:
+    """Too few answers, with records that fit."""
+    log = folder / "performance/mlperf_log_accuracy.json"
+    log.write_text(json.dumps(json.loads(log.read_bytes())[1:]))
+    shutil.copy(log, folder / "accuracy" / log.name)
+    digest = hashlib.sha256(log.read_bytes()).hexdigest()
+    manifest = json.loads((folder / "performance/manifest.json").read_bytes())
+    manifest["observed"]["log_sha256"][log.name] = digest
+    (folder / "performance/manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (_failed, "TEST06 did not pass: it took too long"),
+        (_text, "verify_accuracy.txt is not what the leg's files give"),
+        (_copy, "accuracy/mlperf_log_accuracy.json is not the leg's"),
+        (_log, "not the files that the leg left: mlperf_log_accuracy.json"),
+        (_other_answers, "does not pass: number of logged answers: 99"),
+    ],
+)
+def test_an_audit_is_judged_again(
+    build: Submit, campaign: CampaignDir, damage: Callable[[Path], None], found: str
+) -> None:
+    damage(campaign.result(BENCHMARK, "Server").audit("TEST06"))
+    text = reasons(build())
+    assert found in text
+    assert f"{BENCHMARK}/Offline" not in text
+
+
+def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir) -> None:
+    folder = campaign.result(BENCHMARK, "Server").audit("TEST06")
+    (folder / "audit_TEST06.json").unlink()
+    with pytest.raises(InputError, match="holds no outcome"):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "found"),
+    [
+        ("accuracy", {"resolved": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
+        ("audit/TEST06/performance", {"resolved": {"engine_options": {"new": 1}}}, "engine_options.new: (not set) in"),
+        ("audit/TEST06/performance", {"resolved": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
+        ("accuracy", {"harness": {"git_commit": "1" * 40}}, "harness commit: 0000"),
+        ("audit/TEST06/performance", {"software": {"vllm": "0.31.0"}}, "version of vllm: (not set) in"),
+        ("accuracy", {"host": {"cpu": "Another"}}, "processor: "),
+    ],
+)
+def test_legs_of_different_configurations_are_refused(
+    build: Submit, campaign: CampaignDir, part: str, change: dict[str, object], found: str
+) -> None:
+    edit(campaign.result(BENCHMARK, "Server").root / part / "manifest.json", **change)
+    assert f"{BENCHMARK}/Server: {found}" in reasons(build())
+
+
+def test_results_of_two_machines_are_refused(build: Submit, campaign: CampaignDir) -> None:
+    for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
+        edit(path, host={"cpu": "Another"})
+    assert f"{BENCHMARK}/Server: processor: " in reasons(build())
+
+
+def test_two_results_for_one_place_are_refused_by_name(campaign: CampaignDir, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(campaign.result(BENCHMARK, "Server").root, other)
+    with pytest.raises(InputError, match=f"two results for {BENCHMARK}/Server.*campaign.*other"):
+        gather([campaign.root, other])
+    with pytest.raises(InputError, match=f"two TEST06 for {BENCHMARK}/Server"):
+        gather([campaign.root, other / "audit" / "TEST06"])
+    with pytest.raises(InputError, match="of which no result was named"):
+        gather([campaign.result(BENCHMARK, "Offline").root, other / "audit" / "TEST06"])
+
+
+def test_a_directory_with_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(InputError, match="nothing holds no LoadGen logs"):
+        gather([tmp_path / "nothing"])
+    with pytest.raises(InputError, match="missing does not exist"):
+        gather([tmp_path / "missing"])

@@ -1,0 +1,137 @@
+"""`check` on clean trees and on every way to spoil them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.duplicates import check_duplicates
+from compliance.submission.check.finding import Finding, Findings
+from compliance.submission.check.logs import LegFacts
+from compliance.submission.check.scenario import ScenarioOutcome
+from compliance.submission.tree import ROUNDS, Place, Tree
+from runs.benchmarks import Scenario
+from tests.support import tree_mutations, trees
+from tests.support.tree_mutations import MUTATIONS, Mutation
+
+# Another clean tree to spoil, and its round: a directory that `submit` built.
+OTHER_TREE, OTHER_ROUND = os.environ.get("CHECK_TREE"), os.environ.get("CHECK_ROUND", "v6.1")
+
+
+@pytest.fixture(scope="module")
+def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    folder = tmp_path_factory.mktemp("trees")
+    return trees.build_short_tree(folder, folder / "runs")
+
+
+@pytest.fixture(scope="module")
+def published_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    if not trees.PUBLISHED.is_dir():
+        pytest.skip("no published logs beside the repository")
+    return trees.build_published_tree(tmp_path_factory.mktemp("trees"))
+
+
+TREES = ["short", pytest.param("published", marks=pytest.mark.slow), *(["other"] if OTHER_TREE else [])]
+
+
+@pytest.fixture(scope="module", params=TREES)
+def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]:
+    """A clean tree, and what is known of it. The short runs are held to short rules."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if request.param == "other":
+            assert OTHER_TREE is not None
+            assert OTHER_ROUND in ROUNDS
+            tree = Tree(Path(OTHER_TREE).resolve(), next(name for name in ROUNDS if name == OTHER_ROUND))
+        else:
+            tree = request.getfixturevalue(f"{request.param}_tree")
+        if request.param == "short":
+            trees.shorten_rules(monkeypatch)
+        yield tree, set(check_tree(tree.root, tree.round).findings)
+
+
+def test_nothing_is_said_against_a_clean_tree(clean: tuple[Tree, set[Finding]]) -> None:
+    _, findings = clean
+    assert {finding for finding in findings if finding.rule_id != "rehearsal"} == set()
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_change_is_found(clean: tuple[Tree, set[Finding]], mutation: Mutation, tmp_path: Path) -> None:
+    original, known = clean
+    tree = Tree(tmp_path / "tree", original.round)
+    shutil.copytree(original.root, tree.root, symlinks=True)
+    spoilt = mutation.change(tree)
+    if spoilt is None:
+        pytest.skip("this tree has nothing of the kind")
+    if "rehearsal" in mutation.rules and any(finding.rule_id == "rehearsal" for finding in known):
+        pytest.skip("this tree is a rehearsal already")
+    findings = [finding for finding in check_tree(tree.root, tree.round).findings if finding not in known]
+    file = spoilt.relative_to(tree.root).as_posix()
+    named = {finding.rule_id for finding in findings if finding.file == file}
+    assert named & set(mutation.rules), "\n".join(f"{f.rule_id} {f.file}: {f.found}" for f in findings)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_every_change_has_a_tree_that_it_spoils(short_tree: Tree, mutation: Mutation, tmp_path: Path) -> None:
+    """What the test above skips on one tree is found on this one: no change goes untested."""
+    tree = Tree(tmp_path / "tree", short_tree.round)
+    shutil.copytree(short_tree.root, tree.root)
+    assert mutation.change(tree) is not None
+
+
+def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path) -> None:
+    """No set of scenarios, no audit, no targets; but every log is held to its rules."""
+    root = tmp_path / "tree"
+    shutil.copytree(short_tree.root / "closed", root / "open")
+    tree = Tree(root, "v6.1")
+    offline, server = tree.places()
+    shutil.rmtree(tree.scenario(offline))
+    shutil.rmtree(tree.audit(server, "TEST06"))
+    tree_mutations.edit_object(tree.system("open", "Example", "one-node"), division="open")
+    text = tree.accuracy(server).accuracy_text
+    tree_mutations.edit_text(text, "'rouge1': '38.", "'rouge1': '30.")
+    renamed = tree.scenario(server).parent.rename(tree.scenario(server).parent.with_name("my-model"))
+    tree_mutations.edit_detail(tree.performance(server_of(tree)), "result_validity", "INVALID")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        trees.shorten_rules(monkeypatch)
+        assert "tree-benchmark" in {finding.rule_id for finding in check_tree(root, "v6.1").findings}
+        (root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
+        found = check_tree(root, "v6.1").findings
+    assert renamed.is_dir()
+    assert {finding.rule_id for finding in found} == {"perf-validity", "log-contradiction"}
+
+
+def server_of(tree: Tree) -> Place:
+    (place,) = tree.places()
+    return place
+
+
+def outcome_of(tree: Tree, scenario: Scenario, detail: str, system: str = "one") -> ScenarioOutcome:
+    """A scenario whose accuracy log is the same as that of every other one."""
+    place = Place("closed", "Example", system, "llama3.1-8b", scenario)
+    run = tree.accuracy(place)
+    leg = LegFacts("accuracy", run.detail, {run.detail: detail}, answers="a" * 64, answers_file=run.accuracy_text)
+    return ScenarioOutcome(place, [], [leg], scenario)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "detail", "system", "rules"),
+    [
+        ("Interactive", "other", "one", set()),  # one order of issue: a deterministic engine answers both alike
+        ("Interactive", "first", "one", {"log-duplicate"}),  # one run, handed in twice
+        ("Offline", "other", "one", {"log-same-answers"}),  # another order of issue
+        ("Server", "other", "two", {"log-same-answers"}),
+    ],
+)
+def test_the_same_answers_twice(tmp_path: Path, scenario: Scenario, detail: str, system: str, rules: set[str]) -> None:
+    tree = Tree(tmp_path)
+    findings = Findings(tree.root)
+    check_duplicates([outcome_of(tree, "Server", "first"), outcome_of(tree, scenario, detail, system)], findings)
+    assert {finding.rule_id for finding in findings.items} == rules
+
+
+def test_there_are_enough_changes() -> None:
+    assert len(MUTATIONS) >= 40
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)

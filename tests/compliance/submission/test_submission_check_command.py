@@ -1,0 +1,255 @@
+"""`main.py check`: exit codes, the record, --runs, the official checker, and the catalogue in the documentation."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from compliance.submission.check.catalogue import RULES
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
+from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.signed import sign_off_systems
+from compliance.submission.submit import Outcome
+from compliance.submission.tree import Tree
+from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
+from runs.record.layout import CampaignDir
+from scenarios.commands.check import check_click_command
+from tests.support import trees
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "check.md"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
+    folder = tmp_path_factory.mktemp("trees")
+    return trees.build_short_tree(folder, folder / "runs"), folder / "runs"
+
+
+@pytest.fixture
+def tree(built: tuple[Tree, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    trees.shorten_rules(monkeypatch)
+    copy = Tree(tmp_path / "tree", "v6.1")
+    shutil.copytree(built[0].root, copy.root)
+    return copy
+
+
+def run(*arguments: object) -> tuple[ExitCode, str]:
+    done = CliRunner().invoke(check_click_command(), [str(one) for one in arguments], standalone_mode=False)
+    if isinstance(done.exception, HarnessError):
+        return done.exception.exit_code, str(done.exception)
+    assert done.exception is None, done.output
+    return done.return_value, done.output
+
+
+def test_clean(tree: Tree, tmp_path: Path) -> None:
+    code, text = run(tree.root, "--strict", "--json", tmp_path / "out" / "check.json")
+    assert (code, text.splitlines()[-1]) == (ExitCode.OK, "clean")
+    assert "official checker: not run" in text
+    record = json.loads((tmp_path / "out" / "check.json").read_text())
+    assert (record["exit_code"], record["findings"], record["official"]) == (0, [], {"run": False})
+    assert record["signoff"] is None
+    assert "sign-off: not asked" in text
+    assert len(record["scenarios"]) == 2
+
+
+def test_findings(tree: Tree, tmp_path: Path) -> None:
+    place = next(tree.places())
+    tree.readme(place).unlink()
+    code, text = run(tree.root, "--json", tmp_path / "check.json")
+    assert code == ExitCode.NEGATIVE
+    assert "scenario-file  README.md" in text
+    (finding,) = json.loads((tmp_path / "check.json").read_text())["findings"]
+    assert finding["file"] == tree.readme(place).relative_to(tree.root).as_posix()
+    assert all(finding[name] for name in ("rule", "severity", "found", "expected", "source", "fix"))
+
+
+def test_warnings_count_with_strict_only(tree: Tree) -> None:
+    (tree.root / "closed" / "Example" / "notes").mkdir()
+    assert run(tree.root)[0] == ExitCode.OK
+    assert run(tree.root, "--strict")[0] == ExitCode.NEGATIVE
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty"])
+def test_no_tree(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    assert run(tmp_path / name)[0] == ExitCode.BAD_INPUT
+
+
+def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(tree.root, "--json", tmp_path / "file" / "check.json")[0] == ExitCode.REFUSED
+
+
+def test_other_round(tree: Tree) -> None:
+    """Seeds of another round are named, and no path is a v5.1 one."""
+    found = check_tree(tree.root, "v6.0").findings
+    assert {item.rule_id for item in found} == {"perf-seeds", "accuracy-seeds", "audit-seeds"}
+    assert all("that of v6.1" in item.found for item in found)
+
+
+def test_runs_of_the_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
+    index = index_runs([built[1]])
+    assert check_tree(tree.root, "v6.1", index).findings == []
+    place = next(tree.places())
+    accuracy = tree.accuracy(place)
+    text = accuracy.accuracy_text.read_text()
+    accuracy.accuracy_text.write_text(re.sub("hash=.", "hash=" + ("0" if "hash=0" not in text else "1"), text))
+    log = accuracy.accuracy_log
+    content = log.read_bytes()
+    at = content.index(b'"data" : "') + 10
+    log.write_bytes(content[:at] + (b"1" if content[at : at + 1] == b"0" else b"0") + content[at + 1 :])
+    assert {item.rule_id for item in check_tree(tree.root, "v6.1", index).findings} == {"accuracy-hash", "log-runs"}
+    assert check_tree(tree.root, "v6.1").findings == []  # without the run nothing tells
+
+
+def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        index_runs([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError):
+        index_runs([tmp_path / "empty"])
+
+
+def test_runs_of_another_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
+    index = index_runs([built[1] / "Offline" / "TEST06"])
+    assert {item.rule_id for item in check_tree(tree.root, "v6.1", index).findings} == {"log-not-in-runs"}
+
+
+def test_runs_without_a_record_do_not_sign_off(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
+    """Clean logs, and nothing that tells how they were made."""
+    code, text = run(tree.root, "--runs", built[1], "--json", tmp_path / "check.json")
+    assert code == ExitCode.NEGATIVE
+    assert "sign-off of closed/Example/one-node: FAIL (unverifiable), action eject: P-1 missing_raw" in text
+    (signed,) = json.loads((tmp_path / "check.json").read_text())["signoff"]
+    assert (signed["legs"], signed["legs_found"], signed["verdict"]["blocks"]) == (4, 4, True)
+
+
+def test_half_of_the_runs_is_not_enough_for_a_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
+    code, text = run(tree.root, "--runs", built[1] / "Offline")
+    assert code == ExitCode.OK
+    assert "sign-off of closed/Example/one-node: not possible: 2 of 4 legs are among the runs" in text
+
+
+def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
+    (tree.root / "closed").rename(tree.root / "open")
+    assert sign_off_systems(check_tree(tree.root, "v6.1"), index_runs([built[1]])) == []
+
+
+@pytest.mark.slow  # a campaign's legs
+def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., Outcome], campaign: CampaignDir) -> None:
+    built = build().built
+    assert built is not None
+    (signed,) = sign_off_systems(check_tree(built.root, "v6.1"), index_runs([campaign.root]))
+    assert signed.verdict is not None
+    assert not signed.blocks, signed.headline
+    assert "tree_of_these_legs" in {reason.slug for reason in signed.verdict.reasons}
+
+
+def test_a_sign_off_that_fails_itself_counts_as_none(
+    tree: Tree, built: tuple[Tree, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumbles(*given: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("compliance.signoff.judge.load", stumbles)
+    code, text = run(tree.root, "--runs", built[1])
+    assert code == ExitCode.NEGATIVE
+    assert "one-node: DEGRADED: no verdict" in text
+
+
+FAKE = """
+import argparse, logging, os, sys
+parser = argparse.ArgumentParser()
+for name in ("--input", "--version", "--csv"):
+    parser.add_argument(name, required=True)
+options = parser.parse_args()
+logging.basicConfig(level=logging.INFO)
+log = logging.getLogger("main")
+assert os.listdir(options.input)
+open(options.csv, "w").write("Platform,Scenario\\nsys,Offline\\n")
+{body}
+"""
+
+
+def fake_checker(folder: Path, body: str) -> Path:
+    package = folder / PACKAGE
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "main.py").write_text(FAKE.format(body=body))
+    return folder
+
+
+OK = 'log.info("SUMMARY: submission looks OK")\n'
+BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.error("SUMMARY: submission has errors")\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "rules"),
+    [
+        (OK, "ok", []),
+        (BAD + "sys.exit(1)", "errors", ["perf-seeds"]),
+        (OK + "sys.exit(1)", "errors", []),  # its exit code counts as well
+        ("raise TypeError('no model')", "crashed", []),
+    ],
+)
+def test_outcomes_of_an_official_checker(tree: Tree, tmp_path: Path, body: str, outcome: str, rules: list[str]) -> None:
+    checkout = fake_checker(tmp_path / "checkout", body)
+    result = run_official(checkout, tree.root, "v6.1")
+    assert (result.outcome, [message.rule for message in result.messages]) == (outcome, rules)
+    assert result.results == ([] if outcome == "crashed" else [{"Platform": "sys", "Scenario": "Offline"}])
+    code, text = run(tree.root, "--official", checkout)
+    assert code == (ExitCode.OK if outcome == "ok" else ExitCode.NEGATIVE)
+    assert "not run" not in text
+    assert not list((tmp_path / "checkout").rglob("*.pyc"))
+
+
+@pytest.mark.parametrize("body", ["import a_module_that_is_not_there", "parser.error('no such round')"])
+def test_official_checker_that_cannot_be_run(tree: Tree, tmp_path: Path, body: str) -> None:
+    assert run(tree.root, "--official", fake_checker(tmp_path / "c", body))[0] == ExitCode.FAILED
+    with pytest.raises(ExecutionError, match=r"there is no .*main\.py"):
+        run_official(tmp_path, tree.root, "v6.1")
+
+
+@pytest.fixture
+def official() -> Path:
+    checkout = os.environ.get("MLPERF_INFERENCE")
+    if not checkout:
+        pytest.skip("MLPERF_INFERENCE names no checkout of mlcommons/inference")
+    return Path(checkout)
+
+
+def test_the_official_checker_refuses_short_runs(tree: Tree, official: Path) -> None:
+    result = run_official(official, tree.root, "v6.1")
+    assert result.outcome == "errors"
+    assert {"perf-min-duration", "perf-sample-count"} <= {message.rule for message in result.messages}
+
+
+def official_on_published(official: Path, folder: Path) -> tuple[Tree, OfficialResult]:
+    tree = trees.build_published_tree(folder)
+    return tree, run_official(official, tree.root, "v5.1")
+
+
+def test_both_checkers_accept_published_results(official: Path, tmp_path: Path) -> None:
+    if not trees.PUBLISHED.is_dir():
+        pytest.skip("no published logs beside the repository")
+    tree, result = official_on_published(official, tmp_path)
+    assert check_tree(tree.root, "v5.1").findings == []
+    assert result.ok, [message.text for message in result.messages]
+    assert len(result.results) == 4
+
+
+def test_messages_are_mapped_to_rules_that_there_are() -> None:
+    assert rule_of("p/detail.txt schedule_rng_seed is wrong, expected=1, found=2") == "perf-seeds"
+    assert rule_of("something new") is None
+
+
+def test_the_documentation_has_every_rule() -> None:
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \| (.*?) \| (.*?) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert rows == [(rule.id, rule.severity, rule.summary, rule.source) for rule in RULES.values()]

@@ -1,0 +1,131 @@
+"""`check` never stumbles: whatever lies in a tree, the outcome is findings."""
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.check.driver import check_tree
+from compliance.submission.tree import Tree
+from runs.errors import InputError
+from runs.record.layout import LOADGEN_LOGS
+from tests.support import trees
+
+PATHS = (
+    *(f"results/sys/llama3.1-8b/Offline/performance/run_1/{name}" for name in LOADGEN_LOGS),
+    *(f"results/sys/llama3.1-8b/Offline/accuracy/{name}" for name in (*LOADGEN_LOGS, "accuracy.txt")),
+    "results/sys/llama3.1-8b/Offline/TEST06/verify_accuracy.txt",
+    "results/sys/llama3.1-8b/Offline/TEST06/accuracy/mlperf_log_accuracy.json",
+    "results/sys/llama3.1-8b/Offline/TEST06/performance/run_1/mlperf_log_detail.txt",
+    "results/sys/llama3.1-8b/Offline/measurements.json",
+    "results/sys/llama3.1-8b/Offline/user.conf",
+    "results/sys/llama3.1-8b/Offline/README.md",
+    "results/sys/llama3.1-8b/Server/user.conf",
+    "systems/sys.json",
+    "src/main.py",
+    "model_mapping.json",
+)
+LOG_LINE = (
+    b':::MLLOG {"key": "%s", "value": %s, "time_ms": 0.1, "namespace": "n", "event_type": "POINT_IN_TIME", '
+    b'"metadata": {"is_error": false, "is_warning": false, "file": "f", "line_no": 1, "pid": 1, "tid": 1}}\n'
+)
+KEYS = (b"effective_scenario", b"effective_test_mode", b"result_validity", b"power_end", b"qsl_reported_total_count")
+CONTENTS = (
+    b"",
+    b"\n",
+    b"\x00" * 4096,
+    bytes(range(256)) * 40,
+    b"\xff\xfe" + "text".encode("utf-16"),
+    b"x" * 3_000_000,
+    b"[" * 100_000,
+    b"null",
+    b"[]",
+    b"{}",
+    b'{"division": null, "status": [], "number_of_nodes": {}, "submitter": 1e999}',
+    b'[{"seq_id": 1}]',
+    b":::MLLOG {}\n",
+    b"".join(LOG_LINE % (key, b'"Offline"') for key in KEYS),
+    b"".join(LOG_LINE % (key, b"99999999999999999999") for key in KEYS),
+    b"'rouge1': '1.2.3' 'gen_len': 9.9.9\nhash=\n",
+    "'rouge1': '٣٤'\n*.Offline.target_qps = nan\n*.*.min_duration = inf\n".encode(),
+)
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", CONTENTS, ids=lambda content: repr(content[:16]))
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
+    for name in PATHS:
+        write(tmp_path / division / "Example" / name, content)
+    found = check_tree(tmp_path, "v6.1").findings
+    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule_id for item in found}
+
+
+def test_any_mixture(tmp_path: Path) -> None:
+    """Files, directories, links and pipes with odd names in any place."""
+    chance = random.Random(20)
+    for number in range(60):
+        root = tmp_path / str(number)
+        for name in PATHS:
+            path = root / chance.choice(["closed", "open", "network", "Closed"]) / "Example" / name
+            kind = chance.randrange(6)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if kind == 0:
+                path.mkdir()
+            elif kind == 1:
+                path.symlink_to(chance.choice(["..", "nowhere", path.name, "/dev/zero"]))
+            elif kind == 2:
+                os.mkfifo(path)
+            else:
+                write(path, chance.choice(CONTENTS))
+        (root / "closed").mkdir(exist_ok=True)
+        (root / "closed" / os.fsdecode(b"\xff\n\x1b[31m name")).write_bytes(b"x")
+        (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
+        found = check_tree(root, chance.choice(["v5.1", "v6.0", "v6.1"])).findings
+        assert found
+        assert all(item.file.isprintable() and item.found.isprintable() for item in found)
+        json.dumps([item.as_json() for item in found]).encode()
+
+
+def test_values_of_a_log_replaced(tmp_path: Path) -> None:
+    """Real logs with one value after another replaced by what does not belong there."""
+    if not trees.PUBLISHED.is_dir():
+        pytest.skip("no published logs beside the repository")
+    tree = trees.build_published_tree(tmp_path)
+    place = next(place for place in tree.places() if place.scenario == "Server")
+    for other in list(tree.places()):
+        if other != place:
+            shutil.rmtree(tree.scenario(other))
+    path = tree.performance(place).detail
+    lines = path.read_bytes().splitlines(keepends=True)
+    chance = random.Random(7)
+    values = (b"null", b"-1", b"0", b"1e300", b"nan", b"[]", b'"x"', b"18446744073709551615", b"true")
+    for _ in range(60):
+        changed = list(lines)
+        for at in chance.sample(range(len(lines)), 3):
+            head, key, rest = changed[at].partition(b'"value": ')
+            _, comma, tail = rest.partition(b', "time_ms"')
+            changed[at] = head + key + chance.choice(values) + comma + tail
+        path.write_bytes(b"".join(changed))
+        check_tree(tree.root, tree.round)
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("x")])
+def test_no_tree(tmp_path: Path, make: object) -> None:
+    path = tmp_path / "tree"
+    make(path)  # type: ignore[operator]
+    with pytest.raises(InputError):
+        check_tree(path, "v6.1")
+
+
+def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
+    Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
+    with pytest.raises(InputError, match="holds no submission"):
+        check_tree(tmp_path, "v6.1")

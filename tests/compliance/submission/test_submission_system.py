@@ -1,0 +1,265 @@
+"""The system description and the measurements of a submission: what is recorded, detected, given, missing."""
+
+import importlib.util
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from compliance.submission import measurements as measurements_module
+from compliance.submission import system as system_module
+from compliance.submission.measurements import measurements
+from compliance.submission.system import SystemDescription, describe, read_system_file
+from compliance.submission.system_detect import detect, is_the_machine
+from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, REPLACE_ME
+from compliance.submission.tree import REHEARSAL_MARK
+from runs.environment import host_facts
+from runs.errors import InputError
+from runs.record.manifest import Manifest
+from tests.conftest import ROOT
+from tests.support.submission_manifests import GPU, manifest
+
+OFFICIAL = os.environ.get("MLPERF_INFERENCE")
+
+
+def described(given: dict[str, Any], one: Manifest | None = None, **more: Any) -> SystemDescription:
+    values: dict[str, Any] = {
+        "submitter": "Org",
+        "division": "closed",
+        "system_name": "Box",
+        "suites": {"datacenter"},
+        "given": read_system_file({"system": given}),
+        "rehearsal": [],
+    }
+    return describe([one or manifest()], **{**values, **more})
+
+
+def example() -> dict[str, Any]:
+    """A submitter's file in which everything is given."""
+    return {"system": {field.name: field.example for field in FIELDS if field.name not in GIVEN}}
+
+
+def shipped(*, commented: bool) -> dict[str, Any]:
+    """configs/system-example.yaml, as it is or with the commented fields taken in."""
+    text = (ROOT / "configs" / "system-example.yaml").read_text()
+    if commented:
+        text = re.sub(r"(?m)^  # (?=[a-z_-]+: )", "  ", text)
+    content = yaml.safe_load(text)
+    assert isinstance(content, dict)
+    return content
+
+
+def test_an_example_of_every_field_is_a_whole_description() -> None:
+    description = described(example()["system"], suites={"edge", "datacenter"})
+    assert set(description.values) == set(NAMES)
+    assert description.values["system_type"] == "datacenter,edge"
+    assert description.values["status"] == "available"
+    assert description.origins["host_processor_model_name"] == "file"
+    assert "is_network" not in description.values
+
+
+def test_the_shipped_file_shows_every_field() -> None:
+    content = shipped(commented=True)
+    assert set(content["system"]) == set(NAMES) - set(GIVEN)
+    assert set(content["measurements"]) == set(measurements_module.FIELDS)
+    filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
+    read_system_file({**content, "system": filled})
+
+
+def test_the_shipped_file_is_not_taken_at_its_word() -> None:
+    content = shipped(commented=False)
+    assert set(content["system"].values()) == {REPLACE_ME}
+    assert content["measurements"] is None
+    with pytest.raises(InputError) as caught:
+        read_system_file(content)
+    assert caught.value.message == f"--system: still REPLACE-ME in 6 fields: {', '.join(content['system'])}"
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ({"system": {"status": "available", "cooling": "replace-me (air?)"}}, "cooling"),
+        ({"measurements": {"weight_data_types": "REPLACE-ME", "retraining": "no"}}, "weight_data_types"),
+    ],
+)
+def test_a_placeholder_that_is_left_is_named(content: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_system_file(content)
+    assert caught.value.message == f"--system: still REPLACE-ME in 1 fields: {field}"
+
+
+def test_what_the_legs_recorded_is_used() -> None:
+    given = {name: value for name, value in example()["system"].items() if "accelerator_" not in name}
+    for name in ("framework", "other_software_stack", "operating_system", "host_processor_model_name"):
+        del given[name]
+    given |= {"accelerator_memory_configuration": "HBM3", "accelerator_host_interconnect": "PCIe Gen5"}
+    del given["accelerators_per_node"]
+    values = described(given).values
+    assert values["accelerator_model_name"] == "NVIDIA H100 80GB HBM3"
+    assert values["accelerator_memory_capacity"] == "81559 MiB"
+    assert values["accelerator_frequency"] == "1980 MHz"
+    assert values["accelerators_per_node"] == "1"
+    assert values["accelerator_interconnect"] == "N/A"
+    assert values["host_processor_model_name"] == "Another CPU"
+    assert values["framework"] == "vLLM 0.32.0"
+    assert values["other_software_stack"] == "NVIDIA driver 570.1, python 3.11.7, torch 2.13.0"
+    assert values["operating_system"] == "Linux-6.8"
+
+
+def test_all_missing_fields_are_told_together_with_examples() -> None:
+    with pytest.raises(InputError) as caught:
+        described({"cooling": "air"})
+    told = f"{caught.value.message}\n{caught.value.fix}"
+    for name in ("status", "host_memory_configuration", "host_storage_type", "accelerator_host_interconnect"):
+        assert name in caught.value.message
+        assert f"\n    {name}: " in told
+    assert "cooling" not in told
+    assert "host_processor_model_name" not in told  # recorded
+    lines = yaml.safe_load(caught.value.fix.partition("\n")[2])
+    read_system_file(lines)  # what the message proposes can be pasted
+
+
+def test_an_empty_value_is_a_missing_one() -> None:
+    given = example()["system"] | {"cooling": "  "}
+    with pytest.raises(InputError, match="lacks 1 fields: cooling"):
+        described(given)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
+    """Without its value each field is missing, may be empty, is recorded, or has a default."""
+    given = example()["system"]
+    if given.pop(field.name, None) is None:
+        return  # the command line gives it
+    have = {"accelerator_interconnect", "number_of_nodes", "host_networking_topology", "system_name"}
+    have |= {"host_processor_model_name", "host_memory_capacity", "framework", "operating_system"}
+    have |= {"other_software_stack", "accelerators_per_node", "accelerator_model_name", "accelerator_memory_capacity"}
+    if field.may_be_empty or field.name in have:
+        assert field.name in described(given).values
+    else:
+        with pytest.raises(InputError, match=f"lacks 1 fields: {field.name}$|lacks 1 fields: {field.name}\n"):
+            described(given)
+
+
+def test_a_machine_without_accelerators_says_so() -> None:
+    given = {name: value for name, value in example()["system"].items() if not name.startswith("accelerator")}
+    values = described(given, manifest(accelerator=[])).values
+    assert values["accelerators_per_node"] == "0"
+    for name in NAMES:
+        if name.startswith("accelerator_"):
+            assert values[name] == "N/A"
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"system": {"colling": "air"}}, "colling: there is no such field.*did you mean cooling"),
+        ({"system": {"is_network": False}}, "is_network: leave it out"),
+        ({"system": {"submitter": "Other"}}, "submitter is not given here"),
+        ({"system": {"status": "maybe"}}, "status 'maybe'"),
+        ({"system": {"number_of_nodes": "one"}}, "'one' is no whole number"),
+        ({"system": {"cooling": ["air"]}}, "neither text nor number"),
+        ({"system": {"cooling": True}}, "neither text nor number"),
+        ({"system": ["cooling"]}, "system: expected fields"),
+        ({"cooling": "air"}, "cooling: unknown"),
+        ({"measurements": {"weights": "x"}}, "weights: there is no such field"),
+        ({"measurements": {"retraining": ""}}, "retraining: '' is no text"),
+        ({"measurements": {"retraining": False}}, "retraining: False is no text"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(content: dict[str, Any], found: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_system_file(content)
+    assert re.search(found, f"{caught.value.message} {caught.value.fix}")
+
+
+def test_only_the_machine_of_the_legs_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> dict[str, str]:
+        raise AssertionError("another machine's facts were taken")
+
+    monkeypatch.setattr(system_module, "detect", never)
+    described(example()["system"])
+    monkeypatch.setattr(system_module, "detect", lambda: {"host_storage_type": "tape"})
+    here = manifest(host=host_facts(), accelerator=[])
+    given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
+    description = described(given, here)
+    assert description.values["host_storage_type"] == "tape"
+    assert description.origins["host_storage_type"] == "detected"
+
+
+def test_the_machine_is_known_by_its_facts() -> None:
+    here = host_facts()
+    assert is_the_machine(manifest(host=here, accelerator=[]))
+    assert not is_the_machine(manifest(host=here | {"hostname": "another"}, accelerator=[]))
+    assert not is_the_machine(manifest(host=here | {"cpu": "another"}, accelerator=[]))
+    assert not is_the_machine(manifest(host=here | {"memory_bytes": here["memory_bytes"] * 2}, accelerator=[]))
+    assert not is_the_machine(manifest(host=here, accelerator=[GPU]))  # that GPU is not here
+
+
+def test_detection_finds_only_fields_of_the_description() -> None:
+    found = detect()
+    assert set(found) <= set(NAMES)
+    assert all(value.strip() for value in found.values())
+
+
+def test_a_rehearsal_is_marked_in_the_notes() -> None:
+    values = described(example()["system"] | {"sw_notes": "patched"}, rehearsal=["no model"]).values
+    assert values["sw_notes"] == f"{REHEARSAL_MARK}. patched"
+
+
+@pytest.mark.parametrize(
+    ("changes", "weights", "transformation"),
+    [
+        ({}, "bf16", "none"),
+        ({"engine_options": {"dtype": "float32"}}, "fp32", "none"),
+        ({"engine_options": {"dtype": "bfloat16", "quantization": "fp8"}}, "fp8", "quantization (fp8)"),
+        ({"configuration": {"dtype": "torch.float16", "quantization": None}}, "fp16", "none"),
+        ({"configuration": {"dtype": "bfloat16", "quantization": "modelopt"}}, "modelopt", "quantization (modelopt)"),
+    ],
+)
+def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
+    configuration = changes.get("configuration")
+    one = manifest(**{name: value for name, value in changes.items() if name != "configuration"})
+    if configuration is not None:
+        one.engine["configuration"] = configuration
+    values = measurements(one, {}, [])
+    assert values == {
+        "input_data_types": "int32",
+        "retraining": "no",
+        "starting_weights_filename": "meta-llama/Llama-3.1-8B-Instruct",
+        "weight_data_types": weights,
+        "weight_transformations": transformation,
+    }
+
+
+def test_measurements_tell_no_place_and_can_be_corrected() -> None:
+    one = manifest(model={"name": "/home/someone/models/Llama-3.1-8B"})
+    values = measurements(one, {"weight_data_types": "mxfp4"}, ["no model"])
+    assert values["starting_weights_filename"] == "Llama-3.1-8B"
+    assert values["weight_data_types"] == "mxfp4"
+    assert REHEARSAL_MARK in values["rehearsal"]
+
+
+@pytest.mark.skipif(OFFICIAL is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+def test_the_fields_are_those_of_the_official_checker() -> None:
+    path = Path(str(OFFICIAL)) / "tools/submission/submission_checker/constants.py"
+    spec = importlib.util.spec_from_file_location("official_constants", path)
+    assert spec is not None
+    assert spec.loader is not None
+    constants = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(constants)
+    assert set(NAMES) == set(constants.SYSTEM_DESC_REQUIRED_FIELDS)
+    filled = set(constants.SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS)
+    assert {field.name for field in FIELDS if not field.may_be_empty} == filled
+
+
+def test_the_description_is_json_of_plain_texts() -> None:
+    values = dict(described(example()["system"]).values)
+    assert json.loads(json.dumps(values)) == values
+    assert all(isinstance(value, str) for value in values.values())
+    assert int(values["number_of_nodes"]) == 1
+    assert int(values["accelerators_per_node"]) == 1

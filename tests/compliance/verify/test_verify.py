@@ -1,0 +1,304 @@
+"""`main.py verify` on honest legs: verdicts, files, exit codes."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.accuracy.report import parse_accuracy_text
+from compliance.accuracy.scores import AccuracyScores
+from compliance.evidence.accuracy import ScoreSources
+from compliance.verify import verdict as verdict_module
+from compliance.verify.legs import ACCURACY, PERFORMANCE, find_results
+from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
+from runs.benchmarks import AccuracyTarget
+from runs.errors import InputError
+from tests.conftest import Finished
+from tests.support.verify_legs import DummyLegs
+
+
+@pytest.fixture(scope="session")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
+    return DummyLegs(tmp_path_factory.mktemp("verify-legs"))
+
+
+@pytest.fixture
+def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> AccuracyScores:
+    """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
+    scores = parse_accuracy_text((legs("Server", "accuracy") / "accuracy.txt").read_text())
+    target = AccuracyTarget(
+        scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
+    )
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+    return scores
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream", "Interactive"])
+def test_an_honest_short_leg_passes_and_says_why_it_is_not_official(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path, scenario: str
+) -> None:
+    run = legs.copy(tmp_path / "leg", scenario)
+    finished = run_main("verify", run.root)
+    assert finished.code == 0, finished.stdout + finished.stderr
+    lines = (run.root / TEXT_NAME).read_text().splitlines()
+    assert lines[0] == "Verifying performance."
+    reference, test = (float(line.split(" = ")[1]) for line in lines[1:3])
+    assert [line.split(" = ")[0] for line in lines[1:3]] == ["reference score", "test score"]
+    assert reference == pytest.approx(test, rel=0.2)
+    assert lines[3] == "TEST PASS"
+    assert lines[4].startswith("not official: ")
+    assert any("not official: min_duration" in line for line in lines)
+    assert f"{scenario}, llama3_1-8b" in "\n".join(lines)
+    record = json.loads((run.root / RECORD_NAME).read_bytes())
+    assert record["verdict"] == "PASS"
+    assert record["not_official"]
+    assert record["contradictions"] == []
+    assert record["parts"][0]["details"]["derived"]["latency_ns"]["p99"] > 0
+    assert "mlperf_log_detail.txt" in record["log_sha256"][str(run.root)]
+
+
+def test_the_official_rules_fail_a_short_leg(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+    finished = run_main("verify", run.root, "--official")
+    assert finished.code == 1
+    text = (run.root / TEXT_NAME).read_text()
+    assert "TEST PASS" not in text
+    assert text.splitlines()[3].startswith("TEST FAIL: performance: min_duration: 1,500 ms")
+
+
+@pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
+def test_bare_logs_are_held_to_the_official_rules(legs: DummyLegs, tmp_path: Path, scenario: str) -> None:
+    run = legs.copy(tmp_path / "leg", scenario, bare=True)
+    verdict = verify_result(find_results([run.root])[0])
+    assert verdict.contradictions == []
+    assert verdict.exit_code == 1
+    failed = " ".join(verdict.failures)
+    assert "min_duration: " in failed
+    assert "duration: " in failed
+    assert "data set: 64 samples" in failed
+    assert "no manifest.json" in as_text(verdict)
+
+
+def test_a_manifest_that_claims_to_be_official_is_held_to_it(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+    manifest = json.loads(run.manifest.read_bytes())
+    run.manifest.write_text(json.dumps({**manifest, "official": True, "unofficial_reasons": []}))
+    assert verify_result(find_results([run.root])[0]).exit_code == 1
+
+
+def test_an_unofficial_manifest_without_reasons_is_still_not_official(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+    manifest = json.loads(run.manifest.read_bytes())
+    run.manifest.write_text(json.dumps({**manifest, "unofficial_reasons": []}))
+    verdict = verify_result(find_results([run.root])[0])
+    assert verdict.outcome == "PASS"
+    assert "the leg's record says so and gives no reason" in verdict.unofficial
+
+
+def test_an_audit_leg_is_no_result(legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    conf, audit = tmp_path / "user.conf", tmp_path / "audit.config"
+    conf.write_text("*.SingleStream.target_latency = 8\n*.SingleStream.min_duration = 400\n")
+    audit.write_text("*.*.performance_issue_same = 1\n*.*.performance_issue_same_index = 3\n")
+    out = tmp_path / "leg"
+    made = run_main(
+        "--scenario", "SingleStream", "--engine", "dummy", "--user-conf", conf, "--audit-conf", audit,
+        "--output-log-dir", out,
+    )  # fmt: skip
+    assert made.code == 0, made.stderr
+    finished = run_main("verify", out)
+    assert finished.code == 1
+    assert "performance_issue_same = 1" in (out / TEXT_NAME).read_text().splitlines()[3]
+
+
+def test_both_legs_are_one_result(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+    home = tmp_path / "result"
+    legs.copy(home / "performance" / "run_1", "Server")
+    legs.copy(home / "accuracy", "Server", "accuracy")
+    (result,) = find_results([home])
+    verdict = verify_result(result)
+    assert verdict.outcome == "PASS", verdict.reasons
+    text = as_text(verdict)
+    assert "scored again from mlperf_log_accuracy.json" in text
+    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
+        assert f"  {name} {getattr(own_target, name):.10g}, required" in text
+    assert write_verdict(verdict, result.home) == home / TEXT_NAME
+    # The same, named leg by leg.
+    (result,) = find_results([home / "performance" / "run_1", home / "accuracy"])
+    assert len(result.legs) == 2
+    assert find_results([home], only=ACCURACY)[0].leg(PERFORMANCE) is None
+
+
+def test_without_a_target_accuracy_does_not_pass(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline", "accuracy")
+    finished = run_main("verify", run.root, "--accuracy-only")
+    assert finished.code == 1
+    lines = (run.root / TEXT_NAME).read_text().splitlines()
+    assert lines[1:3] == ["reference score = none", "test score = none"]
+    assert lines[3].startswith("TEST FAIL: accuracy: target: no reference scores")
+
+
+def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+    home = tmp_path / "result"
+    legs.copy(home / "performance", "Server")
+    run = legs.copy(home / "accuracy", "Server", "accuracy")
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["model"]["sha256"] = {"model.safetensors": "0" * 64}
+    run.manifest.write_text(json.dumps(manifest))
+    verdict = verify_result(find_results([home])[0])
+    assert verdict.exit_code == 1
+    assert "one model" in " ".join(verdict.failures)
+
+
+@pytest.mark.parametrize(
+    ("options", "passes", "found"),
+    [
+        ({"kv_cache_dtype": "fp8"}, False, "one KV cache type: fp8 in the performance leg, auto in the accuracy leg"),
+        ({"kv_cache_dtype": "auto", "speculative_config": None}, True, ""),  # what is in force anyway
+        ({"speculative_config": {"method": "ngram"}}, False, "one speculative decoding: True in the performance leg"),
+    ],
+)
+def test_a_faster_engine_in_the_performance_leg_alone_is_found(
+    legs: DummyLegs,
+    own_target: AccuracyScores,
+    tmp_path: Path,
+    options: dict[str, object],
+    passes: bool,
+    found: str,
+) -> None:
+    home = tmp_path / "result"
+    run = legs.copy(home / "performance", "Server")
+    legs.copy(home / "accuracy", "Server", "accuracy")
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["resolved"]["engine_options"] |= options
+    run.manifest.write_text(json.dumps(manifest))
+    verdict = verify_result(find_results([home])[0])
+    assert (verdict.outcome == "PASS") is passes, verdict.reasons
+    assert found in " ".join(verdict.failures)
+
+
+def test_scores_follow_the_answers_not_the_text(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", "accuracy")
+    text = run.accuracy_text.read_text()
+    run.accuracy_text.write_text(text.replace(str(own_target.rouge1), str(own_target.rouge1 + 1)))
+    verdict = verify_result(find_results([run.root])[0])
+    assert verdict.exit_code == 4
+    assert "does not belong to these answers" in verdict.reasons[0]
+
+
+def test_another_data_set_is_refused(legs: DummyLegs, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", "accuracy")
+    other = make_dataset(*[[65, 66, 67]] * 64)
+    verdict = verify_result(find_results([run.root])[0], sources=ScoreSources(other, "bytes"))
+    assert verdict.exit_code == 2
+    assert "SHA-256" in verdict.reasons[0]
+
+
+def test_a_bare_accuracy_leg_is_scored_with_given_sources(
+    legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path
+) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", "accuracy", bare=True)
+    dataset = json.loads((legs("Server", "accuracy") / "manifest.json").read_bytes())["resolved"]["dataset_path"]
+    run.accuracy_text.unlink()
+    with_sources = verify_result(find_results([run.root])[0], sources=ScoreSources(Path(dataset), "bytes"))
+    assert with_sources.exit_code == 1  # too small to be official
+    assert with_sources.parts[0].details["scores"]["rouge1"] == own_target.rouge1
+    without = verify_result(find_results([run.root])[0])
+    assert without.exit_code == 2
+    assert without.error is not None
+    assert "--dataset-path" in without.error.fix
+
+
+def test_a_truncated_log_leaves_the_text_alone(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server", "accuracy")
+    content = run.accuracy_log.read_bytes()
+    digest = json.loads(run.manifest.read_bytes())["observed"]["log_sha256"]["mlperf_log_accuracy.json"]
+    run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
+    run.accuracy_text.write_text(run.accuracy_text.read_text() + f"\nhash={digest}\n")
+    verdict = verify_result(find_results([run.root])[0])
+    assert verdict.outcome == "PASS", verdict.reasons
+    assert "truncated for submission" in as_text(verdict)
+    run.accuracy_text.write_text(run.accuracy_text.read_text().replace(digest, "0" * 64))
+    assert verify_result(find_results([run.root])[0]).exit_code == 4
+
+
+def test_the_worst_result_decides(legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    good = legs.copy(tmp_path / "good", "Server")
+    bad = legs.copy(tmp_path / "bad", "SingleStream")
+    bad.detail.write_bytes(b"")
+    out = tmp_path / "verdicts"
+    finished = run_main("verify", good.root, bad.root, "--output", out, "--json", tmp_path / "all.json")
+    record = json.loads((tmp_path / "all.json").read_bytes())
+    assert finished.code == record["exit_code"] == max(one["exit_code"] for one in record["results"])
+    assert [one["verdict"] for one in record["results"]] == ["PASS", "ERROR"]
+    assert "TEST PASS" in (out / "001-good" / TEXT_NAME).read_text()
+    assert "TEST PASS" not in (out / "002-bad" / TEXT_NAME).read_text()
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_second_performance_run_does_not_overwrite_the_first(legs: DummyLegs, tmp_path: Path) -> None:
+    home = tmp_path / "result"
+    for number in (1, 2):
+        legs.copy(home / "performance" / f"run_{number}", "Server")
+    assert [result.home for result in find_results([home])] == [home, home / "performance" / "run_2"]
+
+
+def test_the_record_comes_before_the_text(legs: DummyLegs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = verify_result(find_results([legs("Server")])[0])
+
+    def fail(*arguments: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(verdict_module, "write_atomic", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_verdict(verdict, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [RECORD_NAME]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "does not exist"),
+        (("empty",), "holds no LoadGen logs"),
+        (("leg", "--accuracy-only", "--performance-only"), "leave nothing"),
+        (("leg", "--accuracy-only"), "no accuracy leg"),
+        (("leg", "--scenario", "Offline"), "LoadGen ran Server"),
+        (("leg", "--dataset-path", "nowhere.json"), "nowhere.json"),
+    ],
+)
+def test_mistakes_of_the_user(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    shutil.copytree(legs("Server"), tmp_path / "leg")
+    (tmp_path / "empty").mkdir()
+    finished = run_main("verify", tmp_path / arguments[0], *arguments[1:])
+    assert finished.code == 2
+    assert said in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not (tmp_path / "leg" / TEXT_NAME).exists()
+
+
+def test_a_verdict_that_cannot_be_written_is_refused(
+    legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    finished = run_main("verify", legs("Server"), "--output", blocked / "below")
+    assert finished.code == 3
+    assert "--output DIR" in finished.stderr
+
+
+def test_interactive_is_known_by_its_limits(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Interactive", bare=True)
+    assert find_results([run.root])[0].legs[0].scenario == "Interactive"
+    run = legs.copy(tmp_path / "server", "Server", bare=True)
+    assert find_results([run.root])[0].legs[0].scenario == "Server"
+    judged = verify_result(find_results([run.root], "Interactive")[0])
+    assert any("TTFT limit in force: 2000 ms, required: 500 ms" in text for text in judged.failures)
+    with pytest.raises(InputError, match="LoadGen ran Server"):
+        find_results([run.root], "Offline")

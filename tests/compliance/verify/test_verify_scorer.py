@@ -1,0 +1,171 @@
+"""What verification scores with: nothing twice, and nothing from the network."""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compliance.accuracy.scorer import Scorer
+from compliance.accuracy.scores import Scoring, score_texts
+from compliance.evidence.accuracy import ScoreSources
+from compliance.verify.legs import find_results
+from compliance.verify.local_model import local_model
+from compliance.verify.verdict import as_text, verify_result
+from qsl.tokenizers import load_tokenizer
+from runs.errors import InputError
+from runs.loadgen.accuracy_log import AccuracyEntry
+from tests.support.small_tokenizer import make_tokenizer
+from tests.support.verify_legs import DummyLegs
+
+ANSWERS = ["The river rose on Tuesday.", "Dr. Marsh testified.", "Nobody answered!"]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of samples of every scoring that is really done."""
+    done: list[int] = []
+
+    class Counted(Scoring):
+        def __init__(self, predictions: list[str], *more: Any) -> None:
+            done.append(len(predictions))
+            super().__init__(predictions, *more)
+
+    monkeypatch.setattr("compliance.accuracy.scorer.Scoring", Counted)
+    return done
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every address that was asked for; asking fails."""
+    asked: list[object] = []
+
+    def refuse(*address: object, **_: object) -> None:
+        asked.append(address)
+        raise OSError("no network in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    return asked
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
+    return folder
+
+
+def put(hub_cache: Path, name: str, commit: str, *, main: bool) -> Path:
+    """A model with a tokenizer in the hub's cache."""
+    home = hub_cache / f"models--{name.replace('/', '--')}"
+    if main:
+        (home / "refs").mkdir(parents=True)
+        (home / "refs" / "main").write_text(commit)
+    return make_tokenizer(home / "snapshots" / commit)
+
+
+def log(ids: list[list[int]]) -> list[AccuracyEntry]:
+    return [
+        AccuracyEntry(
+            seq_id=index, qsl_idx=index, data=np.array(one, np.int32).tobytes(), token_count=len(one), token_data=None
+        )
+        for index, one in enumerate(ids)
+    ]
+
+
+def test_the_same_answers_are_scored_once_and_others_anew(
+    scorings: list[int], make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    dataset, other_dataset = make_dataset([1], [2], [3]), make_dataset([1], [2], [4], name="other.json")
+    entries = log([load_tokenizer("bytes").encode(text) for text in ANSWERS])
+    model = str(make_tokenizer(tmp_path / "model"))
+    with Scorer() as scorer:
+        references = scorer.references(dataset)
+        assert scorer.references(dataset) is references
+        assert references.prompt_tokens.tolist() == [1, 1, 1]
+        first = scorer.score(entries, references, "bytes", expected_count=3)
+        assert first.scores == score_texts(ANSWERS, references.texts)
+        assert [check.rule for check in first.findings if not check.passed] == []
+        assert scorer.score(list(entries), scorer.references(dataset), "bytes", expected_count=3) is first
+        assert scorings == [3]
+        swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]
+        assert scorer.score(swapped, references, "bytes", expected_count=3).scores != first.scores
+        scorer.score(entries, scorer.references(other_dataset), "bytes", expected_count=3)
+        scorer.score(entries, references, model, expected_count=3)
+        assert scorings == [3, 3, 3, 3]
+    with Scorer() as another:  # nothing is left of the first one
+        another.score(entries, another.references(dataset), "bytes", expected_count=3)
+    assert scorings == [3, 3, 3, 3, 3]
+
+
+def test_a_data_set_that_changed_meanwhile_is_read_again(make_dataset: Callable[..., Path]) -> None:
+    with Scorer() as scorer:
+        before = scorer.references(make_dataset([1], [2]))
+        after = scorer.references(make_dataset([1], [2], [3]))
+        assert (len(before.texts), len(after.texts)) == (2, 3)
+        with pytest.raises(InputError, match=r"gone\.json"):
+            scorer.references(Path("gone.json"))
+
+
+def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
+    scorings: list[int], make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = make_tokenizer(tmp_path / "model")
+    tokenizer = load_tokenizer(str(folder))
+    entries = log([tokenizer.encode(f"{text[:-1]} .") for text in ANSWERS])
+    with Scorer() as scorer:
+        references = scorer.references(make_dataset([1], [2], [3]))
+        plain = scorer.score(entries, references, str(folder), expected_count=3)
+        make_tokenizer(folder, clean_up=True)
+        cleaned = scorer.score(entries, references, str(folder), expected_count=3)
+    assert plain.scores.gen_len == cleaned.scores.gen_len + len(ANSWERS)
+
+
+def test_models_are_looked_for_on_this_machine_alone(
+    hub_cache: Path, no_network: list[object], make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    used, newer = "f" * 40, COMMIT
+    assert local_model("bytes") == "bytes"
+    assert local_model(str(tmp_path)) == str(tmp_path)
+    folder = put(hub_cache, "org/model", newer, main=True)
+    assert Path(local_model("org/model")) == folder
+    with pytest.raises(InputError, match=f"at revision {used} is neither a folder here nor in the local hub cache"):
+        local_model("org/model", used)
+    put(hub_cache, "org/model", used, main=False)
+    assert Path(local_model("org/model", used)).name == used
+    with pytest.raises(InputError, match="org/other is neither a folder here nor in the local hub cache") as told:
+        local_model("org/other")
+    assert "hf download org/other" in told.value.fix
+    for gone in (str(tmp_path / "gone"), "./gone", "a/b/c", "plain"):
+        with pytest.raises(InputError, match="does not exist"):
+            local_model(gone)
+    with Scorer() as scorer:
+        references = scorer.references(make_dataset([1]))
+        entries = log([load_tokenizer(str(folder)).encode(ANSWERS[0])])
+        scored = scorer.score(entries, references, local_model("org/model"), expected_count=1)
+    assert scored.scores.gen_len == len(ANSWERS[0])
+    assert no_network == []
+
+
+def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
+    hub_cache: Path, no_network: list[object], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    run = DummyLegs(tmp_path_factory.mktemp("legs")).copy(tmp_path / "leg", "SingleStream", "accuracy")
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["resolved"]["model_path"] = "org/model"
+    run.manifest.write_text(json.dumps(manifest))
+    verdict = verify_result(find_results([run.root])[0])
+    assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
+    text = as_text(verdict)
+    assert "note: the answers were not scored again: model org/model is neither a folder here" in text
+    asked = ScoreSources(Path(manifest["resolved"]["dataset_path"]), "org/model")
+    verdict = verify_result(find_results([run.root])[0], sources=asked)
+    assert verdict.exit_code == 2
+    assert no_network == []

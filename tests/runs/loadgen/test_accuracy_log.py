@@ -1,0 +1,85 @@
+"""The parser of mlperf_log_accuracy.json."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runs.errors import InputError
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from tests.support.damage import damaged, input_error
+
+entries = st.builds(
+    AccuracyEntry,
+    seq_id=st.integers(0, 2**63),
+    qsl_idx=st.integers(0, 13_367),
+    data=st.binary(max_size=64),
+    token_count=st.none() | st.integers(0, 128),
+    token_data=st.none() | st.binary(max_size=4),
+)
+
+
+def as_loadgen_writes(rows: list[AccuracyEntry]) -> str:
+    lines = []
+    for row in rows:
+        text = f'{{ "seq_id" : {row.seq_id}, "qsl_idx" : {row.qsl_idx}, "data" : "{row.data.hex().upper()}"'
+        if row.token_data is not None:
+            text += f', "token_data" : "{row.token_data.hex().upper()}"'
+        if row.token_count is not None:
+            text += f', "token_count" : {row.token_count}'
+        lines.append(text + " }")
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(entries, max_size=8))
+def test_round_trip(tmp_path: Path, rows: list[AccuracyEntry]) -> None:
+    path = tmp_path / "mlperf_log_accuracy.json"
+    path.write_text(as_loadgen_writes(rows))
+    assert read_accuracy_log(path) == rows
+
+
+ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("[\n", "is cut off"),
+        (f"[\n{ENTRY[:30]}", "is cut off"),
+        (f"[\n{ENTRY},\n{ENTRY[:30]}\n\n...\n\n{ENTRY[20:]}\n]\n", "truncated for submission"),
+        (f"[\n{ENTRY[:30]}\r\n\r\n...\r\n\r\n{ENTRY[20:]}\r\n]\r\n", "truncated for submission"),
+        ("{}", "holds no list"),
+        ("[1]", "entry 1 is '1', not an object"),
+        (f"[{ENTRY}, null]", "entry 2"),
+        (f"[{ENTRY}, {ENTRY.replace('5', '-5')}]", "entry 2 field 'qsl_idx' is '-5'"),
+        (f"[{ENTRY.replace('5', 'true')}]", "entry 1 field 'qsl_idx'"),
+        (f"[{ENTRY.replace('0AFF', '0AF')}]", "entry 1 field 'data' is no hexadecimal"),
+        (f"[{ENTRY.replace('0AFF', '0A FF')}]", "entry 1 field 'data' is no hexadecimal"),
+        ('[{ "seq_id" : 0, "qsl_idx" : 5, "data" : 7 }]', "entry 1 field 'data' is '7'"),
+        (f"[{ENTRY.replace('data', 'text')}]", "entry 1 has the unknown field 'text'"),
+        ('[{ "qsl_idx" : 5, "data" : "" }]', "entry 1 field 'seq_id' is 'None'"),
+        ("[x]", "holds no valid JSON"),
+    ],
+)
+def test_other_shapes_are_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "mlperf_log_accuracy.json"
+    path.write_bytes(content.encode())
+    with pytest.raises(InputError, match=said):
+        read_accuracy_log(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_accuracy_log(tmp_path / "nothing.json")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=damaged(as_loadgen_writes([AccuracyEntry(n, n, b"\x01" * 9, 3, b"\x01") for n in range(3)]).encode()))
+def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mlperf_log_accuracy.json"
+    path.write_bytes(content)
+    problem = input_error(lambda: read_accuracy_log(path))
+    assert problem is None or str(path) in problem.message

@@ -1,0 +1,181 @@
+"""The parser of mlperf_log_detail.txt."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from runs.errors import InputError
+from runs.loadgen.detail_log import MAX_KEPT_RECORDS, MAX_LINE_BYTES, TruncatedLogError, read_detail
+from tests.support.damage import damaged, input_error
+
+SEEDS = {"qsl": 2085463073848966840, "sample_index": 2747215439041700203, "schedule": 16159082839903944936}
+
+
+def line(key: str, value: Any, *, is_error: bool = False, is_warning: bool = False, time_ms: float = 1.5) -> str:
+    metadata = {"is_error": is_error, "is_warning": is_warning, "file": "x.cc", "line_no": 1, "pid": 1, "tid": 1}
+    record = {
+        "key": key,
+        "value": value,
+        "time_ms": time_ms,
+        "namespace": "mlperf::logging",
+        "event_type": "POINT_IN_TIME",
+        "metadata": metadata,
+    }
+    return f":::MLLOG {json.dumps(record)}\n"
+
+
+COMPLETE = "".join(
+    [
+        line("loadgen_version", "6.0.17 @ d6147c7eb7"),
+        line("effective_scenario", "Server"),
+        line("effective_test_mode", "PerformanceOnly"),
+        line("effective_accuracy_log_rng_seed", 0),
+        *(line(f"effective_{name}_rng_seed", seed) for name, seed in SEEDS.items()),
+        line("loaded_qsl_set", [3, 1, 2]),
+        line("generic_message", "one"),
+        line("generic_message", "two"),
+        line("power_end", "now"),
+        line("result_validity", "VALID"),
+        line("result_scheduled_samples_per_sec", 22.5),
+        line("num_errors", 0),
+    ]
+)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str | bytes], Path]:
+    def to_file(content: str | bytes) -> Path:
+        path = tmp_path / "mlperf_log_detail.txt"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return to_file
+
+
+Write = Callable[[str | bytes], Path]
+
+
+def test_reads_what_is_there(write: Write) -> None:
+    log = read_detail(write(COMPLETE))
+    assert (log.scenario, log.mode, log.validity) == ("Server", "PerformanceOnly", "VALID")
+    assert log.finished
+    assert log.has_results
+    assert log.loaded_qsl_set == [3, 1, 2]
+    assert log.seeds.schedule_rng_seed == SEEDS["schedule"]  # beyond 2**63, exact
+    assert log.effective("qsl_rng_seed") == SEEDS["qsl"]
+    assert log.effective("unheard_of", 7) == 7
+    assert log.get("generic_message") == "two"  # the last one counts
+    assert log.number("result_scheduled_samples_per_sec") == 22.5
+    assert (log.errors, log.warnings, log.error_count) == ([], [], 0)
+
+
+def test_keeps_errors_and_warnings_with_their_place(write: Write) -> None:
+    log = read_detail(
+        write(COMPLETE + line("error_runtime", "boom", is_error=True, time_ms=9) + line("w", "hm", is_warning=True))
+    )
+    count = COMPLETE.count("\n")
+    assert [(error.key, error.value, error.time_ms, error.line_number) for error in log.errors] == [
+        ("error_runtime", "boom", 9.0, count + 1)
+    ]
+    assert [warning.line_number for warning in log.warnings] == [count + 2]
+
+
+def test_counts_more_errors_than_it_keeps(write: Write) -> None:
+    log = read_detail(write(line("error_runtime", "boom", is_error=True) * (MAX_KEPT_RECORDS + 5)))
+    assert (len(log.errors), log.error_count) == (MAX_KEPT_RECORDS, MAX_KEPT_RECORDS + 5)
+
+
+@pytest.mark.parametrize(("printed", "value"), [("nan", math.nan), ("-inf", -math.inf), ("inf", math.inf)])
+def test_reads_numbers_that_json_does_not_know(write: Write, printed: str, value: float) -> None:
+    text = line("result_rate", 12345).replace("12345", printed)
+    read = read_detail(write(text)).number("result_rate")
+    assert read == value or (math.isnan(read) and math.isnan(value))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"hello\n", "line 1 starts with"),
+        (COMPLETE.encode("utf-16"), "line 1 starts with"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "line 1"),
+        (COMPLETE.encode() + b":::MLLOG {broken}\n", "holds no valid JSON"),
+        (COMPLETE.encode() + b":::MLLOG [1]\n", "is no record"),
+        (COMPLETE.encode() + b':::MLLOG {"key": "x"}\n', "is no record"),
+        (COMPLETE.encode() + b':::MLLOG {"key": "x", "value": 1}\n', "lacks time_ms or metadata"),
+        (COMPLETE.encode() + b':::MLLOG {"key": "\xff", "value": 1}\n', "holds no valid JSON"),
+        (b":::MLLOG " + b"[" * 200_000 + b"\n", "holds no valid JSON"),
+    ],
+)
+def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_detail(write(content))
+
+
+def test_a_line_beyond_all_measure(write: Write) -> None:
+    with pytest.raises(InputError, match="line 2 is longer than 16 MiB"):
+        read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (MAX_LINE_BYTES + 10)))
+
+
+@pytest.mark.parametrize("cut", [1, 5, 9, 40, 150])
+def test_a_cut_last_line_is_told_apart(write: Write, cut: int) -> None:
+    last = line("num_errors", 0)
+    with pytest.raises(TruncatedLogError, match=r"line 2 .*ends in the middle of a line"):
+        read_detail(write(line("a", 1) + last[:cut]))
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_detail(tmp_path / "nothing.txt")
+    with pytest.raises(InputError, match="directory"):
+        read_detail(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "use"),
+    [
+        ("loaded_qsl_set", "text", "loaded_qsl_set"),
+        ("loaded_qsl_set", [1, -2], "loaded_qsl_set"),
+        ("loaded_qsl_set", [1, True], "loaded_qsl_set"),
+        ("effective_qsl_rng_seed", 1.5, "seeds"),
+        ("effective_scenario", 3, "scenario"),
+        ("effective_test_mode", None, "mode"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named(write: Write, key: str, value: Any, use: str) -> None:
+    log = read_detail(write(COMPLETE + line(key, value)))
+    with pytest.raises(InputError, match=key):
+        getattr(log, use)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=damaged(COMPLETE.encode()))
+def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "damaged.txt"
+    path.write_bytes(content)
+    problem = input_error(lambda: use_everything(path))
+    assert problem is None or str(path) in problem.message
+
+
+def use_everything(path: Path) -> None:
+    """Whatever still reads as a record has kept its types or says so."""
+    log = read_detail(path)
+    for use in ("scenario", "mode", "loaded_qsl_set", "seeds", "validity", "finished"):
+        getattr(log, use)
+
+
+def test_a_log_with_windows_line_ends(write: Write) -> None:
+    assert read_detail(write(COMPLETE.replace("\n", "\r\n"))).validity == "VALID"
+
+
+def test_a_log_that_is_only_partly_copied_has_not_finished(write: Write) -> None:
+    kept = COMPLETE[: COMPLETE.index(":::MLLOG", COMPLETE.index("loaded_qsl_set"))]
+    log = read_detail(write(kept))
+    assert not log.finished
+    assert not log.has_results

@@ -1,0 +1,109 @@
+"""Real LoadGen runs: everything is parsed, replayed and re-derived, and nothing disagrees."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.replay import expected_order
+from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.compare import compare
+from runs.numbers.rederive import derive
+from runs.numbers.result import build_result, read_result, write_result
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
+from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_runs_agree_with_their_records(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    result = build_result(run)
+    assert result.disagreements == []
+    assert (result.verdict, result.reasons) == ("VALID", [])
+    assert result.derived_from == ("requests" if name.endswith("no-trace") else "trace")
+    assert result.counts.samples == result.counts.samples_expected
+    assert result.reported is not None
+    assert result.derived is not None
+    if result.derived_from == "trace":
+        assert result.derived.latency_ns == result.reported.latency_ns
+        assert result.derived.tpot_ns == result.reported.tpot_ns
+
+
+@pytest.mark.parametrize("name", [name for name in VALID if not name.endswith("no-trace")])
+def test_a_run_agrees_also_without_its_trace(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    detail = read_detail(run.detail)
+    derived = derive(detail, read_requests(run.requests), None)
+    assert derived.source == "requests"
+    assert compare(derived, detail) == []
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_runs_say_why(loadgen_runs: Runs, name: str) -> None:
+    result = build_result(loadgen_runs[name])
+    assert result.verdict == "INVALID"
+    assert result.disagreements == []
+    assert any(INVALID[name][1] in reason for reason in result.reasons), result.reasons
+
+
+@pytest.mark.parametrize("name", ACCURACY)
+def test_accuracy_runs_are_done(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    result = build_result(run)
+    assert (result.verdict, result.reasons, result.disagreements) == ("DONE", [], [])
+    assert result.counts.accuracy_entries == result.counts.samples == result.counts.distinct_samples == 100
+    tokens = {entry.seq_id: entry.token_count for entry in read_accuracy_log(run.accuracy_log)}
+    requests = read_requests(run.requests)
+    assert [tokens[seq] for seq in requests.seq.tolist()] == requests.output_tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "offline-huge-library" else name for name in ALL]
+)
+def test_the_replay_gives_the_loaded_set_and_the_order(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    detail, requests, trace = read_detail(run.detail), read_requests(run.requests), read_trace(run.trace)
+    expected = expected_order(detail, len(requests))
+    assert expected is not None
+    assert expected.tolist() == requests.sample_index.tolist()
+    if trace is not None:
+        assert trace.sample_index.tolist() == expected.tolist()
+    if name in ORDERS:
+        assert build_result(run).disagreements == []
+
+
+@pytest.mark.parametrize("name", [name for name, spec in ALL.items() if spec.scenario == "Server" and spec.trace])
+def test_the_replay_gives_the_schedule_to_the_nanosecond(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    detail, trace = read_detail(run.detail), read_trace(run.trace)
+    assert trace is not None
+    qps = detail.number("effective_target_qps")
+    offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(trace))
+    assert np.array_equal(offsets_ns, trace.scheduled_ns - trace.scheduled_ns[0])
+    if detail.effective("sample_concatenate_permutation"):
+        assert len(trace) == server_query_count(
+            detail.seeds.schedule_rng_seed,
+            qps,
+            detail.integer("effective_min_duration_ms"),
+            detail.integer("effective_min_query_count"),
+            len(detail.loaded_qsl_set),
+        )
+
+
+def test_loaded_set_of_a_part_of_the_library(loadgen_runs: Runs) -> None:
+    detail = read_detail(loadgen_runs["offline-part-of-library"].detail)
+    assert len(detail.loaded_qsl_set) == 30
+    assert detail.loaded_qsl_set == loaded_sets(detail.seeds.qsl_rng_seed, 30, 30)[0]
+
+
+def test_result_is_written_and_read_back(copied_run: Callable[[str], RunDir], loadgen_runs: Runs) -> None:
+    run = copied_run("server")
+    result = build_result(run, scenario="Interactive")
+    write_result(run, result)
+    assert read_result(run.result) == result
+    assert result.scenario == "Interactive"
+    assert not loadgen_runs["server"].result.exists()

@@ -1,0 +1,118 @@
+"""The parser of mlperf_log_summary.txt and its cross-check."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from runs.errors import InputError
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.record.layout import RunDir
+from tests.support.damage import damaged, input_error
+from tests.support.loadgen_runs import Runs
+
+TEXT = """\
+================================================
+MLPerf Results Summary
+================================================
+SUT name : PySUT
+Completed samples per second    : 39.56
+Completed tokens per second: 5103.99
+Result is : INVALID
+  Min duration satisfied : NO
+Recommendations:
+ * TTFT constrain not met: Reduce target QPS to improve latency.
+TPOT Early Stopping Result:
+ * Run successful.
+Max Time to Output Token (ns)                : 27740227
+WARNING: sample_concatenate_permutation was set to true. 
+Check the generated_samples_per_query line in the detailed log for the real
+
+No warnings encountered during test.
+
+2 ERRORS encountered. See detailed log.
+"""
+
+
+def write(tmp_path: Path, content: bytes) -> Path:
+    path = tmp_path / "mlperf_log_summary.txt"
+    path.write_bytes(content)
+    return path
+
+
+def test_fields_are_normalised_and_in_order(tmp_path: Path) -> None:
+    summary = read_summary(write(tmp_path, TEXT.encode()))
+    assert summary.fields == [
+        ("sut name", "PySUT"),
+        ("completed samples per second", "39.56"),
+        ("completed tokens per second", "5103.99"),
+        ("result is", "INVALID"),
+        ("min duration satisfied", "NO"),
+        ("max time per output token (ns)", "27740227"),
+    ]
+    assert summary.verdict == "INVALID"
+    assert (summary.error_count, summary.warning_count) == (2, 0)
+
+
+def test_an_accuracy_summary_has_no_verdict(tmp_path: Path) -> None:
+    footer = b"\nNo warnings encountered during test.\n\nNo errors encountered during test.\n"
+    summary = read_summary(write(tmp_path, footer))
+    assert (summary.verdict, summary.fields, summary.error_count) == (None, [], 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"hello\n", "neither a verdict"),
+        (b"\xff\xfeabc", "is not text"),
+        (b"a : b\n" * 400_000, "at most 1,048,576 are read"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_summary(write(tmp_path, content))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_summary(tmp_path / "nothing.txt")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=damaged(TEXT.encode()))
+def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
+    path = write(tmp_path, content)
+    problem = input_error(lambda: read_summary(path))
+    assert problem is None or str(path) in problem.message
+
+
+@pytest.mark.parametrize("name", ["offline", "server", "single-stream", "offline-accuracy", "server-one-token"])
+def test_real_logs_tell_one_story(loadgen_runs: Runs, name: str) -> None:
+    run = loadgen_runs[name]
+    assert cross_check(read_summary(run.summary), read_detail(run.detail)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("Result is ", " INVALID"),
+        ("Completed samples per second    ", " 999.99"),
+        ("90.00 percentile latency (ns)   ", " 1"),
+        ("99.00 percentile time to output token (ns)   ", " 1"),
+        ("qsl_rng_seed ", " 2085463073848966841"),
+        ("  Early stopping satisfied", " NO"),
+        ("min_duration (ms)", " 600000"),
+    ],
+)
+def test_an_edited_summary_is_noticed(copied_run: Callable[[str], RunDir], field: str, value: str) -> None:
+    run = copied_run("server")
+    lines = run.summary.read_text().splitlines(keepends=True)
+    edited = [f"{field}:{value}\n" if line.startswith(field) else line for line in lines]
+    assert edited != lines
+    run.summary.write_text("".join(edited))
+    found = cross_check(read_summary(run.summary), read_detail(run.detail))
+    assert len(found) == 1
+    assert value.strip() in found[0]

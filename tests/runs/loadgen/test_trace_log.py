@@ -1,0 +1,106 @@
+"""The parser of mlperf_log_trace.json."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runs.errors import InputError
+from runs.loadgen.trace_log import NO_TIME, read_trace
+from tests.support.damage import damaged, input_error
+
+HEAD = '{"traceEvents":[\n{"name":"LogDetail","ph":"X","pid":1,"tid":1,"ts":1.000,"dur":2.0,"args":{"key":""x""}},\n'
+TAIL = '{"name":"LastTrace"}\n],\n"displayTimeUnit":"ns",\n"otherData":{\n"ts":1795255579315461.750\n}\n}\n'
+
+
+def sample(seq: int, ts: str, delay_ns: int, done_ns: int, index: int = 7, name: str = "Sample") -> str:
+    return (
+        f'{{"name":"{name}","cat":"default","ph":"b","pid":1,"id":{seq},"ts":{ts},"args":{{"sample_seq":{seq},'
+        f'"query_seq":{seq},"sample_idx":{index},"issue_start_ns":{delay_ns},"complete_ns":{done_ns}}}}},\n'
+        f'{{"name":"{name}","cat":"default","ph":"e", "pid":1,"id":{seq},"ts":1.000}},\n'
+    )
+
+
+def first_token(ts: str, delay_ns: int, after_issue_ns: int) -> str:
+    return (
+        f'{{"name":"Token_Latency","ph": "C","pid":1,"ts":{ts},'
+        f'"args":{{ "issue_delay":{delay_ns},"issue_to_done":{after_issue_ns}}}}},\n'
+    )
+
+
+def write(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "mlperf_log_trace.json"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_server_samples_find_their_first_tokens(tmp_path: Path) -> None:
+    # Two queries scheduled in one nanosecond are told apart by their issue delay.
+    body = (
+        first_token("20.007", 300, 50)
+        + first_token("20.007", 100, 40)
+        + sample(2, "20.007", 300, 900)
+        + sample(1, "20.007", 100, 800, index=3)
+        + first_token("10.000", 5, 20)
+        + sample(0, "10.000", 5, 70)
+    )
+    trace = read_trace(write(tmp_path, HEAD + body + TAIL))
+    assert trace is not None
+    assert trace.sample_seq.tolist() == [0, 1, 2]
+    assert trace.sample_index.tolist() == [7, 3, 7]
+    assert trace.scheduled_ns.tolist() == [10_000, 20_007, 20_007]
+    assert trace.issue_delay_ns.tolist() == [5, 100, 300]
+    assert trace.complete_ns.tolist() == [70, 800, 900]
+    assert trace.first_token_ns.tolist() == [25, 140, 350]
+
+
+def test_single_stream_tokens_carry_their_sample(tmp_path: Path) -> None:
+    body = sample(0, "1.000", 0, 11, name="Token") + sample(0, "1.000", 0, 99) + sample(1, "3.000", 0, 88)
+    trace = read_trace(write(tmp_path, HEAD + body + TAIL))
+    assert trace is not None
+    assert trace.first_token_ns.tolist() == [11, NO_TIME]
+    assert len(trace) == 2
+
+
+def test_an_empty_file_is_no_trace(tmp_path: Path) -> None:
+    assert read_trace(write(tmp_path, "")) is None
+
+
+def test_a_trace_without_samples_is_empty(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, HEAD + TAIL))
+    assert trace is not None
+    assert len(trace) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello\n", "line 1 is not the start"),
+        (HEAD + sample(0, "1.000", 0, 1), "the end of the trace is missing"),
+        (HEAD + sample(0, "1.000", 0, 1)[:80] + "\n" + TAIL, "line 3 is damaged"),
+        (HEAD + sample(0, "1", 0, 1) + TAIL, "line 3 is damaged"),
+        (HEAD + sample(0, "1.000", 0, 10**20) + TAIL, "line 3 holds a number that is out of range"),
+        (HEAD + sample(4, "1.000", 0, 1) * 2 + TAIL, "sample_seq 4 completes twice"),
+        (HEAD + "x" * 2_000_000, "line 3 is longer than 1 MiB"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_trace(write(tmp_path, content))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_trace(tmp_path / "nothing.json")
+
+
+WHOLE = HEAD + first_token("20.007", 3, 50) + sample(0, "20.007", 3, 90) + sample(1, "30.000", 1, 80) + TAIL
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=damaged(WHOLE.encode()) | st.binary(max_size=60))
+def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
+    path = write(tmp_path, content)
+    problem = input_error(lambda: read_trace(path))
+    assert problem is None or str(path) in problem.message

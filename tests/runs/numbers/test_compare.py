@@ -1,0 +1,136 @@
+"""An edited number is found; what is found names the number."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.compare import Disagreement, compare
+from runs.numbers.rederive import derive
+from runs.numbers.result import build_result
+from runs.record.layout import RunDir
+from runs.record.requests_log import read_requests
+from tests.support.editing import edit_detail, edit_requests
+from tests.support.loadgen_runs import Runs
+
+Copy = Callable[[str], RunDir]
+
+
+def found_in(run: RunDir, *, with_trace: bool = True) -> list[Disagreement]:
+    detail = read_detail(run.detail)
+    trace = read_trace(run.trace) if with_trace else None
+    return compare(derive(detail, read_requests(run.requests), trace), detail)
+
+
+def slightly_other(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value * 1.0001
+    return "INVALID"
+
+
+@pytest.mark.parametrize("name", ["offline", "server", "single-stream"])
+def test_with_a_trace_every_changed_digit_is_found(loadgen_runs: Runs, copied_run: Copy, name: str) -> None:
+    values = read_detail(loadgen_runs[name].detail).values
+    results = [key for key in values if key.startswith(("result_", "early_stopping_latency", "early_stopping_met"))]
+    assert len(results) > 15
+    run = copied_run(name)
+    original = run.detail.read_bytes()
+    for key in [*results, "num_errors"]:
+        value = values[key]
+        if key.endswith(("_per_second", "_per_sec")):
+            value = float(value)  # LoadGen may print a round one
+        edit_detail(run, key, slightly_other(value))
+        found = found_in(run)
+        assert any(key in item.name for item in found) or (key == "result_query_count" and found), (key, found)
+        run.detail.write_bytes(original)
+
+
+@pytest.mark.parametrize(
+    ("key", "factor"),
+    [
+        ("result_completed_tokens_per_second", 1.001),  # the token sum knows no clock
+        ("result_completed_samples_per_sec", 1.5),
+        ("result_scheduled_samples_per_sec", 1.0001),  # neither does the schedule
+        ("result_90.00_percentile_latency_ns", 20),
+        ("result_first_token_90.00_percentile_latency_ns", 50),
+        ("result_time_per_output_token_50.00_percentile_ns", 1000),
+        ("result_max_latency_ns", 1000),
+    ],
+)
+def test_without_a_trace_a_large_change_is_found(copied_run: Copy, key: str, factor: float) -> None:
+    run = copied_run("server-no-trace")
+    assert found_in(run) == []
+    value = read_detail(run.detail).values[key]
+    edit_detail(run, key, int(value * factor) if isinstance(value, int) and factor > 2 else value * factor)
+    assert any(key in item.name or item.name == "output tokens" for item in found_in(run))
+
+
+@pytest.mark.parametrize("key", ["result_min_queries_met", "result_min_duration_met", "result_validity"])
+def test_without_a_trace_a_turned_verdict_is_found(copied_run: Copy, key: str) -> None:
+    run = copied_run("server-no-trace")
+    edit_detail(run, key, "INVALID" if key == "result_validity" else False)
+    assert [item.name for item in found_in(run)] == [key]
+
+
+def test_an_invalid_run_sold_as_valid_is_found(copied_run: Copy) -> None:
+    run = copied_run("interactive-late-first-token")  # no trace
+    for key, value in {
+        "result_validity": "VALID",
+        "result_perf_constraints_met": True,
+        "early_stopping_met": True,
+    }.items():
+        edit_detail(run, key, value)
+    names = {item.name for item in found_in(run)}
+    assert names == {"result_validity", "result_perf_constraints_met", "early_stopping_met"}
+
+
+@pytest.mark.parametrize("name", ["server-too-few", "single-stream-too-few"])
+def test_a_run_that_is_too_short_for_a_verdict_is_never_valid(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)  # no trace
+    edit_detail(run, "result_validity", "VALID")
+    edit_detail(run, "early_stopping_met", True)
+    assert {"early_stopping_met", "result_validity"} <= {item.name for item in found_in(run)}
+
+
+@pytest.mark.parametrize("name", ["offline", "server", "single-stream-no-trace"])
+def test_other_token_counts_are_found(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)
+    tokens = int(read_requests(run.requests).output_tokens[0])
+    edit_requests(run, 0, output_tokens=tokens + 50)
+    assert "output tokens" in {item.name for item in found_in(run)}
+
+
+def test_another_sample_than_loadgen_issued_is_found(copied_run: Copy) -> None:
+    run = copied_run("server")
+    edit_requests(run, 3, sample_index=1_000)
+    names = [item.name for item in build_result(run).disagreements]
+    assert names == [
+        "sample index at seq 3 (trace; 1 differ)",
+        "sample index at seq 3 (replay of the seeds; 1 differ)",
+    ]
+
+
+def test_other_times_are_found_without_a_trace(copied_run: Copy) -> None:
+    run = copied_run("offline-no-trace")
+    table = read_requests(run.requests)
+    last = int(table.seq[table.complete_ns.argmax()])
+    edit_requests(run, last, complete_ns=int(table.complete_ns.max()) + 60_000_000_000)
+    assert any(item.name.startswith("latency_ns.max") for item in found_in(run))
+
+
+@pytest.mark.parametrize("name", ["server", "server-no-trace"])
+def test_a_missing_request_is_found(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)
+    edit_requests(run, 5)
+    assert any("seq 5" in str(item) for item in build_result(run).disagreements)
+
+
+def test_a_disagreement_reads_as_a_sentence() -> None:
+    text = str(Disagreement("latency_ns.p99 (key)", 12, 34, 5, "ns"))
+    assert text == "latency_ns.p99 (key): reported 12, re-derived 34 ± 5 ns"

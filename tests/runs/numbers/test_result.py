@@ -1,0 +1,239 @@
+"""From a run directory to a verdict with reasons."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runs.benchmarks import BENCHMARKS
+from runs.errors import ExecutionError, HarnessError, InputError
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import build_result, read_result, write_result
+from runs.record.layout import RunDir
+from tests.support.damage import damaged
+from tests.support.editing import edit_detail, edit_requests
+from tests.support.loadgen_runs import Runs
+
+Copy = Callable[[str], RunDir]
+
+
+@pytest.mark.parametrize("name", ["mlperf_log_detail.txt", "mlperf_log_summary.txt"])
+def test_a_missing_log_is_an_unfinished_run(copied_run: Copy, name: str) -> None:
+    run = copied_run("server")
+    (run.root / name).unlink()
+    with pytest.raises(ExecutionError, match=f"{name} is missing: LoadGen did not finish"):
+        build_result(run)
+
+
+@pytest.mark.parametrize("kept", [0, 100, 5_000, 20_000])
+def test_a_log_that_breaks_off_is_an_unfinished_run(copied_run: Copy, kept: int) -> None:
+    run = copied_run("server")
+    run.detail.write_bytes(run.detail.read_bytes()[:kept])
+    with pytest.raises(ExecutionError, match="LoadGen did not finish"):
+        build_result(run)
+
+
+def test_results_that_break_off_are_an_unfinished_run(copied_run: Copy) -> None:
+    run = copied_run("server")
+    edit_detail(run, "num_errors", None)
+    with pytest.raises(ExecutionError, match="LoadGen did not finish"):
+        build_result(run)
+
+
+def test_an_empty_summary_is_an_unfinished_run(copied_run: Copy) -> None:
+    run = copied_run("server")
+    run.summary.write_bytes(b"")
+    with pytest.raises(ExecutionError, match="is empty"):
+        build_result(run)
+
+
+def test_a_missing_accuracy_log_is_an_unfinished_run(copied_run: Copy) -> None:
+    run = copied_run("offline-accuracy")
+    run.accuracy_log.unlink()
+    with pytest.raises(ExecutionError, match=r"mlperf_log_accuracy\.json is missing"):
+        build_result(run)
+
+
+def test_a_damaged_log_is_bad_input(copied_run: Copy) -> None:
+    run = copied_run("server")
+    run.detail.write_bytes(b"hello\n" + run.detail.read_bytes())
+    with pytest.raises(InputError, match="line 1"):
+        build_result(run)
+
+
+def test_error_records_make_a_valid_run_invalid(copied_run: Copy) -> None:
+    run = copied_run("server-one-token")
+    for key in ("result_validity", "early_stopping_met", "result_perf_constraints_met"):
+        edit_detail(run, key, "VALID" if key == "result_validity" else True)
+    result = build_result(run)
+    assert (result.loadgen_verdict, result.verdict) == ("VALID", "INVALID")
+    assert result.reasons[0].endswith("Number of tokens need to be greater than 1")
+    assert result.counts.errors > 1
+
+
+def test_a_performance_run_without_results_is_invalid(copied_run: Copy) -> None:
+    run = copied_run("offline-accuracy")
+    edit_detail(run, "effective_test_mode", "PerformanceOnly")
+    result = build_result(run)
+    assert result.verdict == "INVALID"
+    assert "holds no result" in result.reasons[0]
+
+
+def test_an_unknown_reason_is_quoted(copied_run: Copy) -> None:
+    run = copied_run("server")
+    edit_detail(run, "result_validity", "INVALID")
+    result = build_result(run)
+    assert result.reasons == ["LoadGen says INVALID: no reason given"]
+    assert [item.name for item in result.disagreements if "summary" not in item.name] == ["result_validity"]
+
+
+def test_another_scenario_than_asked_is_a_disagreement(loadgen_runs: Runs) -> None:
+    result = build_result(loadgen_runs["offline"], scenario="Server")
+    assert [item.name for item in result.disagreements] == ["scenario"]
+    assert build_result(loadgen_runs["offline"], scenario="Offline").disagreements == []
+
+
+def test_without_requests_there_is_a_note_and_no_derivation(copied_run: Copy) -> None:
+    run = copied_run("server")
+    run.requests.unlink()
+    result = build_result(run)
+    assert (result.verdict, result.derived, result.tokens, result.counts.samples) == ("VALID", None, None, None)
+    assert result.notes == ["requests.jsonl is missing: no number could be re-derived"]
+
+
+def test_empty_requests_are_a_disagreement(copied_run: Copy) -> None:
+    run = copied_run("offline-no-trace")
+    run.requests.write_bytes(b"")
+    assert any("no request is recorded" in str(item) for item in build_result(run).disagreements)
+
+
+def test_an_answer_that_is_missing_makes_an_accuracy_run_invalid(copied_run: Copy) -> None:
+    run = copied_run("offline-accuracy")
+    lines = run.accuracy_log.read_text().splitlines()
+    run.accuracy_log.write_text("\n".join([lines[0], *lines[2:]]))
+    result = build_result(run)
+    assert result.verdict == "INVALID"
+    assert "holds 99 answers to 99 samples where each of 100" in result.reasons[0]
+    assert [(item.reported, item.derived) for item in result.disagreements] == [(99, 100)]
+
+
+def test_an_answer_given_twice_makes_an_accuracy_run_invalid(copied_run: Copy) -> None:
+    run = copied_run("offline-accuracy")
+    lines = run.accuracy_log.read_text().splitlines()
+    run.accuracy_log.write_text("\n".join([lines[0], lines[2], *lines[2:]]))
+    assert "holds 100 answers to 99 samples" in build_result(run).reasons[0]
+
+
+def test_notes_on_what_is_not_official(loadgen_runs: Runs) -> None:
+    notes = build_result(loadgen_runs["server"], benchmark=BENCHMARKS["llama3_1-8b-interactive"]).notes
+    assert notes == [
+        "min_duration was 1 s, official is 600 s",
+        "100 samples were in use, llama3_1-8b-interactive has 13,368",
+        "the TTFT limit was 2000 ms, llama3_1-8b-interactive has 500 ms",
+        "the TPOT limit was 100 ms, llama3_1-8b-interactive has 30 ms",
+    ]
+
+
+def test_seeds_of_another_round_are_noted(copied_run: Copy) -> None:
+    run = copied_run("offline-accuracy")
+    edit_detail(run, "effective_qsl_rng_seed", 1)
+    assert (
+        "the seeds in force are those of no round, not of v6.1"
+        in build_result(run, benchmark=BENCHMARKS["llama3_1-8b"]).notes
+    )
+
+
+def test_token_statistics(copied_run: Copy) -> None:
+    run = copied_run("offline")
+    edit_requests(run, 0, output_tokens=1_000, prompt_tokens=5)
+    result = build_result(run)
+    tokens = result.tokens
+    assert tokens is not None
+    assert tokens.output_max == 1_000
+    assert result.counts.samples_expected is not None
+    assert tokens.output_mean == tokens.output_total / result.counts.samples_expected
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"{", "no valid JSON"), (b"{}", "field 'scenario'"), (b"[]", "field ''")],
+)
+def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_result(path)
+
+
+def test_a_missing_result(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_result(tmp_path / "result.json")
+
+
+def test_disagreements_survive_the_file(copied_run: Copy) -> None:
+    run = copied_run("server")
+    edit_detail(run, "result_mean_latency_ns", 1)
+    result = build_result(run)
+    write_result(run, result)
+    assert read_result(run.result).disagreements == result.disagreements != []
+
+
+@pytest.mark.parametrize("name", ["offline", "server-no-trace", "single-stream", "offline-accuracy"])
+@pytest.mark.parametrize("file", ["summary", "detail", "accuracy_log", "trace", "requests"])
+@settings(
+    max_examples=12,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+@given(data=st.data())
+def test_random_damage_ends_in_a_result_or_an_error_of_ours(
+    loadgen_runs: Runs, tmp_path_factory: pytest.TempPathFactory, name: str, file: str, data: st.DataObject
+) -> None:
+    whole = loadgen_runs[name]
+    run = RunDir(tmp_path_factory.mktemp("damaged"))
+    for path in whole.root.iterdir():
+        (run.root / path.name).symlink_to(path)
+    target = getattr(run, file)
+    content = target.read_bytes()
+    target.unlink()
+    if data.draw(st.booleans()):
+        target.write_bytes(data.draw(damaged(content)))
+    else:  # numbers: they pass the parsers and reach the arithmetic
+        numbers = list(re.finditer(rb"(?<=[ :,])\d+(?=[,}\n])", content))
+        if numbers:
+            place = data.draw(st.sampled_from(numbers))
+            content = content[: place.start()] + data.draw(ODD_NUMBERS) + content[place.end() :]
+        target.write_bytes(content)
+    try:
+        result = build_result(run)
+    except HarnessError as error:
+        result = None
+        message = error.message
+    assert result is not None or message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["offline-no-trace", "server-too-few", "server-accuracy"])
+def test_any_odd_value_ends_in_a_result_or_an_error_of_ours(copied_run: Copy, name: str) -> None:
+    run = copied_run(name)
+    original = run.detail.read_bytes()
+    outcomes = set()
+    for key in read_detail(run.detail).values:
+        if key.startswith(("loadgen_", "logger_")):
+            continue
+        odd: tuple[Any, ...] = (0, 1, -1, 2**64 - 1, 1e308, 0.5, "x", True, [], {}, None)
+        for value in odd:
+            edit_detail(run, key, value)
+            try:
+                build_result(run)
+                outcomes.add("result")
+            except HarnessError as error:
+                outcomes.add(type(error).__name__)
+            run.detail.write_bytes(original)
+    assert outcomes == {"result", "InputError", "ExecutionError"}
+
+
+ODD_NUMBERS = st.sampled_from([b"0", b"1", b"-1", b"18446744073709551615", b"9223372036854775807", b"1e308", b"0.5"])

@@ -1,0 +1,113 @@
+"""requests.jsonl: written and read back, and every damage named."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runs.errors import InputError
+from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from tests.support.damage import damaged, input_error
+
+whole = st.integers(0, 2**63 - 1)
+records = st.builds(
+    RequestRecord,
+    seq=whole,
+    sample_index=whole,
+    prompt_tokens=whole,
+    output_tokens=whole,
+    issue_ns=whole,
+    first_token_ns=st.none() | whole,
+    complete_ns=whole,
+    finish_reason=st.sampled_from(["stop", "length", "Ende – ß"]),
+    output_sha256=st.text("0123456789abcdef", min_size=64, max_size=64),
+)
+GOOD = RequestRecord(0, 27, 812, 128, 10, 20, 30, "length", "ab" * 32)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(records, max_size=12, unique_by=lambda record: record.seq))
+def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestRecord]) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b"".join(encode(row) for row in rows))
+    table = read_requests(path)
+    rows.sort(key=lambda record: record.seq)
+    assert len(table) == len(rows)
+    assert table.seq.tolist() == [row.seq for row in rows]
+    assert table.sample_index.tolist() == [row.sample_index for row in rows]
+    assert table.complete_ns.tolist() == [row.complete_ns for row in rows]
+    assert table.first_token_ns.tolist() == [
+        NO_TIME if row.first_token_ns is None else row.first_token_ns for row in rows
+    ]
+    assert table.finish_reason == [row.finish_reason for row in rows]
+    assert table.output_sha256 == [row.output_sha256 for row in rows]
+
+
+def test_a_line_is_json_with_the_agreed_names() -> None:
+    assert json.loads(encode(GOOD)) == {
+        "seq": 0,
+        "sample_index": 27,
+        "prompt_tokens": 812,
+        "output_tokens": 128,
+        "issue_ns": 10,
+        "first_token_ns": 20,
+        "complete_ns": 30,
+        "finish_reason": "length",
+        "output_sha256": "ab" * 32,
+    }
+
+
+@pytest.mark.parametrize("name", list(json.loads(encode(GOOD))))
+@pytest.mark.parametrize("value", [-1, 1.5, True, [], {}, 2**63])
+def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: Any) -> None:
+    raw = json.loads(encode(GOOD)) | {"seq": 1, name: value}
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(encode(GOOD) + json.dumps(raw).encode() + b"\n")
+    with pytest.raises(InputError, match=rf"line 2: field '{name}' is "):
+        read_requests(path)
+
+
+@pytest.mark.parametrize("name", [name for name in json.loads(encode(GOOD)) if name != "first_token_ns"])
+def test_a_missing_field_is_named_with_its_line(tmp_path: Path, name: str) -> None:
+    raw = json.loads(encode(GOOD))
+    del raw[name]
+    path = tmp_path / "requests.jsonl"
+    path.write_text(json.dumps(raw))
+    with pytest.raises(InputError, match=rf"line 1: field '{name}' is missing"):
+        read_requests(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (encode(GOOD) + encode(GOOD)[:50], "line 2 holds no valid JSON"),
+        (encode(GOOD) + b"\n", "line 2 holds no valid JSON"),
+        (b"[1, 2]\n", "line 1 is no object"),
+        (b"\xff\xfe\n", "line 1 holds no valid JSON"),
+        (b"x" * 100_000, "line 1 is longer than 64 KiB"),
+        (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_requests(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_requests(tmp_path / "requests.jsonl")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=damaged(b"".join(encode(replace(GOOD, seq=seq)) for seq in range(3))))
+def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(content)
+    problem = input_error(lambda: read_requests(path))
+    assert problem is None or "line" in problem.message

@@ -1,0 +1,264 @@
+"""`main.py audit` as a user runs it: legs of the dummy engine through the real LoadGen, and their verdict."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegPlanner
+from compliance.audits.registry import AUDITS
+from runs.errors import ExecutionError, ExitCode, InputError
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
+from runs.record.manifest import Mode, read_manifest
+from runs.record.requests_log import read_requests
+from scenarios.audit.config import AuditOptions
+from scenarios.audit.run import run_audit
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import patched, until
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+
+
+def arguments(test: str, scenario: str, out: Path, *more: object) -> list[object]:
+    return ["audit", "--test", test, "--scenario", scenario, "--engine", "dummy", "--output-log-dir", out, *more]
+
+
+def record(out: Path, test: str) -> dict[str, Any]:
+    return dict(json.loads((out / "audit" / test / f"audit_{test}.json").read_text()))
+
+
+def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -> None:
+    assert finished.code == code, finished.stdout + finished.stderr
+    assert says in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert "PASS" not in finished.stdout
+    assert not list(out.glob("audit/*/audit_*.json"))
+    assert not list(out.glob("audit/*/verify_*.txt"))
+
+
+# Caching --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, "--dummy-ttft-ms", 50))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    folder = out / "audit" / "output_caching"
+    text = (folder / "verify_performance.txt").read_text()
+    assert text.startswith("Verifying performance.\nreference score = ")
+    assert "\nTEST PASS\n" in text
+    result = record(out, "output_caching")
+    assert (result["passed"], result["official"], result["required"]) == (True, False, False)
+    labels = [leg["label"] for leg in result["legs"]]
+    assert labels[0] == "reference"
+    assert len({leg["pid"] for leg in result["legs"]}) == len(labels)
+    for label in labels:
+        run = RunDir(folder / label)
+        table, detail = read_requests(run.requests), read_detail(run.detail)
+        assert len(table) == 20
+        if label.startswith("reference"):
+            assert len(np.unique(table.sample_index)) == 20
+        elif label.startswith("repeat"):
+            place = int(label.split("-")[1])
+            assert set(table.sample_index.tolist()) == {detail.loaded_qsl_set[place]}
+        else:
+            assert len(np.unique(table.sample_index)) == 4
+        assert run.audit_config.read_text() == (folder / f"{label}.audit.config").read_text()
+        manifest = read_manifest(run.manifest)
+        assert not manifest.official
+        assert manifest.engine["warm_up"]["prompts"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cheat", ["cache-prompt", "cache-not-in-a-row"])
+def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path, cheat: str) -> None:
+    out = tmp_path / "run"
+    cheating = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3, "--dummy-cheat", cheat)
+    finished = run_main(*arguments("output_caching", "SingleStream", out, *cheating))
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    result = record(out, "output_caching")
+    assert not result["passed"]
+    assert any(leg["label"].endswith("-again") for leg in result["legs"])
+    text = (out / "audit" / "output_caching" / "verify_performance.txt").read_text()
+    assert "TEST FAIL: " in text
+    assert "TEST PASS" not in text
+
+
+@pytest.mark.slow
+def test_several_indices_make_a_leg_each(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    more = ("--samples", 8, "--sample-index", "3,7", "--audit-samples", 12, "--dummy-ttft-ms", 50)
+    finished = run_main(*arguments("output_caching", "Offline", out, *more))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    assert [(leg["label"], leg["completed"]) for leg in record(out, "output_caching")["legs"]] == [
+        ("reference", 8),
+        ("repeat-3", 12),
+        ("repeat-7", 12),
+    ]
+
+
+# Answers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_test06_in_server_with_a_stale_audit_config_around(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "working-directory" / "audit.config").write_text("*.*.mode = 1\n")
+    finished = run_main(*arguments("TEST06", "Server", out, "--target-qps", 200))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    folder = out / "audit" / "TEST06"
+    assert (folder / "verify_accuracy.txt").read_text() == (
+        "First token check pass: True\nEOS check pass: True\nSample length check pass: True\n"
+        "TEST06 verification complete\n"
+    )
+    log = (folder / "performance" / "mlperf_log_accuracy.json").read_bytes()
+    assert (folder / "accuracy" / "mlperf_log_accuracy.json").read_bytes() == log
+    assert len(json.loads(log)) == 100
+
+
+@pytest.mark.slow
+def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    # SingleStream: its accuracy leg is one query after another, as is its performance leg.
+    finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    folder = out / "audit" / "output_consistency"
+    existing = ["--ref", folder / "accuracy", "--run", folder / "performance", "--output-log-dir", tmp_path / "again"]
+    for test in ("output_consistency", "output_length"):
+        finished = run_main("audit", "--test", test, *existing)
+        assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+        assert record(tmp_path / "again", test)["passed"]
+    swapped = ["--ref", folder / "performance", "--run", folder / "accuracy", "--output-log-dir", tmp_path / "swapped"]
+    finished = run_main("audit", "--test", "output_length", *swapped)
+    check_no_verdict(finished, tmp_path / "swapped", ExitCode.BAD_INPUT, "--ref must name an accuracy leg")
+    pair = ["--ref", folder / "performance", "--run", folder / "performance", "--output-log-dir", tmp_path / "pair"]
+    finished = run_main("audit", "--test", "TEST04", *pair)
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    text = (tmp_path / "pair" / "audit" / "TEST04" / "verify_performance.txt").read_text()
+    assert text.startswith("Verifying performance.\nTEST FAIL: Reference results are invalid\n")  # 20 of 64 queries
+
+
+# No verdict -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("test", "scenario", "more", "code", "says"),
+    [
+        ("output_caching", "Server", (), ExitCode.REFUSED, "arrival rate fixes"),
+        ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate fixes"),
+        ("output_caching", "Offline", ("--sample-index", 99999), ExitCode.REFUSED, "outside the 64 samples"),
+        ("output_caching", "Offline", ("--samples", 65), ExitCode.REFUSED, "more than the 64 samples"),
+        ("output_caching", "Offline", ("--sample-index", "3,x"), ExitCode.BAD_INPUT, "--sample-index 3,x"),
+        ("output_caching", "Offline", ("--threshold", 1), ExitCode.BAD_INPUT, "not between 0 and 1"),
+        ("output_cashing", "Offline", (), ExitCode.BAD_INPUT, "output_caching, TEST04, TEST06"),
+        ("TEST06", "Offline", ("--sample-index", 3), ExitCode.BAD_INPUT, "takes no --sample-index"),
+        ("TEST06", "Offline", ("--ref", "a"), ExitCode.BAD_INPUT, "--ref and --run go together"),
+        ("TEST06", "Offline", ("--ref", "a", "--run", "b"), ExitCode.BAD_INPUT, "have no meaning then: --engine"),
+        ("TEST06", "Offline", ("--accuracy",), ExitCode.BAD_INPUT, "--accuracy"),
+    ],
+)
+def test_refused_before_anything_starts(
+    run_main: RunMain, tmp_path: Path, test: str, scenario: str, more: tuple[object, ...], code: ExitCode, says: str
+) -> None:
+    out = tmp_path / "run"
+    check_no_verdict(run_main(*arguments(test, scenario, out, *more)), out, code, says)
+    assert not out.exists()
+
+
+def test_an_audit_is_never_overwritten(run_main: RunMain, tmp_path: Path) -> None:
+    (folder := tmp_path / "run" / "audit" / "TEST06").mkdir(parents=True)
+    finished = run_main(*arguments("TEST06", "Offline", tmp_path / "run"))
+    check_no_verdict(finished, tmp_path / "run", ExitCode.REFUSED, "already holds an audit")
+    assert not list(folder.iterdir())
+
+
+def test_a_leg_that_fails_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
+    check_no_verdict(finished, out, ExitCode.FAILED, "died")
+
+
+def test_an_audit_config_that_vanishes_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    remove = """
+        import os
+        chdir = os.chdir
+        def into_run_directory(path):
+            chdir(path)
+            os.unlink("audit.config")
+        os.chdir = into_run_directory
+    """
+    environment = patched(tmp_path, in_leg=remove)
+    finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-ttft-ms", 50), environment=environment)
+    check_no_verdict(finished, out, ExitCode.FAILED, "audit.config not engaged")
+
+
+@pytest.mark.slow  # interrupts the second of two long legs
+def test_an_interrupt_leaves_no_verdict(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    main = start_main(*arguments("output_caching", "Offline", out, "--samples", 8, "--dummy-ttft-ms", 3000))
+    legs = out / "audit" / "output_caching"
+    until(lambda: list(legs.glob("repeat-*/progress.json")), "the second leg")
+    main.process.send_signal(signal.SIGINT)
+    check_no_verdict(main.wait(), out, ExitCode.INTERRUPTED, "interrupted")
+
+
+def test_yaml_has_the_audit_beside_the_legs(run_main: RunMain, tmp_path: Path) -> None:
+    config = tmp_path / "audit.yaml"
+    config.write_text("scenario: Server\nengine: dummy\naudit: {test: output_caching, sample-index: [3, 5]}\n")
+    check_no_verdict(run_main("audit", "--config", config), tmp_path, ExitCode.REFUSED, "arrival rate fixes")
+    config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06, colour: blue}\n")
+    check_no_verdict(run_main("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
+    config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
+    check_no_verdict(run_main("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "--audit")
+
+
+class OwnAudit:
+    """An audit that nothing else knows of."""
+
+    name, official, required, summary = "own", False, False, "one of its own"
+    knobs: frozenset[str] = frozenset()
+    existing: tuple[Mode, Mode] | None = ("performance", "performance")
+    error: Exception | None = None
+
+    def validate(self, request: AuditRequest) -> None: ...
+
+    def legs(self, request: AuditRequest) -> LegPlanner:
+        yield from ()
+
+    def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
+        if self.error is not None:
+            raise self.error
+        passed = legs[0].run == legs[1].run
+        return AuditResult("own", passed, False, False, "", "", (), (), "own.txt", f"{passed}\n")
+
+
+def test_a_new_audit_needs_only_its_line_in_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = OwnAudit()
+    monkeypatch.setitem(AUDITS, "own", own)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mlperf_log_summary.txt").write_text("")
+
+    def run(one: str, other: str, out: str) -> ExitCode:
+        options = AuditOptions(test="own", ref=tmp_path / one, run=tmp_path / other)
+        return run_audit(options, {"output_log_dir": tmp_path / out}, Console(quiet=True))
+
+    assert run("a", "a", "1") == ExitCode.OK
+    assert run("a", "b", "2") == ExitCode.NEGATIVE
+    assert (tmp_path / "2" / "audit" / "own" / "own.txt").read_text() == "False\n"
+    own.error = KeyError("x")
+    with pytest.raises(ExecutionError, match="allow no verdict: KeyError"):
+        run("a", "a", "3")
+    own.error = InputError("damaged")
+    with pytest.raises(InputError, match="damaged"):
+        run("a", "a", "4")
+    assert not (tmp_path / "3").exists()

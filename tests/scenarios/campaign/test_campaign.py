@@ -1,0 +1,201 @@
+"""Campaigns of short dummy legs, run as a user runs them: to the end, killed, changed, with a negative leg."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runs.errors import ExitCode
+from runs.record.layout import CampaignDir, ResultDir
+from runs.record.manifest import read_manifest
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
+
+pytestmark = pytest.mark.slow
+
+DATACENTER: dict[str, Any] = {
+    "benchmark": "llama3.1-8b",
+    "engine": "dummy",
+    "scenarios": {"Offline": {"dummy_ttft_ms": 250}, "Server": None},
+}
+LEGS = ["Offline performance", "Offline accuracy", "Offline TEST06"]
+LEGS += [name.replace("Offline", "Server") for name in LEGS]
+
+
+class Small:
+    """A campaign's files, and what became of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "small.yaml"
+        self.conf = folder / "user.conf"
+        self.place = CampaignDir(folder / "campaign")
+        self.write(DATACENTER)
+        self.conf.write_text(USER_CONF)
+
+    def write(self, content: dict[str, Any], **more: Any) -> None:
+        self.file.write_text(yaml.safe_dump({"user_conf": str(self.conf), **content, **more}, sort_keys=False))
+
+    def arguments(self, *more: object) -> list[object]:
+        return ["campaign", "--config", self.file, "--output-log-dir", self.place.root, *more]
+
+    def result(self, scenario: str) -> ResultDir:
+        return self.place.result("llama3.1-8b", scenario)
+
+    def starts(self) -> dict[str, int]:
+        """When each finished leg started, by name: the same number means that it was not run again."""
+        found = {}
+        for scenario in ("Offline", "Server"):
+            folders = {
+                "performance": self.result(scenario).performance.root,
+                "accuracy": self.result(scenario).accuracy.root,
+                "TEST06": self.result(scenario).audit("TEST06") / "performance",
+            }
+            for kind, folder in folders.items():
+                if (folder / "manifest.json").exists():
+                    manifest = read_manifest(folder / "manifest.json")
+                    if manifest.status == "finished":
+                        found[f"{scenario} {kind}"] = manifest.start_time_ns or 0
+        return found
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Small:
+    return Small(tmp_path)
+
+
+def test_all_legs_run_once_and_are_found_done(small: Small, run_main: Callable[..., Finished]) -> None:
+    finished = run_main(*small.arguments())
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    assert "all 6 legs are done" in finished.stdout
+    starts = small.starts()
+    assert sorted(starts) == sorted(LEGS)
+    for scenario in ("Offline", "Server"):
+        assert "Verifying performance." in (small.result(scenario).root / "verify_performance.txt").read_text()
+        assert json.loads((small.result(scenario).audit("TEST06") / "audit_TEST06.json").read_text())["passed"] is True
+
+    again = run_main(*small.arguments())
+    assert again.code == ExitCode.OK
+    assert "6 of 6 legs are done" in again.stdout
+    assert small.starts() == starts
+    assert not small.result("Offline").discarded.exists()
+
+
+def test_files_decide_what_is_done(small: Small, run_main: Callable[..., Finished]) -> None:
+    assert run_main(*small.arguments()).code == ExitCode.OK
+    starts = small.starts()
+    small.result("Offline").accuracy.requests.unlink()
+    detail = small.result("Server").performance.detail
+    detail.write_text(detail.read_text().replace("0", "1", 1))
+    (small.result("Server").audit("TEST06") / "verify_accuracy.txt").write_text("First token check pass: True\n")
+
+    assert run_main(*small.arguments()).code == ExitCode.OK
+    repeated = {name for name, start in small.starts().items() if start != starts[name]}
+    assert repeated == {"Offline accuracy", "Server performance", "Server TEST06"}
+    assert sorted(path.name for path in small.result("Offline").discarded.iterdir() if path.is_dir()) == ["1-accuracy"]
+    moved = small.result("Server").discarded
+    assert (moved / "1-performance" / detail.name).exists()
+    assert (moved / "2-TEST06" / "verify_accuracy.txt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_an_interrupted_campaign_goes_on(
+    small: Small, number: signal.Signals, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.write(DATACENTER, scenarios={"Server": None})
+    small.conf.write_text(LONG_USER_CONF)
+    run = small.result("Server").performance.root
+    campaign = start_main(*small.arguments())
+    until(lambda: progress(run).get("completed", 0) > 5, "the first answers")
+    group = leg_pid(run)
+    os.kill(campaign.process.pid, number)
+    finished = campaign.wait()
+    assert finished.code == (-signal.SIGKILL if number == signal.SIGKILL else ExitCode.INTERRUPTED)
+    until(lambda: not alive(group), "the leg's processes to end")
+    assert small.starts() == {}
+
+    small.conf.write_text(USER_CONF)
+    again = run_main(*small.arguments())
+    assert again.code == ExitCode.OK, again.stdout + again.stderr
+    assert sorted(small.starts()) == ["Server TEST06", "Server accuracy", "Server performance"]
+    assert (small.result("Server").discarded / "1-performance" / "manifest.json").exists()
+
+
+def test_killed_between_legs_keeps_what_is_done(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    campaign = start_main(*small.arguments())
+    until(lambda: "Offline performance" in small.starts(), "the first leg")
+    until(lambda: (small.result("Offline").accuracy.root / "manifest.json").exists(), "the second leg")
+    os.kill(campaign.process.pid, signal.SIGKILL)
+    campaign.wait()
+    done = small.starts()
+
+    assert run_main(*small.arguments()).code == ExitCode.OK
+    after = small.starts()
+    assert sorted(after) == sorted(LEGS)
+    assert after["Offline performance"] == done["Offline performance"]
+
+
+def test_a_changed_configuration_is_named_and_never_mixed(small: Small, run_main: Callable[..., Finished]) -> None:
+    assert run_main(*small.arguments()).code == ExitCode.OK
+    starts = small.starts()
+    small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 260}, "Server": {"target_qps": 900}})
+    for more in ((), ("--dry-run",)):
+        refused = run_main(*small.arguments(*more))
+        assert refused.code == ExitCode.BAD_INPUT
+        assert "Offline performance: engine_options.ttft_ms: 250.0 then, 260.0 now" in refused.stderr
+        assert "Server accuracy: user.conf target_qps: 800 then, 900 now" in refused.stderr
+        assert "--restart-changed" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert small.starts() == starts
+
+    small.write(DATACENTER, scenarios={"Offline": {"dummy_ttft_ms": 250}, "Server": {"target_qps": 900}})
+    assert run_main(*small.arguments("--restart-changed")).code == ExitCode.OK
+    repeated = {name for name, start in small.starts().items() if start != starts[name]}
+    assert repeated == {name for name in LEGS if name.startswith("Server")}
+    assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
+
+
+def test_a_negative_leg_does_not_end_the_campaign(small: Small, run_main: Callable[..., Finished]) -> None:
+    small.conf.write_text(USER_CONF + "llama3_1-8b.Server.min_duration = 100\n")  # too few queries to be VALID
+    finished = run_main(*small.arguments())
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    assert "missing: 1 of 6 legs" in finished.stdout
+    assert "Server performance: negative" in finished.stdout
+    assert sorted(small.starts()) == sorted(LEGS)
+    assert not (small.result("Server").root / "verify_performance.txt").exists()
+
+
+def test_a_failing_leg_does_not_end_the_campaign(small: Small, run_main: Callable[..., Finished]) -> None:
+    small.write(DATACENTER, scenarios={"Offline": {"dummy_fault": ["fail@3"]}, "Server": None})
+    finished = run_main(*small.arguments())
+    assert finished.code == ExitCode.FAILED, finished.stdout + finished.stderr
+    assert "missing: 3 of 6 legs" in finished.stdout
+    assert sorted(small.starts()) == [name for name in sorted(LEGS) if name.startswith("Server")]
+
+
+def test_dry_run_writes_nothing(small: Small, run_main: Callable[..., Finished]) -> None:
+    finished = run_main(*small.arguments("--dry-run"))
+    assert finished.code == ExitCode.OK, finished.stderr
+    for text in (*LEGS, "rounded up to 8 whole data sets of 64", "0 of 6 legs are done"):
+        assert text in finished.stdout
+    assert not small.place.root.exists()
+
+
+def test_two_campaigns_in_one_directory_are_refused(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(LONG_USER_CONF)
+    small.write(DATACENTER, scenarios={"Server": None})
+    first = start_main(*small.arguments())
+    until(lambda: progress(small.result("Server").performance.root), "the first leg")
+    refused = run_main(*small.arguments())
+    assert refused.code == ExitCode.REFUSED
+    assert "another campaign runs in" in refused.stderr
+    os.kill(first.process.pid, signal.SIGINT)
+    assert first.wait().code == ExitCode.INTERRUPTED

@@ -1,0 +1,173 @@
+"""`signoff` as a command: what it leaves beside the verdict, and measuring again."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from compliance.signoff.feedback import append_ledger, feedback
+from compliance.signoff.limits import MOST_ROUNDS
+from compliance.signoff.reasons import fail, flag, note
+from compliance.signoff.verdict import Verdict
+from runs.errors import ExitCode, InputError
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.audit.remeasure import remeasured
+from tests.conftest import Finished
+from tests.support.legs import arguments
+from tests.support.signoff_fixtures import FrozenLegs
+
+CONF = """
+*.SingleStream.target_latency = 8
+*.SingleStream.min_duration = 200
+*.SingleStream.min_query_count = 64
+"""
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
+    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def noisy() -> Verdict:
+    return Verdict("baseline", 0.5, "open", reasons=[flag("B-1", "noisy_baseline", "text", action="remeasure")])
+
+
+@pytest.mark.slow
+def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_last(
+    run_main: Callable[..., Finished], tmp_path: Path
+) -> None:
+    folder = tmp_path / "legs"
+    folder.mkdir()
+    names = ("ref-1", "ref-2", "cand-1", "cand-2")
+    for name in names:
+        tpot_ms = 0.2 if name.startswith("ref") else 0.05
+        done = run_main(*arguments("SingleStream", folder / name, "--dummy-tpot-ms", tpot_ms, conf=CONF))
+        assert done.code == ExitCode.OK, done.stderr
+    (folder / "ref-1-user.conf").unlink()  # the run's own copy counts, not the file that was named
+    before = digests(folder)
+    out, ledger, mend = tmp_path / "verdict.json", tmp_path / "ledger.jsonl", tmp_path / "audit_feedback.json"
+    ref, cand = [folder / name for name in names[:2]], [folder / name for name in names[2:]]
+    done = run_main(
+        "signoff", "--scope", "patch", "--ref", *ref, "--cand", *cand, "--noise-band", 0.0001, "--remeasure", 1,
+        "--out", out, "--ledger", ledger, "--feedback", mend,
+    )  # fmt: skip
+    assert done.code == ExitCode.OK, done.stderr
+    assert "measured again 1 times, of at most 1" in done.stdout
+    after = digests(folder)
+    assert {name: after[name] for name in before} == before
+    again = [folder / f"{name}-again-1" for name in names]
+    verdict = json.loads(out.read_bytes())
+    assert verdict["remeasured"] == 1
+    assert (verdict["ref"], verdict["cand"]) == ([str(one) for one in again[:2]], [str(one) for one in again[2:]])
+    assert set(verdict["log_sha256"]) == {str(one) for one in again}
+    manifests = {path.name: read_manifest(RunDir(path).manifest) for path in again}
+    in_order = sorted(manifests, key=lambda name: manifests[name].start_time_ns or 0)
+    assert in_order == [f"{name}-again-1" for name in ("ref-1", "cand-1", "ref-2", "cand-2")]
+    for name, path in zip(names, again, strict=True):
+        old = read_manifest(RunDir(folder / name).manifest)
+        assert manifests[path.name].resolved.engine_options == old.resolved.engine_options
+    (line,) = [json.loads(text) for text in ledger.read_text().splitlines()]
+    assert (line["remeasured"], line["verdict"], line["ref"]) == (1, verdict["verdict"], verdict["ref"])
+    assert [one["slug"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
+
+
+@pytest.mark.parametrize("number", [-1, MOST_ROUNDS + 1])
+def test_rounds_have_a_bound(number: int) -> None:
+    with pytest.raises(InputError, match=f"--remeasure {number} is not 0 to {MOST_ROUNDS}"):
+        remeasured(lambda ref, cand: noisy(), [], [], number, Console(), print)
+
+
+def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:
+    ref = legs.paths("srv-1", "srv-2")
+    before = digests(ref[0].parent)
+    passed = Verdict("baseline", 0.5, "open")
+    assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print).rounds == 0
+    assert remeasured(lambda ref, cand: noisy(), ref, [], 0, Console(), print).rounds == 0
+    assert digests(ref[0].parent) == before
+
+
+def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is_signed_off(
+    legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ref = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-2", "srv-acc")]
+    ran: list[Path] = []
+    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
+    asked: list[list[str]] = []
+
+    def said(verdicts: Iterator[Verdict]) -> Callable[[Sequence[Path], Sequence[Path]], Verdict]:
+        def sign(ref: Sequence[Path], cand: Sequence[Path]) -> Verdict:
+            asked.append([path.name for path in ref])
+            return next(verdicts)
+
+        return sign
+
+    last = Verdict("baseline", 0.5, "open")
+    found = remeasured(said(iter([noisy(), noisy(), last])), ref, [], 3, Console(), lambda _: None)
+    assert (found.verdict, found.rounds) == (last, 2)
+    assert asked[0] == ["srv-1", "srv-2", "srv-acc"]
+    assert asked[1] == ["srv-1-again-1", "srv-2-again-1", "srv-acc"]
+    assert len(ran) == 4
+    asked.clear()
+    still = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
+    assert (still.rounds, len(asked), still.verdict.action) == (1, 2, "remeasure")
+    assert [one.slug for one in still.verdict.reasons] == ["noisy_baseline", "baseline_imperfect"]
+
+
+def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_others_stay(
+    legs: FrozenLegs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    legs.copy(tmp_path / "performance" / "run_1", "srv-1")
+    legs.copy(tmp_path / "accuracy", "srv-acc")
+    monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda *_: None)
+    asked: list[list[Path]] = []
+
+    def sign(ref: Sequence[Path], cand: Sequence[Path]) -> Verdict:
+        asked.append(list(ref))
+        return noisy()
+
+    remeasured(sign, [tmp_path], [], 1, Console(), lambda _: None)
+    assert asked == [[tmp_path], [tmp_path / "performance" / "run_1-again-1", tmp_path / "accuracy"]]
+
+
+def test_a_leg_whose_record_does_not_say_what_was_asked_is_not_run(legs: FrozenLegs, tmp_path: Path) -> None:
+    leg = legs.copy(tmp_path / "leg", "srv-1", ["set_manifest", "asked", {"scenario": "Server", "turbo": True}])
+    with pytest.raises(InputError, match="cannot be run as it was: --turbo: there is no such option"):
+        remeasured(lambda ref, cand: noisy(), [leg], [], 1, Console(), print)
+
+
+def test_nothing_more_is_written_than_was_asked_for(
+    run_main: Callable[..., Finished], legs: FrozenLegs, tmp_path: Path
+) -> None:
+    out = tmp_path / "out" / "verdict.json"
+    done = run_main("signoff", "--scope", "harness", "--ref", *legs.paths("srv-1", "srv-acc"), "--out", out)
+    assert done.code == ExitCode.OK, done.stderr
+    assert [path.name for path in out.parent.iterdir()] == ["verdict.json"]
+    assert "remeasured" not in json.loads(out.read_bytes())
+
+
+def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
+    reasons = [note("B-1", "steady", "text"), flag("B-2", "outlier", "text", "file"), fail("P-3", "slug", "text")]
+    verdict = Verdict("baseline", 0.5, "open", reasons=reasons)
+    assert [one["check"] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
+    verdict.degraded = "ValueError"
+    assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)
+
+
+def test_the_ledger_keeps_every_line_and_refuses_a_cut_one(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "ledger.jsonl"
+    for number in range(3):
+        append_ledger(path, {"number": number})
+    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == [0, 1, 2]
+    path.write_text('{"number": 0}\n{"numb')
+    with pytest.raises(InputError, match="does not end with a whole line"):
+        append_ledger(path, {"number": 1})
+    assert path.read_text() == '{"number": 0}\n{"numb'

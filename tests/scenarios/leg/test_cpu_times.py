@@ -1,0 +1,89 @@
+"""CPU times around a leg: what is the leg's own, and what is not."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.record.contention import Contention, contention_of
+from runs.record.manifest import read_manifest
+from scenarios.leg import cpu_times
+from scenarios.leg.cpu_times import CpuReading, contention_between, read_cpu
+from tests.conftest import Finished
+from tests.support.legs import arguments
+
+BURNT_S = 0.4
+BURN = f"import time\nwhile time.process_time() < {BURNT_S}: pass"
+TICKS_S = 0.05  # the system counts in steps of 10 ms
+
+
+def reading(time_s: float, busy_s: float, own_s: dict[int, float], cores: tuple[int, ...] = (0, 1)) -> CpuReading:
+    return CpuReading(time_s, cores, busy_s, 0.0, own_s, 0.5)
+
+
+def while_a_child_works(monkeypatch: pytest.MonkeyPatch, own: int) -> Contention:
+    """The record of a child's work, where one process alone is the harness.
+
+    Others of the tests' group may end children that worked before the first reading.
+    """
+    monkeypatch.setattr(cpu_times, "_group", lambda: {own})
+    before = read_cpu(os.getppid())
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+    found = contention_of({"contention": contention_between(before, read_cpu(os.getppid()))})
+    assert isinstance(found, Contention)
+    return found
+
+
+def test_work_of_a_child_is_the_legs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = while_a_child_works(monkeypatch, os.getpid())
+    assert found.own_cpu_s >= BURNT_S - TICKS_S
+    assert found.busy_cpu_s >= found.own_cpu_s - TICKS_S * (1 + found.usable_cores)
+
+
+def test_work_of_others_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = while_a_child_works(monkeypatch, os.getppid())
+    assert found.foreign_cpu_s >= BURNT_S - TICKS_S * (1 + found.usable_cores)
+
+
+def test_processes_that_come_and_go_count_once() -> None:
+    start = reading(10.0, 100.0, {1: 5.0, 2: 3.0})
+    # 2 used 3 more and ended, which its parent 1 has as its children's; 3 is new.
+    end = reading(14.0, 107.0, {1: 5.0 + 6.0 + 0.5, 3: 1.0})
+    found = contention_between(start, end)
+    assert (found["own_cpu_s"], found["busy_cpu_s"], found["foreign_cpu_s"]) == (4.5, 7.0, 2.5)
+    assert (found["window_s"], found["usable_cores"]) == (4.0, 2)
+
+
+def test_nothing_foreign_is_never_less_than_nothing() -> None:
+    found = contention_between(reading(0.0, 10.0, {1: 0.0}), reading(1.0, 11.0, {1: 1.3}))
+    assert found["foreign_cpu_s"] == 0.0
+
+
+def test_what_cannot_be_read_is_said_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise PermissionError("not for you")
+
+    whole = read_cpu(os.getppid())
+    monkeypatch.setattr("psutil.cpu_times", broken)
+    lost = read_cpu(os.getppid())
+    assert lost == "PermissionError: not for you"
+    assert contention_between(whole, lost) == contention_between(lost, whole) == {"not_recorded": lost}
+    moved = contention_between(reading(0.0, 1.0, {}), reading(1.0, 2.0, {}, cores=(0,)))
+    assert "usable cores changed" in moved["not_recorded"]
+    assert contention_between(reading(1.0, 1.0, {}), reading(1.0, 1.0, {})).keys() == {"not_recorded"}
+
+
+def test_a_leg_records_it(run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    done = run_main(*arguments("Server", tmp_path / "run"))
+    assert done.code == 0, done.stdout + done.stderr
+    manifest = read_manifest(tmp_path / "run" / "manifest.json")
+    found = contention_of(manifest.observed)
+    assert isinstance(found, Contention)
+    assert found.usable_cores == manifest.host["cores_usable"]
+    assert found.own_cpu_s > 0
+    assert manifest.start_time_ns is not None
+    assert manifest.end_time_ns is not None
+    assert 0.6 <= found.window_s <= (manifest.end_time_ns - manifest.start_time_ns) / 1e9 + 0.1

@@ -1,0 +1,261 @@
+"""What goes wrong in a leg: it ends soon, with the right exit code, a message that names the cause, and no claim."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import main
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import (
+    LONG_USER_CONF,
+    SLOW_START,
+    arguments,
+    check_claims_nothing,
+    check_failed,
+    patched,
+    progress,
+    until,
+)
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+
+
+@pytest.fixture
+def run_main(start_main: StartMain) -> RunMain:
+    """Runs `main.py ARGUMENTS…`; a leg that fails has to end within 30 s."""
+    return lambda *arguments, **more: start_main(*arguments, **more).wait(30)
+
+
+# Faults of the engine -----------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "start": (ExitCode.REFUSED, "asked not to start"),
+    "raise@5": (ExitCode.FAILED, "submit raised at query 5"),
+    "fail@5": (ExitCode.FAILED, "query 5 failed in the engine"),
+    "die@5": (ExitCode.FAILED, "the dummy engine died"),
+    "swallow@5": (ExitCode.FAILED, "watchdog: 1 of"),
+    "twice@5": (ExitCode.FAILED, "(query 5) twice"),
+    "empty@5": (ExitCode.FAILED, "no tokens for sample"),
+    "freeze@5": (ExitCode.FAILED, "watchdog: "),
+}
+QUICK_LOOK = ("start", "raise@5", "die@5", "twice@5")  # for swallow and freeze the watchdog has to wait
+IN_SERVER_ALL_AGAIN = pytest.mark.parametrize("scenario", ["Offline", pytest.param("Server", marks=pytest.mark.slow)])
+
+
+@IN_SERVER_ALL_AGAIN
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[pytest.mark.slow] * (fault not in QUICK_LOOK)) for fault in FAULTS]
+)
+def test_engine_fault(fault: str, scenario: str, run_main: RunMain, tmp_path: Path) -> None:
+    code, cause = FAULTS[fault]
+    out = tmp_path / "run"
+    finished = run_main(*arguments(scenario, out, "--dummy-fault", fault, "--stall-timeout-s", 3, "--dummy-ttft-ms", 2))
+    manifest = check_failed(finished, out, code, cause)
+    assert manifest.asked["dummy_fault"] == [fault]
+    assert RunDir(out).requests.exists() == (fault != "start")
+
+
+@pytest.mark.slow
+def test_fault_in_an_accuracy_leg(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("SingleStream", out, "--accuracy", "--dummy-fault", "fail@40"))
+    check_failed(finished, out, ExitCode.FAILED, "query 40 failed")
+    assert not RunDir(out).accuracy_text.exists()
+    assert len(read_requests(RunDir(out).requests)) == 40  # what was answered before is kept
+
+
+@pytest.mark.slow
+def test_engine_that_is_never_ready(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(
+        *arguments("Server", out, "--engine-start-timeout-s", 0.5), environment=patched(tmp_path, in_leg=SLOW_START)
+    )
+    check_failed(finished, out, ExitCode.REFUSED, "the engine was not ready after 0.5 s")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "cause", "patch"),
+    [
+        (ExitCode.REFUSED, "prefix caching on, though it was not asked to", """
+            from sut.dummy.engine import DummyEngine
+            from sut.engine import EngineReport
+            async def start(self):
+                return EngineReport("dummy", prefix_caching=True)
+            DummyEngine.start = start
+            """),
+        (ExitCode.FAILED, "prompt tokens from a cache across queries", """
+            from sut.loadgen_sut import LoadgenSut
+            complete = LoadgenSut.complete
+            LoadgenSut.complete = lambda self, request, ids, reason, cached: complete(self, request, ids, reason, 16)
+            """),
+    ],
+    ids=["asked-in-vain", "found-out"],
+)  # fmt: skip
+def test_caching_that_was_not_asked_for(
+    code: ExitCode, cause: str, patch: str, run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Server", out, "--accuracy"), environment=patched(tmp_path, in_leg=patch))
+    check_failed(finished, out, code, cause)
+
+
+# Exceptions in LoadGen's callbacks ----------------------------------------------------------------------------------
+
+
+INSIDE = {
+    "issue_queries": """
+        from sut.loadgen_sut import LoadgenSut
+        class Loop:
+            def call_soon_threadsafe(self, *arguments):
+                raise ValueError("raised in issue_queries")
+        make = LoadgenSut.__init__
+        def make_with_raising_loop(self, *arguments, **more):
+            make(self, *arguments, **more)
+            self._loop = Loop()
+        LoadgenSut.__init__ = make_with_raising_loop
+        """,
+    **{
+        callback: f"""
+        from qsl.sample_library import SampleLibrary
+        class Loaded(set):
+            def {method}(self, indices):
+                raise ValueError("raised in {callback}")
+        make = SampleLibrary.__init__
+        def make_with_raising_set(self, *arguments, **more):
+            make(self, *arguments, **more)
+            self.loaded = Loaded()
+        SampleLibrary.__init__ = make_with_raising_set
+        """
+        for callback, method in (("load", "update"), ("unload", "difference_update"))
+    },
+}
+
+
+@IN_SERVER_ALL_AGAIN
+@pytest.mark.parametrize("callback", INSIDE)
+def test_exception_inside_a_callback(callback: str, scenario: str, run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(tmp_path, in_leg=INSIDE[callback])
+    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
+    check_failed(finished, out, ExitCode.FAILED, f"raised in {callback}", loadgen_finished=callback == "unload")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["Offline", "Server"])
+@pytest.mark.parametrize(
+    ("callback", "module", "owner"),
+    [
+        ("issue_queries", "sut.loadgen_sut", "LoadgenSut"),
+        ("flush_queries", "sut.loadgen_sut", "LoadgenSut"),
+        ("load", "qsl.sample_library", "SampleLibrary"),
+        ("unload", "qsl.sample_library", "SampleLibrary"),
+    ],
+)
+def test_exception_that_reaches_loadgen(
+    callback: str, module: str, owner: str, scenario: str, run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    environment = patched(
+        tmp_path,
+        in_leg=f"""
+        from {module} import {owner}
+        def raising(self, *arguments):
+            raise ValueError("raised in {callback}")
+        {owner}.{callback} = raising
+        """,
+    )
+    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", 2), environment=environment)
+    # An exception leaves LoadGen half open, and it may crash before the leg can say why.
+    crashed = "killed by SIG" in finished.stderr
+    cause = "killed by SIG" if crashed else f"raised in {callback}"
+    check_failed(finished, out, ExitCode.FAILED, cause, loadgen_finished=callback == "unload")
+
+
+# Full disk ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_cannot_grow(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(
+        tmp_path, in_leg="import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
+    )
+    finished = run_main(*arguments("Server", out), environment=environment)
+    check_failed(finished, out, ExitCode.FAILED, "File too large")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own, just large enough for a leg to start."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = shutil.which("mount") and not subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=70m", "tmpfs", str(folder)], capture_output=True, check=False
+    ).returncode  # fmt: skip
+    if not mounted:
+        pytest.skip("needs the right to mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.slow
+def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
+    out = small_disk / "run"
+    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF))
+    until(lambda: progress(out).get("completed", 0) > 0, "completed queries")
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        block = bytes(4096)
+        try:
+            while True:
+                ballast.write(block)
+        except OSError:
+            pass
+        finished = started.wait(30)
+    assert finished.code == ExitCode.FAILED
+    assert "Traceback" not in finished.stderr
+    assert f"error: the disk of {out} is full" in finished.stderr
+    assert not RunDir(out).result.exists()
+    assert read_manifest(RunDir(out).manifest).status == "running"  # no room for another word
+    check_claims_nothing(finished, out)
+
+
+@pytest.mark.slow
+def test_disk_with_too_little_space(small_disk: Path, run_main: RunMain) -> None:
+    (small_disk / "ballast").write_bytes(bytes(10 << 20))
+    out = small_disk / "run"
+    finished = run_main(*arguments("Server", out))
+    assert finished.code == ExitCode.REFUSED
+    assert f"{small_disk} has 59 MiB free" in finished.stderr
+    assert not out.exists()
+
+
+# Damaged input ------------------------------------------------------------------------------------------------------
+
+
+def test_truncated_data_set(
+    make_dataset: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_dataset([1, 2, 3], [4, 5, 6])
+    path.write_bytes(path.read_bytes()[:-20])
+    out = tmp_path / "run"
+    code = main.main([*map(str, arguments("Offline", out, "--dataset-path", path))])
+    assert code == ExitCode.BAD_INPUT
+    assert str(path) in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_damaged_user_conf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    conf = "*.Offline.min_duration = 10\n*.Offline.target_qps=1\n"
+    code = main.main([*map(str, arguments("Offline", out, conf=conf))])
+    assert code == ExitCode.BAD_INPUT
+    assert f"{tmp_path}/run-user.conf:2: " in capsys.readouterr().err
+    assert not out.exists()

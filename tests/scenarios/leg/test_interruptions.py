@@ -1,0 +1,193 @@
+"""Legs that are interrupted, killed, stopped or end without a word: nothing of them is left running."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.errors import ExitCode, Interrupted
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from scenarios.leg.supervisor import signals_held, signals_raise
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import (
+    LONG_USER_CONF,
+    SLOW_START,
+    alive,
+    arguments,
+    check_failed,
+    leg_pid,
+    patched,
+    progress,
+    until,
+)
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+
+# A process of the engine's, as vLLM has them; its id is left in a file.
+ENGINE_PROCESS = """
+import pathlib, subprocess
+from sut.dummy.engine import DummyEngine
+start = DummyEngine.start
+async def start_with_process(self):
+    process = subprocess.Popen(["sleep", "600"])
+    pathlib.Path({path!r}).write_text(str(process.pid))
+    return await start(self)
+DummyEngine.start = start_with_process
+"""
+
+
+# Signals ------------------------------------------------------------------------------------------------------------
+
+
+def started_until(phase: str, start_main: StartMain, out: Path, environment: dict[str, str]) -> StartedMain:
+    """A long leg that has reached a phase; in the running phase, with some queries done."""
+    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment)
+    until(lambda: progress(out).get("phase") == phase, f"phase {phase}")
+    if phase == "running":
+        until(lambda: progress(out)["completed"] > 0, "completed queries")
+    return started
+
+
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("engine", signal.SIGTERM),
+        ("running", signal.SIGINT),
+        pytest.param("engine", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("running", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("running", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(tmp_path, in_leg=SLOW_START) if phase == "engine" else {}
+    started = started_until(phase, start_main, out, environment)
+    started.process.send_signal(number)
+    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
+    assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the leg was asked before it was killed
+
+
+@pytest.mark.slow
+def test_interrupted_again_and_again(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    started = started_until("running", start_main, out, {})
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        started.process.send_signal(number)
+    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, "interrupted by SIG")
+
+
+@pytest.mark.slow
+def test_child_asked_to_stop(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    started = started_until("running", start_main, out, {})
+    os.kill(leg_pid(out), signal.SIGTERM)
+    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, "stopped by SIGTERM")
+
+
+def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = tmp_path / "engine-pid"
+    started = started_until(
+        "running", start_main, out, patched(tmp_path, in_leg=ENGINE_PROCESS.format(path=str(engine)))
+    )
+    assert int(engine.read_text()) in alive(leg_pid(out))
+    (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
+    os.kill(leg_pid(out), signal.SIGKILL)
+    check_failed(started.wait(30), out, ExitCode.FAILED, "killed by SIGKILL")
+    assert len(read_requests(RunDir(out).requests)) > 0  # what was done is kept
+
+
+def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = tmp_path / "engine-pid"
+    started = started_until(
+        "running", start_main, out, patched(tmp_path, in_leg=ENGINE_PROCESS.format(path=str(engine)))
+    )
+    group = leg_pid(out)
+    assert set(alive(group)) == {group, int(engine.read_text())}
+    started.process.kill()
+    started.process.wait()
+    until(lambda: not alive(group), "the end of the leg's processes", 10)
+    assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
+    assert not RunDir(out).result.exists()
+
+
+@pytest.mark.slow
+def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(
+        tmp_path, in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_RUNNING_S = 3.0"
+    )
+    started = started_until("running", start_main, out, environment)
+    os.kill(leg_pid(out), signal.SIGSTOP)
+    check_failed(started.wait(30), out, ExitCode.FAILED, "no sign of life for 3 s (phase running)")
+
+
+@pytest.mark.slow
+def test_engine_processes_end_with_a_good_leg(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    engine = tmp_path / "engine-pid"
+    finished = run_main(
+        *arguments("Offline", out, "--dummy-ttft-ms", 2, "--accuracy"),
+        environment=patched(tmp_path, in_leg=ENGINE_PROCESS.format(path=str(engine))),
+    )
+    assert finished.code == 0, finished.stderr
+    assert engine.exists()
+    assert alive(leg_pid(out)) == []
+
+
+def test_a_signal_waits_while_a_process_is_started() -> None:
+    done = []
+
+    def start() -> None:
+        with signals_raise():
+            with signals_held():
+                os.kill(os.getpid(), signal.SIGTERM)
+                done.append("the block")
+            done.append("what follows")
+
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        start()
+    assert done == ["the block"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_only_the_first_signal_raises() -> None:
+    cleaned_up = []
+
+    def work() -> None:
+        with signals_raise():
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+                with signals_held():
+                    os.kill(os.getpid(), signal.SIGHUP)
+                cleaned_up.append(True)
+
+    with pytest.raises(Interrupted, match="SIGINT"):
+        work()
+    assert cleaned_up == [True]
+
+
+# A process that ends without a word ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patch", "cause"),
+    [
+        ("os._exit(7)", "ended with code 7 and named no cause"),
+        ("os._exit(0)", "ended before it was done"),
+        ("os.abort()", "killed by SIGABRT"),
+    ],
+)
+@pytest.mark.slow
+def test_silent_end(patch: str, cause: str, run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=f"import os\n{patch}"))
+    check_failed(finished, out, ExitCode.FAILED, cause)

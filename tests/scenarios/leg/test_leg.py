@@ -1,0 +1,231 @@
+"""Whole legs as a user starts them: the dummy engine through the real LoadGen, and everything they leave behind."""
+
+import hashlib
+import json
+import re
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import pytest
+
+from qsl.dataset import Dataset, load_dataset
+from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS, SCENARIOS
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import read_result
+from runs.record.contention import Contention, contention_of
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import read_requests
+from sut.dummy.engine import DummyEngine
+from sut.engine import SamplingPolicy
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import USER_CONF, arguments, progress
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+
+OURS = {"seal.json", "manifest.json", "requests.jsonl", "user.conf", "engine.log", "progress.json", "result.json"}
+ACCURACY_FILES = {"accuracy.txt", "accuracy.json"}
+
+SLOW = pytest.mark.slow
+# Enough legs for a quick look.
+FAST = [("Offline", "performance"), ("Offline", "accuracy"), ("Server", "performance"), ("Server", "accuracy"),
+        ("SingleStream", "performance")]  # fmt: skip
+ACCURACY = [pytest.param(scenario, marks=[SLOW] * ((scenario, "accuracy") not in FAST)) for scenario in SCENARIOS]
+
+# How the official checker finds the scores in accuracy.txt: one of these in a line, by re.match.
+OFFICIAL_PATTERNS = {
+    **{name: rf".*'{name}':\s+'?([\d.]+)'?.*" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
+    "gen_len": r".*'gen_len':\s([\d.]+).*",
+}
+
+
+@dataclass
+class Leg:
+    """A finished leg."""
+
+    scenario: str
+    mode: str
+    finished: Finished
+    run: RunDir
+    working_directory: Path
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return read_manifest(self.run.manifest)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        return load_dataset(self.manifest.resolved.dataset_path)
+
+    @cached_property
+    def answers(self) -> list[list[int]]:
+        """What the dummy engine says to each sample."""
+        engine = DummyEngine(SamplingPolicy(), lead_tokens=self.manifest.resolved.engine_options["lead_tokens"])
+        return [engine.answer(prompt) for prompt in self.dataset.prompts]
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Leg]:
+    """Legs by scenario and mode, each run when it is first asked for."""
+    root = tmp_path_factory.mktemp("legs")
+
+    @cache
+    def leg(scenario: str, mode: str) -> Leg:
+        folder = root / f"{scenario}-{mode}"
+        folder.mkdir()
+        out = root / f"{scenario}-{mode}-run"
+        flags = ["--accuracy"] if mode == "accuracy" else []
+        started = StartedMain(tuple(arguments(scenario, out, *flags)), folder, {})
+        return Leg(scenario, mode, started.wait(), RunDir(out), folder)
+
+    return leg
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((scenario, mode), id=f"{scenario}-{mode}", marks=[SLOW] * ((scenario, mode) not in FAST))
+        for scenario in SCENARIOS
+        for mode in ("performance", "accuracy")
+    ]
+)
+def leg(request: pytest.FixtureRequest, legs: Callable[[str, str], Leg]) -> Leg:
+    return legs(*request.param)
+
+
+def test_ends_well(leg: Leg) -> None:
+    assert leg.finished.stderr == ""
+    assert leg.finished.code == 0, leg.finished.stdout
+    outcome = "performance: VALID" if leg.mode == "performance" else "accuracy: no target applies"
+    assert f"{leg.scenario} {outcome}" in leg.finished.stdout
+    assert "official: no" in leg.finished.stdout
+    assert str(leg.run.root) in leg.finished.stdout
+
+
+def test_files(leg: Leg) -> None:
+    expected = OURS | set(LOADGEN_LOGS) | (ACCURACY_FILES if leg.mode == "accuracy" else set())
+    assert {path.name for path in leg.run.root.iterdir()} == expected
+    assert list(leg.working_directory.iterdir()) == []  # nothing outside the run directory
+    assert leg.run.user_conf.read_text() == USER_CONF
+    assert leg.run.trace.stat().st_size == 0  # LoadGen makes the file; the trace is off
+
+
+def test_manifest(leg: Leg) -> None:
+    manifest = leg.manifest
+    assert manifest.status == "finished"
+    assert manifest.exit_code == 0
+    assert manifest.error is None
+    assert manifest.start_time_ns < manifest.end_time_ns  # type: ignore[operator]  # both are there
+    assert manifest.pid != manifest.parent_pid
+    assert not manifest.official
+    assert any("dummy engine" in reason for reason in manifest.unofficial_reasons)
+
+    plan = manifest.resolved
+    assert (plan.scenario, plan.mode) == (leg.scenario, leg.mode)
+    assert plan.loadgen_scenario == LOADGEN_SCENARIO[plan.scenario]
+    assert plan.loadgen_key == DEFAULT_KEY[plan.scenario]
+    assert plan.sample_count == len(leg.dataset) == 64
+    assert manifest.asked["scenario"] == leg.scenario
+    assert manifest.asked.get("accuracy", False) == (leg.mode == "accuracy")
+
+    assert manifest.dataset["sha256"] == sha256_of(Path(plan.dataset_path))
+    assert manifest.loadgen["extension_sha256"] == sha256_of(Path(manifest.loadgen["extension"]))
+    assert manifest.software["mlcommons-loadgen"] == manifest.loadgen["version"]
+    assert manifest.harness["version"]
+    assert manifest.host["memory_bytes"] > 0
+    assert manifest.engine["name"] == "dummy"
+    assert manifest.engine["asked"] == manifest.engine["in_force"]
+    assert manifest.engine["warm_up"]["prompts"] == plan.warmup_prompts
+    assert manifest.observed["samples_issued"] == manifest.observed["samples_completed"] > 0
+    assert manifest.observed["cached_prompt_tokens"] == 0
+    assert isinstance(contention_of(manifest.observed), Contention)
+
+
+def test_settings_in_force_are_recorded(leg: Leg) -> None:
+    settings, detail = leg.manifest.loadgen_settings, read_detail(leg.run.detail)
+    official = ROUND_SEEDS[CURRENT_ROUND]
+    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+        assert settings[name] == getattr(official, name) == detail.get(f"effective_{name}")
+    assert settings["mode"] == detail.get("effective_test_mode")
+    assert settings["scenario"] == detail.get("effective_scenario")
+    assert settings["min_duration_ms"] == detail.get("effective_min_duration_ms")
+    assert settings["use_token_latencies"] is True
+    limits_ms = {"Server": (2000, 100), "Interactive": (500, 30)}.get(leg.scenario)
+    if limits_ms:
+        assert (settings["ttft_latency"], settings["tpot_latency"]) == tuple(limit * 1e6 for limit in limits_ms)
+
+
+def test_result(leg: Leg) -> None:
+    result = read_result(leg.run.result)
+    assert result.disagreements == []
+    assert result.scenario == leg.scenario
+    assert result.counts.errors == 0
+    assert result.counts.samples == result.counts.samples_expected
+    heartbeat = progress(leg.run.root)
+    assert heartbeat["phase"] == "done"
+    assert heartbeat["issued"] == heartbeat["completed"] == result.counts.samples
+    unknown_before = (leg.scenario, leg.mode) == ("SingleStream", "performance")
+    assert heartbeat["expected"] == (None if unknown_before else result.counts.samples)
+    if leg.mode == "accuracy":
+        assert result.verdict == "DONE"
+        assert result.counts.accuracy_entries == 64
+        return
+    assert result.verdict == result.loadgen_verdict == "VALID"
+    assert result.reasons == []
+    assert result.derived is not None
+    assert result.reported is not None
+    numbers = [f"{result.reported.tokens_per_second:,.2f} tokens/s"]
+    assert all(number in leg.finished.stdout for number in numbers)
+
+
+def test_requests(leg: Leg) -> None:
+    table = read_requests(leg.run.requests)
+    assert len(table) == leg.manifest.observed["samples_completed"]
+    assert table.seq.tolist() == list(range(len(table)))
+    assert set(table.sample_index.tolist()) == set(range(64))
+    assert set(table.finish_reason) <= {"stop", "length"}
+    assert (table.issue_ns <= table.first_token_ns).all()
+    assert (table.first_token_ns <= table.complete_ns).all()
+    hashes = [hashlib.sha256(array("i", ids)).hexdigest() for ids in leg.answers]
+    for index, digest, tokens, prompt_tokens in zip(
+        table.sample_index.tolist(), table.output_sha256, table.output_tokens, table.prompt_tokens, strict=True
+    ):
+        assert digest == hashes[index]
+        assert tokens == len(leg.answers[index])
+        assert prompt_tokens == len(leg.dataset.prompts[index])
+
+
+@pytest.mark.parametrize("scenario", ACCURACY)
+def test_accuracy_log_holds_the_engines_answers(scenario: str, legs: Callable[[str, str], Leg]) -> None:
+    leg = legs(scenario, "accuracy")
+    entries = read_accuracy_log(leg.run.accuracy_log)
+    assert sorted(entry.qsl_idx for entry in entries) == list(range(64))
+    for entry in entries:
+        answer = leg.answers[entry.qsl_idx]
+        assert list(memoryview(entry.data).cast("i")) == answer
+        assert entry.token_count == len(answer)
+        first = None if scenario == "Offline" else array("i", answer[:1]).tobytes()
+        assert entry.token_data == first
+
+
+@pytest.mark.parametrize("scenario", ACCURACY)
+def test_scores_are_found_as_the_official_checker_finds_them(scenario: str, legs: Callable[[str, str], Leg]) -> None:
+    leg = legs(scenario, "accuracy")
+    lines = leg.run.accuracy_text.read_text().splitlines()
+    scores = json.loads(leg.run.accuracy_json.read_bytes())["scores"]
+    for name, pattern in OFFICIAL_PATTERNS.items():
+        (found,) = [match.group(1) for line in lines if (match := re.match(pattern, line))]
+        assert float(found) == pytest.approx(scores[name])
+        assert float(found) > 0
+    assert scores["gen_num"] == 64
+
+
+@SLOW
+def test_all_scenarios_give_the_same_scores(legs: Callable[[str, str], Leg]) -> None:
+    texts = {legs(scenario, "accuracy").run.accuracy_text.read_text() for scenario in SCENARIOS}
+    assert len(texts) == 1

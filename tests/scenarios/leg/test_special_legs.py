@@ -1,0 +1,195 @@
+"""Legs with something special about them: too short, overloaded, audited, oddly named, or with a false record."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.numbers.result import read_result
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import USER_CONF, arguments, patched
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+SLOW = pytest.mark.slow
+
+
+@SLOW
+def test_loadgens_files_stay_as_loadgen_left_them(run_main: RunMain, tmp_path: Path) -> None:
+    out, hashes = tmp_path / "run", tmp_path / "hashes.json"
+    # The recorder is closed right after LoadGen's Start call returned.
+    environment = patched(
+        tmp_path,
+        in_leg=f"""
+        import json, hashlib, pathlib
+        from sut.recorder import Recorder
+        close = Recorder.close
+        def hash_and_close(self):
+            files = pathlib.Path({str(out)!r}).glob("mlperf_log_*")
+            hashes = {{file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}}
+            pathlib.Path({str(hashes)!r}).write_text(json.dumps(hashes))
+            close(self)
+        Recorder.close = hash_and_close
+        """,
+    )
+    finished = run_main(*arguments("Server", out, "--accuracy"), environment=environment)
+    assert finished.code == 0, finished.stderr
+    assert json.loads(hashes.read_text()) == {name: sha256_of(out / name) for name in LOADGEN_LOGS}
+
+
+def test_too_short_a_leg_is_invalid(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Offline", out, "--dummy-ttft-ms", 1, "--enable-log-trace"))
+    assert finished.code == 1
+    assert finished.stderr == ""
+    assert "Offline performance: INVALID" in finished.stdout
+    assert "required 0.2 s" in finished.stdout
+    result = read_result(RunDir(out).result)
+    assert result.verdict == result.loadgen_verdict == "INVALID"
+    assert result.disagreements == []
+    assert result.derived_from == "trace"
+    assert RunDir(out).trace.stat().st_size > 0
+    manifest = read_manifest(RunDir(out).manifest)
+    assert (manifest.status, manifest.exit_code, manifest.error) == ("finished", 1, None)
+
+
+@SLOW
+@pytest.mark.parametrize(("scenario", "ttft_ms"), [("Interactive", 600), ("Server", 3000)])
+def test_overload_is_invalid_for_its_first_tokens(
+    scenario: str, ttft_ms: int, run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", ttft_ms))
+    assert finished.code == 1
+    result = read_result(RunDir(out).result)
+    assert result.verdict == result.loadgen_verdict == "INVALID"
+    assert any("TTFT" in reason for reason in result.reasons)
+    assert not any("TPOT" in reason for reason in result.reasons)
+    assert "TTFT" in finished.stdout.partition("why:")[2]
+    assert result.disagreements == []
+
+
+AUDIT_OF_ONE_SAMPLE = """# one sample again and again
+*.*.mode = 2
+*.*.performance_issue_same = 1
+*.*.performance_issue_same_index = 3
+*.*.sample_concatenate_permutation = 0
+*.*.min_query_count = 64
+"""
+
+
+def test_audit_takes_effect_and_is_not_official(run_main: RunMain, tmp_path: Path) -> None:
+    out, audit = tmp_path / "run", tmp_path / "some-name.config"
+    audit.write_text(AUDIT_OF_ONE_SAMPLE)
+    finished = run_main(*arguments("Offline", out, "--audit-conf", audit))
+    assert finished.code == 0, finished.stderr
+    run = RunDir(out)
+    assert run.audit_config.read_text() == AUDIT_OF_ONE_SAMPLE
+    # The index counts in LoadGen's shuffled set, not in the data set.
+    assert set(read_requests(run.requests).sample_index.tolist()) == {read_detail(run.detail).get("loaded_qsl_set")[3]}
+    manifest = read_manifest(run.manifest)
+    assert any("audit" in reason for reason in manifest.unofficial_reasons)
+    assert manifest.resolved.audit
+    assert read_result(run.result).disagreements == []
+
+
+def test_stale_audit_config_changes_nothing(run_main: RunMain, tmp_path: Path) -> None:
+    stale = tmp_path / "working-directory" / "audit.config"
+    stale.write_text(AUDIT_OF_ONE_SAMPLE)
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Offline", out, "--accuracy"))
+    assert finished.code == 0, finished.stderr
+    assert "./audit.config is not used" in finished.stdout
+    detail = read_detail(RunDir(out).detail)
+    assert detail.get("effective_test_mode") == "AccuracyOnly"
+    assert detail.get("effective_performance_issue_same") is False
+    assert len(read_accuracy_log(RunDir(out).accuracy_log)) == 64
+    assert not RunDir(out).audit_config.exists()
+
+
+@SLOW
+def test_reference_flags_with_underscores(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "a_run"
+    conf = tmp_path / "my_user.conf"
+    conf.write_text(USER_CONF)
+    finished = run_main(
+        "--scenario=offline", "--engine", "dummy", "--user_conf", conf, f"--output_log_dir={out}", "--accuracy",
+        "--total_sample_count", 10, "--batch_size", 16, "--num_workers", 2, "--enable_log_trace",
+        "--lg_model_name", "llama3_1-8b-edge",
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr
+    manifest = read_manifest(RunDir(out).manifest)
+    assert manifest.resolved.sample_count == 10
+    assert manifest.resolved.loadgen_key == "llama3_1-8b-edge"
+    assert manifest.resolved.trace
+    assert any("--batch-size 16" in note for note in manifest.notes)
+
+
+@SLOW
+def test_two_legs_at_once(start_main: StartMain, tmp_path: Path) -> None:
+    outs = [tmp_path / "one", tmp_path / "two"]
+    started = [start_main(*arguments("SingleStream", out)) for out in outs]
+    for one, out in zip(started, outs, strict=True):
+        finished = one.wait()
+        assert finished.code == 0, finished.stdout + finished.stderr
+        assert read_result(RunDir(out).result).disagreements == []
+    manifests = [read_manifest(RunDir(out).manifest) for out in outs]
+    spans: list[Any] = [(manifest.start_time_ns, manifest.end_time_ns) for manifest in manifests]
+    assert max(start for start, _ in spans) < min(end for _, end in spans)  # they really ran side by side
+
+
+def test_a_name_with_odd_characters(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run [red] [" / "1] 'é'"
+    out.parent.mkdir()
+    finished = run_main(*arguments("Offline", out))
+    assert finished.code == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[0].endswith(f"run directory {out}")
+    assert f"written to {out}: " in lines[-1]
+
+
+@SLOW
+def test_a_relative_output_directory(run_main: RunMain, tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text(USER_CONF)
+    finished = run_main(
+        "--scenario", "Offline", "--engine", "dummy", "--user-conf", "../user.conf", "--output-log-dir", "some/run",
+        "--dummy-ttft-ms", 250,
+    )  # fmt: skip
+    assert finished.code == 0, finished.stderr
+    assert RunDir(tmp_path / "working-directory" / "some" / "run").result.exists()
+
+
+@SLOW
+def test_numbers_that_disagree_are_a_failure(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    environment = patched(
+        tmp_path,
+        in_leg="""
+        from sut.recorder import Recorder
+        append = Recorder.append
+        def append_another_sample(self, complete_ns, outcomes):
+            for request, ids, reason in outcomes:
+                request.sample_index = (request.sample_index + 1) % 64
+            append(self, complete_ns, outcomes)
+        Recorder.append = append_another_sample
+        """,
+    )
+    finished = run_main(*arguments("Offline", out), environment=environment)
+    assert finished.code == 4
+    assert "disagree: sample index at seq 0" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert "VALID" not in finished.stdout
+    result = json.loads(RunDir(out).result.read_bytes())
+    assert result["verdict"] == "ERROR"
+    assert result["disagreements"]  # the details are kept
+    manifest = read_manifest(RunDir(out).manifest)
+    assert (manifest.status, manifest.exit_code) == ("failed", 4)

@@ -1,0 +1,319 @@
+"""Tunes of short dummy legs, run as a user runs them: to the end, killed, changed, with nothing to be found.
+
+The dummy engine with slots is a queue of known capacity: four slots of about 39 ms a query are some 100 queries/s.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runs.errors import ExitCode
+from runs.numbers.result import read_result
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.tune.places import TuneDir
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import alive, leg_pid, progress, until
+
+pytestmark = pytest.mark.slow
+
+USER_CONF = """
+# the settings of the real run
+*.Offline.min_duration = 2000
+*.Offline.min_query_count = 64
+*.Server.target_qps = 1
+*.Server.min_duration = 5000
+*.Server.min_query_count = 459
+*.Server.ttft_latency = 300
+"""
+QUEUE = ("--dummy-slots", 4, "--dummy-ttft-ms", 35)
+WIDE = ("--dummy-slots", 40)  # ten times that, for legs of which only the order matters
+# What the slots compute in a second: 35 ms and 0.05 ms for each of about 79 tokens after the first.
+CAPACITY_QPS = 4 / (0.035 + 0.05e-3 * 79)
+
+
+class Small:
+    """A tune's files, and how it is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.conf = folder / "given-user.conf"
+        self.conf.write_text(USER_CONF)
+        self.place = TuneDir(folder / "tune")
+
+    def arguments(self, *more: object, scenario: str = "Server") -> list[object]:
+        return [
+            "tune", "--scenario", scenario, "--engine", "dummy", "--user-conf", self.conf,
+            "--output-log-dir", self.place.root, *QUEUE, *more,
+        ]  # fmt: skip
+
+    def record(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.place.record.read_bytes())
+        return content
+
+    def starts(self) -> dict[str, int | None]:
+        """When each leg started, by its directory: the same number means that it was not run again."""
+        return {path.parent.name: read_manifest(path).start_time_ns for path in self.place.root.glob("*/manifest.json")}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Small:
+    return Small(tmp_path)
+
+
+def test_a_rate_is_found_and_confirmed(small: Small, start_main: Callable[..., StartedMain]) -> None:
+    """No exhaustive search here, which would take minutes (test_tune_search.py has one): the bracket
+    itself says that the rate above fails."""
+    finished = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait(300)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    record = small.record()
+    rate = record["target_qps"]
+    assert 0.7 * CAPACITY_QPS < rate < 1.2 * CAPACITY_QPS  # a short leg ends before a small overload shows
+    assert record["highest_valid_probe"] >= rate
+    assert record["lowest_invalid_probe_above"] <= 1.06 * record["highest_valid_probe"]
+    assert len(record["probes"]) <= 8
+
+    confirmed = read_result(RunDir(small.place.root / record["confirmed_by"]).result)
+    assert confirmed.verdict == confirmed.loadgen_verdict == "VALID"
+    assert confirmed.in_force.target_qps == pytest.approx(rate)
+    assert "*.Server.target_qps" not in small.place.user_conf.read_text()
+    assert f"llama3_1-8b.Server.target_qps = {rate:g}" in small.place.user_conf.read_text()
+    assert "# the settings of the real run" in small.place.user_conf.read_text()
+    assert small.place.plot.read_text().startswith("<svg")
+    best = yaml.safe_load(small.place.best.read_text())
+    assert best["dummy_ttft_ms"] == 35
+    assert best["user_conf"] == str(small.place.user_conf.resolve())
+
+    # Repeated, it finds everything done.
+    starts = small.starts()
+    again = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait(60)
+    assert again.code == ExitCode.OK
+    assert small.record() == record
+    assert small.starts() == starts
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+def test_an_interrupted_tune_goes_on(
+    small: Small, number: signal.Signals, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    arguments = small.arguments("--offline-qps", 100, "--max-probes", 2, *WIDE)
+    tune = start_main(*arguments)
+    second = small.place.leg("probe", 2)
+    until(lambda: progress(second).get("completed", 0) > 5, "the second probe")
+    group = leg_pid(second)
+    first = small.starts()["probe-1"]
+    os.kill(tune.process.pid, number)
+    finished = tune.wait()
+    assert finished.code == (-signal.SIGKILL if number == signal.SIGKILL else ExitCode.INTERRUPTED)
+    until(lambda: not alive(group), "the leg's processes to end")
+    assert len(small.place.journal.read_text().splitlines()) == 3  # configuration, estimate, one probe
+    assert not small.place.user_conf.exists()
+
+    again = run_main(*arguments)
+    assert again.code == ExitCode.OK, again.stdout + again.stderr
+    assert small.starts()["probe-1"] == first
+    assert (small.place.discarded / "1" / "probe-2" / "manifest.json").exists()
+    assert [probe["target_qps"] for probe in small.record()["probes"]] == [90, 100.8]
+
+
+def test_a_changed_configuration_is_named_and_never_mixed(small: Small, run_main: Callable[..., Finished]) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "500"))
+    assert run_main(*small.arguments("--offline-qps", 500, "--max-probes", 1, *WIDE)).code == ExitCode.OK
+    starts = small.starts()
+    refused = run_main(*small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06))
+    assert refused.code == ExitCode.BAD_INPUT
+    assert "engine_options.tpot_ms: 0.05 then, 0.06 now" in refused.stderr
+    assert "tune offline_qps: 500 then, 600 now" in refused.stderr
+    assert "--restart-changed" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert small.starts() == starts
+
+    anew = run_main(
+        *small.arguments("--offline-qps", 600, "--max-probes", 1, *WIDE, "--dummy-tpot-ms", 0.06, "--restart-changed")
+    )
+    assert anew.code == ExitCode.OK, anew.stderr
+    assert (small.place.discarded / "1" / "probe-1" / "manifest.json").exists()
+    assert (small.place.discarded / "1" / "user.conf").exists()
+    assert small.record()["target_qps"] == 540
+
+
+def test_a_hopeless_probe_is_stopped(small: Small, run_main: Callable[..., Finished]) -> None:
+    """At ten times the capacity the verdict is certain long before the leg's minute is over."""
+    small.conf.write_text(USER_CONF.replace("5000", "60000").replace("300", "100"))
+    finished = run_main(*small.arguments("--offline-qps", 1_000, "--max-probes", 1))
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
+    (probe,) = small.record()["probes"]
+    assert probe["verdict"] == "INVALID"
+    assert probe["stopped"] is True
+    assert probe["late_ttft"] > probe["late_allowed"] > 0
+    assert probe["queries_answered"] < probe["queries_planned"] / 4
+    assert small.record()["target_qps"] is None
+    assert not small.place.user_conf.exists()
+    manifest = read_manifest(RunDir(small.place.leg("probe", 1)).manifest)
+    assert manifest.status == "interrupted"
+    assert manifest.error is not None
+    assert "its verdict being certain" in manifest.error["message"]
+    assert b"VALID" not in RunDir(small.place.leg("probe", 1)).result.read_bytes()
+    assert "no rate could be confirmed" in finished.stdout
+
+
+def test_offline_finds_the_rate_of_a_full_run(small: Small, run_main: Callable[..., Finished]) -> None:
+    finished = run_main(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first leg is far too short
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    first, second = small.record()["confirmations"]
+    assert (first["target_qps"], first["verdict"], second["verdict"]) == (20, "INVALID", "VALID")
+    assert 0.7 * CAPACITY_QPS < second["target_qps"] < 1.2 * CAPACITY_QPS
+    assert f"llama3_1-8b.Offline.target_qps = {second['target_qps']:g}" in small.place.user_conf.read_text()
+    result = read_result(RunDir(small.place.leg("confirm", 2)).result)
+    assert result.duration_ns is not None
+    assert result.duration_ns >= 2_000_000_000
+
+
+# Searches whose outcome is known: with more slots a queue holds a higher rate, with fewer a lower one.
+SEARCH = (
+    "--offline-qps", 410, "--dummy-slots", 16, "--search", "--search-values", "dummy_slots=[4, 18]",
+    "--search-values", 'admission=["fcfs"]', "--max-probes", 3,
+)  # fmt: skip
+
+
+def test_scheduling_options_are_searched_and_used(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    finished = start_main(*small.arguments(*SEARCH, "--search-trials", 3)).wait(400)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    record = small.record()
+    search = record["search"]
+    assert search["trials"] == 3
+    assert search["legs_shortened"] is False
+    assert search["best"]["options"]["dummy_slots"] == 18
+    (worth,) = [one for one in search["worth"] if one["option"] == "dummy_slots"]
+    assert worth["best_target_qps"] == search["best"]["target_qps"]
+    assert worth["without"]["invalid"] > worth["without"]["valid"]
+    assert worth["worth_at_most"] > worth["worth_at_least"] >= 0
+    # A setting that fails at the rate of the best one is over with that leg.
+    assert len([one for one in search["probes"] if one["options"].get("dummy_slots") == 4]) == 1
+    assert {leg["options"]["dummy_slots"] for leg in record["probes"] + record["confirmations"]} == {18}
+
+    # What was found is one option away.
+    best = yaml.safe_load(small.place.best.read_text())
+    assert (best["scenario"], best["engine"], best["dummy_slots"]) == ("Server", "dummy", 18)
+    assert best["user_conf"] == str(small.place.user_conf.resolve())
+    again = RunDir(small.conf.parent / "again")
+    run = run_main("run", "--config", small.place.best, "--output-log-dir", again.root)
+    assert run.code in (ExitCode.OK, ExitCode.NEGATIVE), run.stderr  # near its limit, either may come out
+    assert read_manifest(again.manifest).resolved.engine_options["slots"] == 18
+    assert read_result(again.result).in_force.target_qps == pytest.approx(record["target_qps"])
+
+
+def test_a_search_keeps_its_time_and_goes_on(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "600000"))  # legs of official length; those of the search are short
+    arguments = small.arguments("--dummy-slots", 16, "--search", "--offline-qps", 300, "--search-leg-s", 1)
+
+    # A time in which no leg can end.
+    finished = run_main(*arguments, "--search-budget-s", 0.5)
+    assert finished.code == ExitCode.NEGATIVE, finished.stderr
+    assert "no rate was VALID with the settings as given" in finished.stdout
+    (cut,) = small.record()["search"]["probes"]
+    assert cut["cut"] is True
+    assert read_manifest(RunDir(small.place.leg("search", 1)).manifest).status == "interrupted"
+    assert "min_duration = 1000" in RunDir(small.place.leg("search", 1)).user_conf.read_text()
+
+    # More of it: the same rate is probed again. Interrupted in the leg after that.
+    tune = start_main(*arguments, "--search-budget-s", 600)
+    third = small.place.leg("search", 3)
+    until(lambda: progress(third).get("completed", 0) > 5, "the second whole probe", 60)
+    group = leg_pid(third)
+    starts = small.starts()
+    os.kill(tune.process.pid, signal.SIGINT)
+    assert tune.wait().code == ExitCode.INTERRUPTED
+    until(lambda: not alive(group), "the leg's processes to end")
+    assert len(small.place.journal.read_text().splitlines()) == 4  # configuration, estimate, two of the search
+
+    # Less than it has used: the search is over, and the rate is looked for in whole legs.
+    again = start_main(*arguments, "--search-budget-s", 0.6)
+    first = small.place.leg("probe", 1)
+    until(lambda: progress(first).get("completed", 0) > 5, "the first probe after the search")
+    assert "min_duration = 600000" in RunDir(first).user_conf.read_text()
+    os.kill(again.process.pid, signal.SIGINT)
+    finished = again.wait()
+    assert finished.code == ExitCode.INTERRUPTED
+    assert "search: defaults: VALID at 270 queries/s" in finished.stdout
+    assert {name: small.starts()[name] for name in ("search-1", "search-2")} == {
+        name: starts[name] for name in ("search-1", "search-2")
+    }
+    assert not third.exists()
+    assert (small.place.discarded / "1" / "search-3").exists()
+    assert not small.place.best.exists()
+
+
+def test_settings_that_do_not_run_are_passed_over(small: Small, start_main: Callable[..., StartedMain]) -> None:
+    small.conf.write_text(USER_CONF.replace("5000", "1000"))
+    finished = start_main(
+        *small.arguments(
+            "--dummy-slots", 16, "--offline-qps", 300, "--search", "--search-trials", 2, "--search-values",
+            "max_num_seqs=[8, 16]", "--max-probes", 1,
+        )
+    ).wait(300)  # fmt: skip
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    search = small.record()["search"]
+    assert search["best"]["options"] == {}
+    reasons = [one["reason"] for one in search["probes"] if "reason" in one]
+    assert len(reasons) == 2
+    assert all("the dummy engine takes no --engine-arg" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("conf", "more", "code", "words"),
+    [
+        (USER_CONF.replace("459", "100"), ("--offline-qps", 20), ExitCode.REFUSED, "fewer than 459 none can be VALID"),
+        (
+            USER_CONF + "*.Server.performance_issue_unique = 1\n*.*.performance_sample_count_override = 64\n",
+            (),
+            ExitCode.BAD_INPUT,
+            "the number of queries would not follow from the rate",
+        ),
+        (USER_CONF, ("--target-qps", 20), ExitCode.BAD_INPUT, "such option"),
+        (USER_CONF, ("--max-probes", 20), ExitCode.BAD_INPUT, "--max-probes 20"),
+        (USER_CONF, ("--engine-arg", "a=1"), ExitCode.BAD_INPUT, "the dummy engine takes no --engine-arg"),
+        (USER_CONF, ("--offline-qps", 20, "--dummy-fault", "fail@3"), ExitCode.FAILED, "query 3 failed in the engine"),
+    ],
+    ids=["too-few-queries", "unique", "no-such-option", "too-many-probes", "bad-leg", "engine-fails"],
+)
+def test_what_cannot_be_tuned_says_why(
+    small: Small, conf: str, more: tuple[object, ...], code: ExitCode, words: str, run_main: Callable[..., Finished]
+) -> None:
+    small.conf.write_text(conf)
+    finished = run_main(*small.arguments(*more))
+    assert finished.code == code, finished.stderr
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not small.place.user_conf.exists()
+
+
+def test_a_file_of_another_kind_is_never_replaced(small: Small, run_main: Callable[..., Finished]) -> None:
+    small.place.root.mkdir()
+    small.place.user_conf.write_text("mine")
+    refused = run_main(*small.arguments("--offline-qps", 50))
+    assert refused.code == ExitCode.REFUSED
+    assert f"{small.place.user_conf} is there already" in refused.stderr
+    assert small.place.user_conf.read_text() == "mine"
+
+
+def test_two_tunes_in_one_directory_are_refused(
+    small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
+) -> None:
+    first = start_main(*small.arguments("--offline-qps", 50))
+    until(lambda: progress(small.place.leg("probe", 1)), "the first probe")
+    refused = run_main(*small.arguments("--offline-qps", 50))
+    assert refused.code == ExitCode.REFUSED
+    assert "another tune runs in" in refused.stderr
+    os.kill(first.process.pid, signal.SIGINT)
+    assert first.wait().code == ExitCode.INTERRUPTED

@@ -1,0 +1,98 @@
+"""A small campaign for the tests of submission trees: real legs and audits of the dummy engine, made once per session,
+and the limits of the benchmark lowered to what such legs reach."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance.accuracy.report import parse_accuracy_text
+from compliance.signoff.verdict import Verdict
+from runs.benchmarks import BENCHMARKS, AccuracyTarget
+from runs.record.layout import CampaignDir, ResultDir
+from tests.conftest import ROOT
+from tests.support.verify_legs import USER_CONF
+
+BENCHMARK = "llama3.1-8b"
+SAMPLES = 64  # articles that are bundled
+# As configs/system-example.yaml has it: the fields that nothing else tells on a machine without accelerators.
+SYSTEM = {"status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air"}
+SCENARIOS = ("Offline", "Server")
+
+
+def make_campaign(root: Path) -> CampaignDir:
+    """Performance, accuracy and TEST06 of two scenarios, some seconds."""
+    campaign = CampaignDir(root / "campaign")
+    conf = root / "user.conf"
+    conf.write_text(USER_CONF)
+    for scenario in SCENARIOS:
+        result = campaign.result(BENCHMARK, scenario)
+        common = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf]
+        common += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
+        _main([*common, "--output-log-dir", result.performance.root])
+        _main([*common, "--accuracy", "--output-log-dir", result.accuracy.root])
+        _main(["audit", "--test", "TEST06", *common, "--output-log-dir", result.root])
+    return campaign
+
+
+def _main(arguments: list[object]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
+    for key, benchmark in BENCHMARKS.items():
+        monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, sample_count=SAMPLES))
+    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 100)
+    text = campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
+    scores = parse_accuracy_text(text)
+    target = AccuracyTarget(
+        scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
+    )
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+
+
+def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:
+    """A copy to change, of one harness commit: the checkout may have moved on between two legs of the test."""
+    shutil.copytree(campaign.root, folder)
+    copy = CampaignDir(folder)
+    for path in folder.rglob("manifest.json"):
+        edit(path, harness={"version": "0.1.0", "git_commit": "0" * 40, "git_changed": False})
+    return copy
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Replace keys of a JSON file; a dictionary's keys one by one."""
+    content = json.loads(path.read_bytes())
+    for key, value in changes.items():
+        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+    path.write_text(json.dumps(content))
+
+
+def claim_official(campaign: CampaignDir) -> None:
+    """Let the records say what those of an official campaign would say. The sign-off sees through it."""
+    for path in campaign.root.rglob("manifest.json"):
+        edit(path, official=True, unofficial_reasons=[], resolved={"engine": "vllm"})
+
+
+def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Let everything sign off, where legs only claim to be official; gives back the directories that were handed in."""
+    asked: list[Path] = []
+
+    def passes(directories: list[Path], **options: object) -> Verdict:
+        asked.extend(directories)
+        return Verdict("bundle", 0.5, "closed")
+
+    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", passes)
+    return asked
+
+
+def results_of(campaign: CampaignDir) -> list[ResultDir]:
+    return [campaign.result(BENCHMARK, scenario) for scenario in SCENARIOS]

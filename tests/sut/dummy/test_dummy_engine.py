@@ -1,0 +1,141 @@
+"""The dummy engine: the same answer to the same prompt, tokens in time, and each fault on purpose."""
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from runs.errors import ExecutionError, InputError, SetupError
+from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
+from sut.engine import Request, SamplingPolicy
+from tests.support.fakes import FakeSink
+
+PROMPT = [1, 2, *range(100, 160)]
+
+
+def serve(engine: DummyEngine, *prompts: list[int], wait_s: float = 0.05) -> list[FakeSink]:
+    """Submit prompts as queries 0, 1, …; what became of each."""
+
+    async def work() -> list[FakeSink]:
+        await engine.start()
+        sinks = [FakeSink() for _ in prompts]
+        for seq, (sink, prompt) in enumerate(zip(sinks, prompts, strict=True)):
+            engine.submit(Request(sink, prompt, seq=seq))
+        await asyncio.sleep(wait_s)
+        await engine.stop()
+        return sinks
+
+    return asyncio.run(work())
+
+
+def faulty(*faults: str) -> DummyEngine:
+    return DummyEngine(SamplingPolicy(), ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
+
+
+def test_answer_is_a_stretch_of_the_article() -> None:
+    engine = DummyEngine(SamplingPolicy(), lead_tokens=2)
+    answer = engine.answer(PROMPT)
+    assert answer == DummyEngine(SamplingPolicy(), lead_tokens=2).answer(list(PROMPT))
+    assert answer[:60] == PROMPT[2:62][: len(answer)]
+    assert SHORTEST_OUTPUT <= len(answer) <= 128
+    lengths = {len(engine.answer([1, 2, number])) for number in range(200)}
+    assert len(lengths) > 50  # honest counts differ from sample to sample
+
+
+def test_answers_are_at_least_as_long_as_asked() -> None:
+    engine = DummyEngine(SamplingPolicy(), shortest_tokens=120)
+    assert {len(engine.answer([1, 2, number])) for number in range(200)} == set(range(120, 129))
+    assert len(DummyEngine(SamplingPolicy(max_tokens=5), shortest_tokens=120).answer(PROMPT)) == 5
+
+
+def test_answer_keeps_to_the_sampling() -> None:
+    assert len(DummyEngine(SamplingPolicy(max_tokens=5)).answer(PROMPT)) == 5
+    assert DummyEngine(SamplingPolicy(max_tokens=5), lead_tokens=9).answer([7, 8]) == [7, 8, 7, 8, 7]
+
+
+def test_first_token_then_the_whole_output() -> None:
+    engine = DummyEngine(SamplingPolicy(), ttft_ms=1, tpot_ms=0.01)
+    before = engine.activity()
+    (sink,) = serve(engine, PROMPT)
+    answer = engine.answer(PROMPT)
+    assert sink.events == [
+        ("first", answer[0]),
+        ("done", (answer, "length" if len(answer) == 128 else "stop", 0)),
+    ]
+    assert engine.activity() == before + 2
+    engine.check_alive()
+
+
+def test_report() -> None:
+    report = asyncio.run(DummyEngine(SamplingPolicy(), lead_tokens=3, ttft_ms=5, tpot_ms=0.5).start())
+    assert report.name == "dummy"
+    assert report.asked == report.in_force == {"ttft_ms": 5.0, "tpot_ms": 0.5, "lead_tokens": 3}
+    assert not report.prefix_caching
+
+
+# Faults -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_is_described() -> None:
+    assert set(FAULT_KINDS) == set(get_args(FaultKind))
+    for kind in FAULT_KINDS:
+        assert Fault.parse(kind) == Fault(kind, 0)
+        assert Fault.parse(f"{kind}@12") == Fault(kind, 12)
+
+
+@pytest.mark.parametrize("text", ["", "explode", "Die", "die@-1", "die@1.5", "die@x", "@3"])
+def test_unknown_faults(text: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Fault.parse(text)
+    assert refused.value.message.startswith(f"--dummy-fault {text}: ")
+
+
+def test_start() -> None:
+    with pytest.raises(SetupError, match="not to start"):
+        asyncio.run(faulty("start").start())
+
+
+def test_raise_at_the_named_query_only() -> None:
+    with pytest.raises(RuntimeError, match="raised at query 1"):
+        serve(faulty("raise@1"), PROMPT, PROMPT)
+    (sink,) = serve(faulty("raise@1"), PROMPT)
+    assert [kind for kind, _ in sink.events] == ["first", "done"]
+
+
+def test_fail() -> None:
+    good, bad = serve(faulty("fail@1"), PROMPT, PROMPT)
+    assert [kind for kind, _ in good.events] == ["first", "done"]
+    ((kind, error),) = bad.events
+    assert kind == "failed"
+    assert "query 1 failed" in str(error)
+
+
+def test_die() -> None:
+    engine = faulty("die@1")
+    sinks = serve(engine, PROMPT, PROMPT, PROMPT)
+    assert [sink.events for sink in sinks] == [[], [], []]
+    with pytest.raises(ExecutionError, match="died"):
+        engine.check_alive()
+
+
+def test_swallow() -> None:
+    good, bad = serve(faulty("swallow@1"), PROMPT, PROMPT)
+    assert len(good.events) == 2
+    assert bad.events == []
+
+
+def test_twice() -> None:
+    (sink,) = serve(faulty("twice"), PROMPT)
+    assert [kind for kind, _ in sink.events].count("done") == 2
+
+
+def test_empty() -> None:
+    (sink,) = serve(faulty("empty"), PROMPT)
+    assert sink.events == [("done", ([], "stop", 0))]
+
+
+def test_several_faults() -> None:
+    good, empty, swallowed = serve(faulty("empty@1", "swallow@2"), PROMPT, PROMPT, PROMPT)
+    assert len(good.events) == 2
+    assert empty.events == [("done", ([], "stop", 0))]
+    assert swallowed.events == []
