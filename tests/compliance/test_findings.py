@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compliance.verify_legs import DummyLegs
+from tests.support.verify_legs import DummyLegs
 
 from compliance import rules
 from compliance.finding import Finding, Policy, applied
