@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.verify_legs import DummyLegs
 
 from compliance import rules
 from compliance.finding import Finding, Policy, applied
@@ -18,6 +17,7 @@ from compliance.submission.check.policy import CLOSED, OPEN
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import as_json, verify_result
 from runs.errors import HarnessError
+from tests.support.verify_legs import DummyLegs
 
 X = "x"
 
