@@ -21,6 +21,7 @@ from runs.numbers.invalid import errors_found, invalid_reasons, not_official
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.record.layout import RunDir
+from runs.record.loop_lag import LoopLag
 from runs.record.requests_log import RequestTable, read_requests
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
@@ -98,6 +99,7 @@ class Result(_Record):
     disagreements: list[Disagreement] = Field(default_factory=list)
     counts: Counts
     tokens: TokenStatistics | None = None
+    loop_lag: LoopLag | None = None  # as the leg measured it
 
 
 def build_result(run: RunDir, *, scenario: Scenario | None = None, benchmark: Benchmark | None = None) -> Result:

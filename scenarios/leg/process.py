@@ -28,6 +28,7 @@ from qsl.sample_library import SampleLibrary
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.record.contention import CONTENTION
 from runs.record.layout import RunDir
+from runs.record.loop_lag import LOOP_LAG
 from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from runs.record.start_stage import START_STAGES, StageClock, start_stage
@@ -36,14 +37,14 @@ from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.warmup import warm_up
-from scenarios.leg.watchdog import Watchdog
+from scenarios.leg.watchdog import EngineWatch
 from sut.admission import Admission
 from sut.engine import Engine, EngineReport
 from sut.engines import engine_kind
 from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
+from sut.loop_lag import LagMeter
 from sut.recorder import Recorder
-from sut.vllm.load import WORKING_FACTOR, engine_is_working
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
@@ -182,8 +183,10 @@ class LegProcess:
             on_failure=self.fail,
             gate=self._gate(report, settings),
         )
+        on_cpu = report.configuration.get("device") == "cpu"
+        watch = EngineWatch(engine, sut, self.plan.stall_timeout_s, on_cpu=on_cpu)
         self._tokens_before = engine.generated_tokens() or 0
-        contention = self._run_loadgen(lg, settings, sut, library, self._watch(engine, report, sut))
+        around = self._run_loadgen(lg, settings, sut, library, watch)
         if sut.outstanding:
             raise ExecutionError(f"LoadGen finished with {sut.outstanding} queries unanswered")
         self._recorder.close()
@@ -191,7 +194,7 @@ class LegProcess:
             "samples_issued": sut.issued,
             "samples_completed": sut.completed,
             "cached_prompt_tokens": sut.cached_tokens,
-            CONTENTION: contention,
+            **around,
             START_STAGES: self._stages.seconds,
         }
         write_manifest(self.run_dir.manifest, self.manifest)
@@ -247,34 +250,24 @@ class LegProcess:
             ttft_limit_ns=settings.ttft_latency,
         )
 
-    def _watch(self, engine: Engine, report: EngineReport, sut: LoadgenSut) -> Callable[[], None]:
-        """What is looked at while LoadGen runs; raises when nothing more is to be hoped for."""
-        watchdog = Watchdog(self.plan.stall_timeout_s)
-        on_cpu = report.configuration.get("device") == "cpu"
+    def _run_loadgen(
+        self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, watch: EngineWatch
+    ) -> dict[str, Any]:
+        """The timed part.
+
+        Returns:
+            For the record: who else used the cores meanwhile, and how late the loop was.
+        """
+        finished = threading.Event()
+        lag = LagMeter(self.loop)
 
         def look() -> None:
-            engine.check_alive()
+            watch.look()
             if not sut.issued and time.monotonic() - self._started_s > FIRST_QUERY_TIMEOUT_S:
                 raise ExecutionError(
                     f"LoadGen issued no query within {FIRST_QUERY_TIMEOUT_S:.0f} s",
                     "see user.conf in the run directory",
                 )
-            stalled_s = watchdog.stalled_for(sut.outstanding > 0, engine.activity(), sut.issued, sut.completed)
-            if stalled_s is not None and not (
-                on_cpu and stalled_s < WORKING_FACTOR * watchdog.allowed_s and engine_is_working()
-            ):
-                raise ExecutionError(
-                    f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
-                    "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
-                )
-
-        return look
-
-    def _run_loadgen(
-        self, lg: Any, settings: Any, sut: LoadgenSut, library: SampleLibrary, look: Callable[[], None]
-    ) -> dict[str, Any]:
-        """The timed part. Returns who else used the cores meanwhile."""
-        finished = threading.Event()
 
         def run_loadgen() -> None:
             sut_handle = lg.ConstructSUT(sut.issue_queries, sut.flush_queries)
@@ -293,11 +286,16 @@ class LegProcess:
         gc.disable()
         self._beat("running")
         cpu_before = read_cpu(self.manifest.parent_pid)
+        lag.start()
         self._started_s = time.monotonic()
         threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
         self._wait(finished.is_set, look)
+        loop_lag = lag.stop()
         self._beat("closing")
-        return contention_between(cpu_before, read_cpu(self.manifest.parent_pid))
+        return {
+            CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid)),
+            LOOP_LAG: loop_lag and loop_lag.model_dump(),
+        }
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self.loop)

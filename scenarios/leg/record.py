@@ -18,6 +18,7 @@ from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import Result, build_result, write_result
 from runs.record.layout import RunDir
+from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from scenarios.leg.config import RunConfig
 from scenarios.leg.loadgen_settings import check_engaged
@@ -146,6 +147,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     accuracy = None
     if plan.mode == "accuracy":
         accuracy = score_leg(leg, console)
+    result = result.model_copy(update={"loop_lag": loop_lag_of(manifest.observed)})
     write_result(run_dir, result)
     negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
     return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)

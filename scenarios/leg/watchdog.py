@@ -2,6 +2,11 @@
 
 import time
 
+from runs.errors import ExecutionError
+from sut.engine import Engine
+from sut.loadgen_sut import LoadgenSut
+from sut.vllm.load import WORKING_FACTOR, engine_is_working
+
 # Engine steps on a slow machine can take long: the limit follows the longest gap that was seen to end well.
 GAP_FACTOR = 5.0
 
@@ -21,18 +26,20 @@ class Watchdog:
         self._longest_gap_s = 0.0
         self._waited_s = 0.0
         self._state: tuple[int, ...] = ()
+        self._own_work_s = 0.0
         self._last_look = time.monotonic()
 
     @property
     def allowed_s(self) -> float:
         return max(self._limit_s, self._gap_factor * self._longest_gap_s)
 
-    def stalled_for(self, waiting: bool, *state: int) -> float | None:
+    def stalled_for(self, waiting: bool, *state: int, own_work_s: float = 0.0) -> float | None:
         """Look once; to be called at least every second.
 
         Args:
             waiting: whether any query is outstanding.
             state: numbers of which at least one changes whenever there is progress.
+            own_work_s: so far, time in which nothing could move because of ourselves; it is not counted as waiting.
 
         Returns:
             The length of the stall in seconds once it is over the limit, else None.
@@ -41,10 +48,53 @@ class Watchdog:
         # A machine that slept or was stopped makes one long look out of many short ones: it counts as one second.
         passed = min(now - self._last_look, 1.0)
         self._last_look = now
+        own_work, self._own_work_s = own_work_s - self._own_work_s, own_work_s
         if not waiting or state != self._state:
             self._longest_gap_s = max(self._longest_gap_s, self._waited_s)
             self._waited_s = 0.0
             self._state = state
             return None
-        self._waited_s += passed
+        self._waited_s += max(0.0, passed - own_work)
         return self._waited_s if self._waited_s > self.allowed_s else None
+
+
+class EngineWatch:
+    """Looks after the engine while LoadGen runs.
+
+    Only what comes out of the engine is progress: a stalled engine is not excused by the queries that LoadGen goes on
+    issuing. The time in which the loop hands them over is its own work, and no stall.
+
+    Args:
+        engine: it runs.
+        sut: LoadGen's side.
+        limit_s: see `Watchdog`.
+        on_cpu: the engine computes on this machine's cores, so that one in a long step can be told from one that
+            stands still. On an accelerator nothing excuses a silent engine.
+    """
+
+    def __init__(self, engine: Engine, sut: LoadgenSut, limit_s: float, *, on_cpu: bool) -> None:
+        self._engine = engine
+        self._sut = sut
+        self._on_cpu = on_cpu
+        self._watchdog = Watchdog(limit_s)
+
+    def look(self) -> None:
+        """To be called at least every second.
+
+        Raises:
+            ExecutionError: the engine is dead, or has stalled.
+        """
+        self._engine.check_alive()
+        sut = self._sut
+        stalled_s = self._watchdog.stalled_for(
+            sut.outstanding > 0, self._engine.activity(), sut.completed, own_work_s=sut.handing_over_s
+        )
+        if stalled_s is None or (self._on_cpu and self._may_still_compute(stalled_s)):
+            return
+        raise ExecutionError(
+            f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
+            "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
+        )
+
+    def _may_still_compute(self, stalled_s: float) -> bool:
+        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and engine_is_working()

@@ -108,6 +108,41 @@ def test_caching_that_was_not_asked_for(
     check_failed(finished, out, code, cause)
 
 
+# A loop that is busy handing over ------------------------------------------------------------------------------------
+
+SLOW_FRONT = """
+import asyncio, time
+from sut.dummy.engine import DummyEngine
+submit = DummyEngine.submit
+def at_length(engine, request):
+    time.sleep(0.004)
+    {then}
+def slow_submit(engine, request):  # as an engine whose front end works on each query on the loop
+    if request.seq < 0:
+        submit(engine, request)
+    else:
+        asyncio.get_running_loop().call_soon(at_length, engine, request)
+DummyEngine.submit = slow_submit
+"""
+SIX_SECONDS_OF_QUERIES = "*.Offline.min_duration = 1\n*.Offline.min_query_count = 1500\n*.Offline.target_qps = 1\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stalled", [False, True], ids=["healthy", "stalled"])
+def test_handing_over_for_longer_than_a_stall_may_last(stalled: bool, start_main: StartMain, tmp_path: Path) -> None:
+    """The dummy is judged as an accelerator is: nothing excuses its silence, which lasts longer than the limit here."""
+    out = tmp_path / "run"
+    in_leg = SLOW_FRONT.format(then="pass" if stalled else "submit(engine, request)")
+    more = ("--lg-model-name", "llama3_1-8b-edge", "--stall-timeout-s", 4, "--dummy-ttft-ms", 7000)
+    finished = start_main(
+        *arguments("Offline", out, *more, conf=SIX_SECONDS_OF_QUERIES), environment=patched(tmp_path, in_leg=in_leg)
+    ).wait(60)
+    if stalled:
+        check_failed(finished, out, ExitCode.FAILED, "watchdog: 1536 of 1536 queries open, nothing moved for 4 s")
+    else:
+        assert finished.code == ExitCode.OK, finished.stderr
+
+
 # Exceptions in LoadGen's callbacks ----------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
 from runs.record.contention import Contention, contention_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import read_requests
 from sut.dummy.engine import DummyEngine
@@ -144,6 +145,10 @@ def test_manifest(leg: Leg) -> None:
     assert manifest.observed["samples_issued"] == manifest.observed["samples_completed"] > 0
     assert manifest.observed["cached_prompt_tokens"] == 0
     assert isinstance(contention_of(manifest.observed), Contention)
+    lag = loop_lag_of(manifest.observed)
+    assert lag is not None
+    assert 0 <= lag.p99_ms <= lag.worst_ms
+    assert read_result(leg.run.result).loop_lag == lag
 
 
 def test_settings_in_force_are_recorded(leg: Leg) -> None:

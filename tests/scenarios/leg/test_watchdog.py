@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from runs.errors import ExecutionError
 from scenarios.leg import watchdog as watchdog_module
-from scenarios.leg.watchdog import Watchdog
+from scenarios.leg.watchdog import EngineWatch, Watchdog
+from sut.vllm.load import WORKING_FACTOR
 
 
 @dataclass
@@ -88,3 +90,132 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
         assert watchdog.stalled_for(True, 1) is None
     clock.now_s += 3600
     assert watchdog.stalled_for(True, 1) == 11
+
+
+def test_own_work_is_no_stall_and_excuses_nothing_behind_it(clock: Clock) -> None:
+    watchdog = Watchdog(10)
+    watchdog.stalled_for(True, 1)
+    for step in range(200):  # 100 s of work
+        clock.now_s += 0.5
+        assert watchdog.stalled_for(True, 1, own_work_s=0.5 * (step + 1)) is None
+    for _ in range(20):
+        clock.now_s += 0.5
+        assert watchdog.stalled_for(True, 1, own_work_s=100.0) is None
+    clock.now_s += 0.5
+    assert watchdog.stalled_for(True, 1, own_work_s=100.0) == 10.5
+
+
+# A leg's engine and system under test, as the watch sees them ---------------------------------------------------------
+
+
+@dataclass
+class Leg:
+    """What the watch looks at; moved on by the test."""
+
+    issued: int = 0
+    completed: int = 0
+    handing_over_s: float = 0.0
+    engine_activity: int = 0
+
+    @property
+    def outstanding(self) -> int:
+        return self.issued - self.completed
+
+    def check_alive(self) -> None: ...
+
+    def activity(self) -> int:
+        return self.engine_activity
+
+
+RULE = pytest.mark.parametrize("on_cpu", [False, True], ids=["accelerator", "cpu"])
+
+
+@pytest.fixture
+def leg() -> Leg:
+    return Leg()
+
+
+def watch_of(leg: Leg, limit_s: float, *, on_cpu: bool) -> EngineWatch:
+    return EngineWatch(leg, leg, limit_s, on_cpu=on_cpu)  # type: ignore[arg-type]  # the few names that are used
+
+
+def stalls_after_s(watch: EngineWatch, clock: Clock, within_s: float) -> float | None:
+    """Look every half second until the watch ends the leg."""
+    began_s = clock.now_s
+    while clock.now_s < began_s + within_s:
+        clock.now_s += 0.5
+        try:
+            watch.look()
+        except ExecutionError:
+            return clock.now_s - began_s
+    return None
+
+
+@RULE
+def test_handing_over_for_long_is_no_stall(
+    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
+    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
+    leg.issued = 106_944
+    watch = watch_of(leg, 20, on_cpu=on_cpu)
+    watch.look()
+    for _ in range(120):  # half a minute, nothing answered
+        clock.now_s += 0.25
+        leg.handing_over_s += 0.25
+        watch.look()
+
+
+@RULE
+def test_a_stalled_engine_is_found_after_the_handing_over(
+    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
+    leg.issued = 106_944
+    watch = watch_of(leg, 20, on_cpu=on_cpu)
+    watch.look()
+    clock.now_s += 0.5
+    leg.handing_over_s += 0.5
+    watch.look()
+    assert stalls_after_s(watch, clock, 60) == 20.5
+
+
+@RULE
+def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(
+    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
+    watch = watch_of(leg, 20, on_cpu=on_cpu)
+
+    def look() -> None:
+        leg.issued += 50
+        leg.handing_over_s += 0.01
+        clock.now_s += 0.5
+        watch.look()
+
+    with pytest.raises(ExecutionError, match="watchdog: "):  # noqa: PT012  # which look it is does not matter
+        for _ in range(60):
+            look()
+    assert clock.now_s < 1000 + 22
+
+
+def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(
+    leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: True)
+    leg.issued = 1
+    assert stalls_after_s(watch_of(leg, 20, on_cpu=False), clock, 60) == 21.0  # the first look sees a new state
+    found_s = stalls_after_s(watch_of(leg, 20, on_cpu=True), clock, 10_000)
+    assert found_s is not None
+    assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
+
+
+def test_anything_that_comes_out_of_the_engine_starts_anew(leg: Leg, clock: Clock) -> None:
+    leg.issued = 10
+    watch = watch_of(leg, 20, on_cpu=False)
+    for _ in range(5):
+        assert stalls_after_s(watch, clock, 19) is None
+        leg.engine_activity += 1
+        assert stalls_after_s(watch, clock, 19) is None
+        leg.completed += 1
+    assert stalls_after_s(watch, clock, 120) is not None

@@ -1,0 +1,93 @@
+"""The loop's lag, on a clock of the test's own."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from runs.errors import InputError
+from runs.record.loop_lag import LOOP_LAG, loop_lag_of
+from sut.loop_lag import INTERVAL_S, LagMeter
+
+
+class Loop:
+    """As much of an event loop as the meter needs; it turns when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 50.0
+        self.planned: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+        call()
+
+    def call_at(self, due_s: float, call: Callable[[], None]) -> None:
+        self.planned.append((due_s, call))
+
+    def turn_at(self, now_s: float) -> None:
+        self.now_s = now_s
+        for due_s, call in [entry for entry in self.planned if entry[0] <= now_s]:
+            self.planned.remove((due_s, call))
+            call()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def started(loop: Loop) -> LagMeter:
+    meter = LagMeter(loop)  # type: ignore[arg-type]  # the few names that are used
+    meter.start()
+    return meter
+
+
+def test_every_moment_that_the_loop_missed_counts(loop: Loop) -> None:
+    meter = started(loop)
+    for step in range(1, 100):
+        loop.turn_at(50 + step * INTERVAL_S + 0.001)
+    loop.turn_at(52.0)  # busy for a second: 101 moments had to wait, the first of them for all of it
+    lag = meter.stop()
+    assert lag is not None
+    assert lag.moments == 99 + 101
+    assert lag.worst_ms == pytest.approx(1_000, abs=0.1)
+    assert lag.p99_ms == pytest.approx(980, abs=10)
+
+
+def test_a_loop_in_time(loop: Loop) -> None:
+    meter = started(loop)
+    for step in range(1, 1_000):
+        loop.turn_at(50 + step * INTERVAL_S + 0.000_5)
+    lag = meter.stop()
+    assert lag is not None
+    assert (lag.moments, lag.p99_ms, lag.worst_ms) == (999, pytest.approx(0.5, abs=0.01), pytest.approx(0.5, abs=0.01))
+
+
+def test_no_moment_no_figures_and_no_look_after_the_end(loop: Loop) -> None:
+    meter = started(loop)
+    assert meter.stop() is None
+    loop.turn_at(60.0)
+    assert loop.planned == []
+    assert meter.stop() is None
+
+
+def test_on_a_real_loop() -> None:
+    loop = asyncio.new_event_loop()
+    meter = LagMeter(loop)
+    meter.start()
+    loop.run_until_complete(asyncio.sleep(10 * INTERVAL_S))
+    lag = meter.stop()
+    loop.close()
+    assert lag is not None
+    assert lag.moments >= 9
+    assert loop_lag_of({LOOP_LAG: lag.model_dump()}) == lag
+
+
+def test_absent_and_damaged_records() -> None:
+    assert loop_lag_of({}) is None
+    assert loop_lag_of({LOOP_LAG: None}) is None
+    for damaged in ({}, "fast", {"p99_ms": -1.0, "worst_ms": 1.0, "moments": 5, "interval_ms": 10.0}):
+        with pytest.raises(InputError, match=r"observed\.loop_lag"):
+            loop_lag_of({LOOP_LAG: damaged})
