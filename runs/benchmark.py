@@ -3,7 +3,7 @@
 A leg knows its `Benchmark` and its round (runs/rounds.py), and every rule takes what it asks for from them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,8 @@ LOADGEN_SCENARIO: dict[Scenario, str] = {
     "SingleStream": "SingleStream",
     "Interactive": "Server",
 }
+# LoadGen records an error for a response of fewer tokens. [loadgen/loadgen.cc LogSampleCompletion]
+MIN_TOKENS_LOADGEN_ACCEPTS = 2
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class OfficialModel:
     shape: Mapping[str, int]  # keys of its config.json that tell it from other models
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end an answer
+    special_ids: frozenset[int]  # all of the tokenizer's, those above among them
     speculative_decoding: bool  # allowed in the closed division
 
 
@@ -105,6 +108,19 @@ class Submission:
     def scenarios(self) -> tuple[Scenario, ...]:
         """Those that may be submitted."""
         return (*self.all_of, *self.one_of)
+
+    @property
+    def required(self) -> str:
+        """The scenarios of a complete set, in words."""
+        one_of = " or ".join(self.one_of)
+        return ", ".join(self.all_of) + (f" and {one_of}" if one_of else "")
+
+    def missing(self, there: Collection[str]) -> list[str]:
+        """What a set of scenarios lacks."""
+        missing: list[str] = [name for name in self.all_of if name not in there]
+        if self.one_of and not set(self.one_of) & set(there):
+            missing.append(" or ".join(self.one_of))
+        return missing
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import BASELINE_FILE, Baseline, bundled_dataset, bundled_sha256
 from qsl.embedded.default_model import DEFAULT_MODEL_NAME, MODEL_SHA256, ensure_default_model
 from qsl.tokenizers import load_tokenizer
-from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
+from runs.benchmarks import BENCHMARKS
 from runs.files import write_json
 from scripts.program import exit_code_of
 
@@ -61,6 +61,7 @@ def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:
     """Ids of each prompt's continuation, the end-of-text id included where it was reached."""
     from transformers import AutoModelForCausalLM
 
+    sampling = BENCHMARKS["llama3_1-8b"].sampling["accuracy"]
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
     outputs = []
     for number, prompt in enumerate(dataset.prompts, start=1):
@@ -69,8 +70,8 @@ def generate(model_path: Path, dataset: Dataset) -> list[list[int]]:
             ids = model.generate(
                 input_ids,
                 attention_mask=torch.ones_like(input_ids),
-                max_new_tokens=MAX_NEW_TOKENS,
-                min_new_tokens=MIN_NEW_TOKENS,
+                max_new_tokens=sampling.max_tokens,
+                min_new_tokens=sampling.min_tokens,
                 do_sample=False,
             )
         outputs.append(ids[0, len(prompt) :].tolist())

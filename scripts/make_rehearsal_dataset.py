@@ -14,8 +14,8 @@ from runs.errors import InputError
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write
 from scripts.program import exit_code_of
 
-DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].sample_count
-EDGE_ROWS = BENCHMARKS["llama3_1-8b-edge"].sample_count
+DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
+EDGE_ROWS = BENCHMARKS["llama3_1-8b-edge"].accuracy_samples
 NAME_MARK = "rehearsal"  # in the file's name, so that nobody takes it for the real data set
 
 

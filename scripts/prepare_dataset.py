@@ -12,7 +12,7 @@ from runs.benchmarks import BENCHMARKS
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write
 from scripts.program import exit_code_of
 
-DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].sample_count
+DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
 
 
 def main(arguments: list[str] | None = None) -> int:

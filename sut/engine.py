@@ -8,8 +8,6 @@ Everything here happens on one asyncio event loop.
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from runs import benchmarks
-
 ANSWERED = 0  # in place of a response id that must never be used again; LoadGen's ids are pointers, so never 0
 
 
@@ -47,22 +45,6 @@ class Sink(Protocol):
         computation the engine skipped by a prefix cache."""
 
     def failed(self, request: Request, error: BaseException) -> None: ...
-
-
-@dataclass(frozen=True)
-class SamplingPolicy:
-    """How tokens are chosen. The defaults are the ones the benchmark fixes."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 1
-    seed: int = 42
-    min_tokens: int = benchmarks.MIN_NEW_TOKENS
-    max_tokens: int = benchmarks.MAX_NEW_TOKENS
-
-    @property
-    def is_official(self) -> bool:
-        return self == SamplingPolicy()
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from runs.benchmark import Scenario
+from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
 from runs.record.manifest import LegPlan
-from sut.engine import Engine, SamplingPolicy
+from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -25,6 +25,7 @@ class LegFacts:
     """What a plan may know of the leg.
 
     Attributes:
+        official_model: what a closed submission of the benchmark runs.
         admission: the policy, "off" for none.
         longest_prompt_tokens: of the data set.
         lead_tokens: ids that all prompts have in common at their start.
@@ -34,6 +35,7 @@ class LegFacts:
 
     scenario: Scenario
     sampling: SamplingPolicy
+    official_model: OfficialModel
     admission: str
     longest_prompt_tokens: int
     lead_tokens: int

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import AccuracyScores
 from compliance.finding import Finding, applied
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir

@@ -15,14 +15,14 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from compliance.checks import Check
-from runs.benchmarks import Scenario
+from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest, Mode, read_manifest
+from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")

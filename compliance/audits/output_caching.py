@@ -28,9 +28,8 @@ from compliance.audits.base import (
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
 from compliance.audits.performance_text import performance_text
 from compliance.checks import Check
-from runs.benchmarks import LOADGEN_SCENARIO, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.record.manifest import Mode
 
 DEFAULT_SAMPLES = {"Offline": 64, "SingleStream": 32}
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}

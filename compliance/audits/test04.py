@@ -21,9 +21,9 @@ from compliance.audits.base import (
 )
 from compliance.audits.performance_text import own_lines
 from compliance.checks import Check
+from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
-from runs.record.manifest import Mode
 
 # [mlcommons/inference compliance/TEST04/audit.config and verify_performance.py]
 SAME_INDEX = 3

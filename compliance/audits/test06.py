@@ -22,10 +22,10 @@ from compliance.audits.base import (
     refuse_foreign_knobs,
 )
 from compliance.checks import Check
-from runs.benchmarks import MAX_NEW_TOKENS, MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Mode
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
-from runs.record.manifest import Mode
 
 # [mlcommons/inference compliance/TEST06/audit.config]
 LOGGED_SAMPLES = 100
@@ -76,6 +76,7 @@ class OfficialTest06:
         need_legs(self, legs, 1)
         leg = legs[0]
         scenario = leg.detail.scenario
+        max_tokens = BENCHMARKS[request.loadgen_key].sampling["performance"].max_tokens
         checks = judge_entries(
             leg.entries,
             scenario=scenario,
@@ -83,6 +84,7 @@ class OfficialTest06:
             bos_ids=request.bos_ids,
             special_ids=request.special_ids,
             expected_count=LOGGED_SAMPLES,
+            max_tokens=max_tokens,
         )
         failed = [check for check in checks if not check.passed]
         text = official_text(leg.entries, scenario=scenario)
@@ -92,7 +94,7 @@ class OfficialTest06:
             official=True,
             required=True,
             reason=failed[0].sentence if failed else f"{len(leg.entries)} logged answers kept every rule",
-            rule=rule(request.stop_ids, request.bos_ids),
+            rule=rule(request.stop_ids, request.bos_ids, max_tokens),
             checks=tuple(checks),
             legs=(leg.summary(),),
             text_name="verify_accuracy.txt",
@@ -109,7 +111,7 @@ class OfficialTest06:
         )
 
 
-def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int = MAX_NEW_TOKENS) -> str:
+def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int) -> str:
     return (
         f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids and as "
         "many as were counted; outside Offline a first-token record equal to the answer's start; no begin-of-sequence "
@@ -125,8 +127,8 @@ def judge_entries(
     stop_ids: Collection[int],
     bos_ids: Collection[int],
     expected_count: int,
+    max_tokens: int,
     special_ids: Collection[int] = (),
-    max_tokens: int = MAX_NEW_TOKENS,
 ) -> list[Check]:
     """The strict verdict over logged answers.
 
@@ -135,9 +137,9 @@ def judge_entries(
         scenario: Offline has no first-token records, every other scenario (ours or LoadGen's name) has.
         stop_ids: end-of-sequence ids of the model; one may end an answer.
         bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.
-        special_ids: further special ids of the tokenizer, where they are known; an answer has none that is no stop id.
         expected_count: entries there must be.
         max_tokens: most ids an answer may have.
+        special_ids: further special ids of the tokenizer, where they are known; an answer has none that is no stop id.
 
     Returns:
         All checks, passed or not; an empty log fails the first.

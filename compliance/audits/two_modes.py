@@ -17,9 +17,9 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.test06 import Ids, dtype_of
+from runs.benchmark import Mode
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
-from runs.record.manifest import Mode
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random

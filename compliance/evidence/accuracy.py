@@ -20,7 +20,7 @@ from compliance.verify.legs import ACCURACY, Leg
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_baseline, bundled_dataset
-from runs.benchmarks import MAX_NEW_TOKENS, AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
@@ -212,7 +212,8 @@ def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     yield applied("accuracy-token-counts", "token counts", not wrong, found, required, path)
     if counted:
         longest = max(count for _, count in counted)
-        passed, required = longest <= MAX_NEW_TOKENS, f"at most {MAX_NEW_TOKENS}"
+        most = leg.benchmark.sampling["accuracy"].max_tokens
+        passed, required = longest <= most, f"at most {most}"
         yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
 
 
@@ -321,7 +322,7 @@ def target_of(leg: Leg) -> tuple[AccuracyTarget | None, str]:
     """Which reference scores apply, and their name; None where there are none."""
     manifest, benchmark = leg.manifest, leg.benchmark
     count = expected_samples(leg.detail)
-    if count == benchmark.sample_count:
+    if count == benchmark.accuracy_samples:
         return benchmark.accuracy, f"{benchmark.submission_name} reference"
     nothing = f"no reference scores for {count:,} samples of this data set"
     baseline = bundled_baseline()

@@ -10,12 +10,6 @@ from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, applied, fail
 from compliance.verify.legs import PERFORMANCE, Leg
 from compliance.verify.part import Part
-from runs.benchmarks import (
-    MAX_NEW_TOKENS,
-    MIN_DURATION_MS,
-    ROUND_SEEDS,
-    RoundSeeds,
-)
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
@@ -23,6 +17,7 @@ from runs.loadgen.summary_log import SummaryLog, read_summary
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Result, build_result, read_result
+from runs.rounds import ROUNDS, round_of
 
 # The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
 _PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
@@ -114,19 +109,20 @@ def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
     known, said = leg.scenario in benchmark.scenarios, f"{leg.scenario} of {benchmark.loadgen_key}"
     yield check("perf-benchmark-scenario", "scenario", known, said, " or ".join(benchmark.scenarios))
     asked_ms = detail.integer("effective_min_duration_ms")
-    long, required = asked_ms >= MIN_DURATION_MS, f"at least {MIN_DURATION_MS:,} ms"
+    needed_ms = benchmark.min_duration_ms
+    long, required = asked_ms >= needed_ms, f"at least {needed_ms:,} ms"
     yield check("perf-min-duration", "min_duration", long, f"{asked_ms:,} ms", required)
     took_ns = duration_ns(detail, numbers)
     if took_ns is not None:
-        enough = took_ns >= MIN_DURATION_MS * 1e6 * (1 - PRINTED)
-        required = f"at least {MIN_DURATION_MS / 1000:g} s"
+        enough = took_ns >= needed_ms * 1e6 * (1 - PRINTED)
+        required = f"at least {needed_ms / 1000:g} s"
         yield check("perf-duration", "duration", enough, f"{took_ns / 1e9:.2f} s", required)
     yield from sample_set_checks(leg)
     yield seeds_check(detail, "perf-seeds")
     if detail.scenario == "Offline":
         samples = detail.integer("generated_samples_per_query")
-        passed = samples >= benchmark.sample_count
-        required = f"at least {benchmark.sample_count:,}"
+        passed = samples >= benchmark.performance_samples
+        required = f"at least {benchmark.performance_samples:,}"
         yield check("perf-samples", "samples", passed, f"{samples:,} in the query", required)
     else:
         share = _PERCENTILE[detail.scenario]
@@ -143,21 +139,21 @@ def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
     yield check("perf-token-latencies", "token latencies", on, "on" if on else "off", required)
     mean = mean_output_tokens(detail, numbers) if on else None
     if mean is not None:
-        few = mean <= MAX_NEW_TOKENS * (1 + 4 * PRINTED)
-        said, required = f"{mean:.2f} a sample on average", f"at most {MAX_NEW_TOKENS}"
+        most = benchmark.sampling["performance"].max_tokens
+        few = mean <= most * (1 + 4 * PRINTED)
+        said, required = f"{mean:.2f} a sample on average", f"at most {most}"
         yield check("perf-output-tokens", "output tokens", few, said, required)
     if detail.scenario == "Server" and on:
         yield from _limit_checks(leg, numbers)
 
 
 def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
-    benchmark, detail = leg.benchmark, leg.detail
-    limits: list[tuple[str, int | None, LatencyNumbers | None]] = [
-        ("ttft", benchmark.ttft_limit_ms, numbers.ttft_ns),
-        ("tpot", benchmark.tpot_limit_ms, numbers.tpot_ns),
-    ]
+    detail, official = leg.detail, leg.benchmark.limits
+    limits: list[tuple[str, int, LatencyNumbers | None]] = []
+    if official is not None:
+        limits = [("ttft", official.ttft_ms, numbers.ttft_ns), ("tpot", official.tpot_ms, numbers.tpot_ns)]
     for name, limit_ms, values in limits:
-        if limit_ms is None or values is None:
+        if values is None:
             continue
         # The official checker wants less than the limit, LoadGen no more than it.
         yield applied(
@@ -181,8 +177,9 @@ def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
 
 def sample_set_checks(leg: Leg) -> Iterator[Finding]:
     """The data set's size and how much of it was in use; asked of both kinds of legs."""
-    needed, detail = leg.benchmark.sample_count, leg.detail
+    detail = leg.detail
     performance = detail.mode == PERFORMANCE
+    needed = leg.benchmark.samples("performance" if performance else "accuracy")
     total = detail.integer("qsl_reported_total_count")
     rule = "perf-data-set" if performance else "accuracy-samples"
     yield applied(rule, "data set", total == needed, f"{total:,} samples", f"{needed:,}", detail.path)
@@ -194,10 +191,8 @@ def sample_set_checks(leg: Leg) -> Iterator[Finding]:
 
 def seeds_check(detail: DetailLog, rule: str) -> Finding:
     """Are the seeds those of a round?"""
-    seeds = detail.seeds
-    in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
-    found = next((name for name, official in ROUND_SEEDS.items() if official == in_force), None)
-    said, required = f"of {found or 'no known round'}", f"of a round ({', '.join(ROUND_SEEDS)})"
+    found = round_of(detail.seeds)
+    said, required = f"of {found or 'no known round'}", f"of a round ({', '.join(ROUNDS)})"
     return applied(rule, "seeds", found is not None, said, required, detail.path)
 
 

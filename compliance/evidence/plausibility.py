@@ -12,7 +12,7 @@ import numpy as np
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import AccuracyScores, TokenIds
 from compliance.finding import Finding, applied
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.record.requests_log import NO_TIME, RequestTable
 
 # The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:

@@ -14,7 +14,7 @@ from compliance.evidence.plausibility import (
 from compliance.finding import Finding
 from compliance.verify.legs import Leg
 from qsl.tokenizers import Tokenizer
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 
 
 def performance_plausible(leg: Leg) -> list[Finding]:

@@ -28,7 +28,6 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
 )
 from compliance.signoff.reasons import Reason, fail, flag
-from runs.benchmarks import MAX_NEW_TOKENS
 from runs.loadgen.trace_log import Trace
 from runs.numbers.numbers import STATISTICS, LatencyNumbers, reported_numbers
 from runs.numbers.rederive import statistics
@@ -106,7 +105,7 @@ def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
                 yield fail("P-4", "tokens_changed", text, evidence.run.requests, seq=seq)
                 break
     longest = int(table.output_tokens.max())
-    limit = MAX_NEW_TOKENS
+    limit = evidence.leg.benchmark.sampling["performance" if evidence.is_performance else "accuracy"].max_tokens
     if evidence.manifest is not None:
         asked = evidence.manifest.resolved.sampling.get("max_tokens")
         limit = asked if isinstance(asked, int) else limit

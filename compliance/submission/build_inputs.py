@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.registry import AUDITS
-from compliance.submission.tree import BENCHMARK_DIRECTORIES
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs, find_results
-from runs.benchmarks import BENCHMARKS, Scenario
+from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS, DIRECTORIES
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -114,7 +114,7 @@ def _parts(path: Path) -> Iterator[tuple[list[Path], list[Path]]]:
     if any(_record(path, test).is_file() for test in AUDITS):
         yield [], [path]
         return
-    campaign = [one for name, _, one in CampaignDir(path).results() if name in BENCHMARK_DIRECTORIES]
+    campaign = [one for name, _, one in CampaignDir(path).results() if name in DIRECTORIES]
     if campaign:
         for result in campaign:
             yield [result.root], _audits_of(result)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_audit import audit_failures, failed_audits
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate
+from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, differences, system_facts
-from compliance.submission.rules import ALL_OF, AUDITED, ONE_OF
-from compliance.submission.tree import Division, Round
+from compliance.submission.tree import Division
 from compliance.verify.verdict import Verdict, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
-from runs.benchmarks import ROUND_SEEDS, RoundSeeds
+from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.rounds import Round, round_of
 
 # Rules of `verify` that have no counterpart in the checker's open division.
 _CLOSED_ONLY = frozenset({"accuracy-target", "accuracy-no-target", "perf-samples"})
@@ -47,7 +47,7 @@ class Judged:
 
 
 def judge_candidate(
-    candidate: Candidate, *, division: Division, round_name: Round, rehearsal: bool, sources: ScoreSources
+    candidate: Candidate, *, division: Division, in_round: Round, rehearsal: bool, sources: ScoreSources
 ) -> Judged:
     """Hold one result and its audits to the rules; reads the files anew.
 
@@ -77,8 +77,8 @@ def judge_candidate(
     if not rehearsal:
         for reason in _keeps_out(candidate, judged.unofficial, division):
             refuse(f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal")
-    for reason in _wrong_seeds(candidate, round_name):
-        refuse(reason, f"run it in round {round_name}, or choose the round with --round")
+    for reason in _wrong_seeds(candidate, in_round):
+        refuse(reason, f"run it in round {in_round}, or choose the round with --round")
     for test in _required(candidate, division):
         if test not in candidate.audits:
             refuse(
@@ -101,10 +101,7 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Refus
     if division == "closed":
         for benchmark in sorted({candidate.benchmark for candidate in candidates}):
             there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
-            missing = [name for name in ALL_OF[benchmark] if name not in there]
-            if ONE_OF[benchmark] and not there & set(ONE_OF[benchmark]):
-                missing.append(" or ".join(ONE_OF[benchmark]))
-            for name in missing:
+            for name in SUBMISSIONS[benchmark].missing(there):
                 yield Refusal(benchmark, f"{name} is missing", f"a closed submission of {benchmark} needs it")
     first = next(iter(candidates))
     for other in candidates:
@@ -152,21 +149,17 @@ def _keeps_out(candidate: Candidate, unofficial: list[str], division: Division) 
     return unofficial if division == "closed" else list(dict.fromkeys(_not_official(candidate)))
 
 
-def _wrong_seeds(candidate: Candidate, round_name: Round) -> Iterator[str]:
+def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
     logs: list[DetailLog] = [leg.detail for leg in candidate.legs]
     logs += [read_detail(audit.leg.detail) for audit in candidate.audits.values() if audit.leg.detail.is_file()]
     for log in logs:
-        seeds = log.seeds
-        in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
-        if in_force != ROUND_SEEDS[round_name]:
-            of = next((name for name, official in ROUND_SEEDS.items() if official == in_force), "no known round")
-            yield f"{log.path}: the seeds are those of {of}, not of {round_name}"
+        if log.seeds != in_round.seeds:
+            of = round_of(log.seeds) or "no known round"
+            yield f"{log.path}: the seeds are those of {of}, not of {in_round}"
 
 
 def _required(candidate: Candidate, division: Division) -> list[str]:
-    if division != "closed" or candidate.benchmark not in AUDITED:
-        return []
-    return list(SUBMITTED_TESTS)
+    return list(SUBMISSIONS[candidate.benchmark].audits) if division == "closed" else []
 
 
 def _run_audit(test: str, candidate: Candidate) -> str:

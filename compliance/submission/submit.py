@@ -11,12 +11,13 @@ from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.gates import Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
-from compliance.submission.rules import SUITE_OF
 from compliance.submission.source import read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
-from compliance.submission.tree import Division, Round, Tree
+from compliance.submission.tree import Division, Tree
+from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
+from runs.rounds import Round
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _judge(request: Request, candidates: list[Candidate], sources: ScoreSources,
             judge_candidate(
                 candidate,
                 division=request.division,
-                round_name=request.round,
+                in_round=request.round,
                 rehearsal=request.rehearsal,
                 sources=sources,
             )
@@ -133,7 +134,7 @@ def _describe(
         submitter=request.organisation,
         division=request.division,
         system_name=request.system_name,
-        suites={SUITE_OF[candidate.benchmark] for candidate in candidates},
+        suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
         given=request.given,
         rehearsal=rehearsal,
     )

@@ -11,37 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, Benchmark, Scenario
 from runs.record.layout import RunDir
+from runs.rounds import CURRENT_ROUND, Round
 
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
-Round = Literal["v5.1", "v6.0", "v6.1"]
-ROUNDS: tuple[Round, ...] = ("v5.1", "v6.0", "v6.1")
-SPLIT_ROUNDS = frozenset({"v5.1"})  # measurements/, compliance/ and code/ beside results/
 
 # A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"
-
-# The directory of a benchmark may also carry the LoadGen key of the benchmark. [checker: model mapping]
-BENCHMARK_DIRECTORIES: dict[str, str] = {
-    "llama3.1-8b": "llama3.1-8b",
-    "llama3_1-8b": "llama3.1-8b",
-    "llama3.1-8b-edge": "llama3.1-8b-edge",
-    "llama3_1-8b-edge": "llama3.1-8b-edge",
-}
-
-
-def benchmark_of(submission_name: str, scenario: Scenario) -> Benchmark:
-    """The LoadGen benchmark behind a benchmark directory and a scenario directory.
-
-    Interactive lies in the directory of `llama3.1-8b`, but has a LoadGen key of its own.
-    """
-    if scenario == "Interactive":
-        return BENCHMARKS[DEFAULT_KEY["Interactive"]]
-    name = BENCHMARK_DIRECTORIES.get(submission_name, submission_name)
-    return next(one for one in BENCHMARKS.values() if one.submission_name == name and scenario in one.scenarios)
 
 
 @dataclass(frozen=True, order=True)
@@ -63,7 +41,7 @@ class Tree:
     """Paths in a submission tree of one round."""
 
     root: Path
-    round: Round = "v6.1"
+    round: Round = CURRENT_ROUND
 
     def organisation(self, division: str, organisation: str) -> Path:
         return self.root / division / organisation
@@ -77,10 +55,10 @@ class Tree:
 
     def source(self, division: str, organisation: str) -> Path:
         """The submitter's code."""
-        return self.organisation(division, organisation) / ("code" if self.round in SPLIT_ROUNDS else "src")
+        return self.organisation(division, organisation) / ("code" if self.round.split_tree else "src")
 
     def _part(self, kind: str, place: Place) -> Path:
-        folder = kind if self.round in SPLIT_ROUNDS else "results"
+        folder = kind if self.round.split_tree else "results"
         home = self.organisation(place.division, place.organisation)
         return home / folder / place.system / place.benchmark / place.scenario
 
@@ -99,7 +77,7 @@ class Tree:
         return self._part("measurements", place)
 
     def measurements(self, place: Place) -> Path:
-        name = f"{place.system}.json" if self.round in SPLIT_ROUNDS else "measurements.json"
+        name = f"{place.system}.json" if self.round.split_tree else "measurements.json"
         return self.measurements_folder(place) / name
 
     def user_conf(self, place: Place) -> Path:

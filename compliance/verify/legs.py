@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmarks import BENCHMARKS, default_benchmark
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import LOADGEN_LOGS, RunDir
@@ -147,9 +148,8 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | No
     if manifest is not None and manifest.resolved.loadgen_scenario == detail.scenario:
         return manifest.resolved.scenario
     if detail.scenario == "Server":
-        tight = BENCHMARKS[DEFAULT_KEY["Interactive"]]
-        limits_ms = [detail.get(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
-        if limits_ms == [(limit or 0) * 1_000_000 for limit in (tight.ttft_limit_ms, tight.tpot_limit_ms)]:
+        tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
+        if any(_has_limits_of(detail, one) for one in tight):
             return "Interactive"
     return known[detail.scenario]
 
@@ -157,14 +157,25 @@ def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | No
 def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario) -> Benchmark:
     if manifest is not None and manifest.resolved.loadgen_key in BENCHMARKS:
         key = manifest.resolved.loadgen_key
-        if (scenario == "Interactive") == (key == DEFAULT_KEY["Interactive"]):
+        if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
             return BENCHMARKS[key]
-    if scenario != "Interactive":  # the size of the data set tells datacenter and edge apart
-        for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
-            for key in (DEFAULT_KEY["Offline"], DEFAULT_KEY["SingleStream"]):
-                if detail.get(size) == BENCHMARKS[key].sample_count:
-                    return BENCHMARKS[key]
-    return BENCHMARKS[DEFAULT_KEY[scenario]]
+    # LoadGen's logs name no benchmark: the size of the data set tells them apart, or the limits.
+    possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
+    for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
+        for one in possible:
+            if detail.get(size) in (one.performance_samples, one.accuracy_samples):
+                return one
+    if detail.scenario == "Server":
+        for one in possible:
+            if _has_limits_of(detail, one):
+                return one
+    return default_benchmark(scenario)
+
+
+def _has_limits_of(detail: DetailLog, benchmark: Benchmark) -> bool:
+    limits = benchmark.limits
+    in_force = [detail.get(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
+    return limits is not None and in_force == [limits.ttft_ms * 1_000_000, limits.tpot_ms * 1_000_000]
 
 
 def _add(results: list[ResultLegs], legs: list[Leg], path: Path) -> None:

@@ -29,6 +29,7 @@ _MODEL = OfficialModel(
     },
     bos_ids=frozenset({128000}),  # [model]
     stop_ids=frozenset({128001, 128008, 128009}),  # [model] eos_token_id
+    special_ids=frozenset(range(128000, 128256)),  # [model] tokenizer.json
     speculative_decoding=False,  # [rules]
 )
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runs.benchmarks import CURRENT_ROUND, LOADGEN_SCENARIO, MIN_DURATION_MS, ROUND_SEEDS, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, Scenario
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.record.manifest import Mode
+from runs.rounds import Round
 
 OFFLINE_SLACK = 1.1  # [settings] so that the run lasts longer than the minimum
 SINGLE_STREAM_SLACK = 2.0  # [settings] so that the queries suffice for a system twice as fast as expected
@@ -20,8 +20,6 @@ SINGLE_STREAM_SLACK = 2.0  # [settings] so that the queries suffice for a system
 DEFAULT_TARGET_QPS = 1.0  # [conf]
 DEFAULT_TARGET_LATENCY_MS = 10  # [conf] of SingleStream
 DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default where the file has none
-# [conf] llama3_1-8b and llama3_1-8b-edge ask for a whole data set in Offline, llama3_1-8b-interactive does not.
-OFFLINE_MIN_QUERY_COUNT = {"llama3_1-8b": 13_368, "llama3_1-8b-edge": 5_000}
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,16 @@ class LegCount:
 
 
 def settings_of(
-    scenario: Scenario, benchmark: Benchmark, sample_count: int, value: Callable[[str], str | None]
+    scenario: Scenario,
+    benchmark: Benchmark,
+    in_round: Round,
+    sample_count: int,
+    value: Callable[[str], str | None],
 ) -> CountSettings:
     """The settings of one leg.
 
     Args:
-        scenario, benchmark: of the leg.
+        scenario, benchmark, in_round: of the leg.
         sample_count: samples of the query sample library.
         value: what user.conf (or an audit.config above it) has for a key; None where it is silent.
     """
@@ -64,18 +66,18 @@ def settings_of(
         return float(default) if found is None else float(found)
 
     offline = LOADGEN_SCENARIO[scenario] == "Offline"
-    min_query_count = OFFLINE_MIN_QUERY_COUNT.get(benchmark.loadgen_key) if offline else None
-    override = int(number("performance_sample_count_override", benchmark.sample_count))
+    min_query_count = benchmark.offline_min_samples if offline else None
+    override = int(number("performance_sample_count_override", benchmark.performance_samples))
     return CountSettings(
         scenario=scenario,
         set_size=min(override or sample_count, sample_count),
         sample_count=sample_count,
         target_qps=number("target_qps", DEFAULT_TARGET_QPS),
         target_latency_ms=number("target_latency", DEFAULT_TARGET_LATENCY_MS),
-        min_duration_ms=int(number("min_duration", MIN_DURATION_MS)),
+        min_duration_ms=int(number("min_duration", benchmark.min_duration_ms)),
         min_query_count=int(number("min_query_count", min_query_count or DEFAULT_MIN_QUERY_COUNT)),
         equal_issue=number("sample_concatenate_permutation", 1) != 0,
-        schedule_rng_seed=ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed,
+        schedule_rng_seed=in_round.seeds.schedule_rng_seed,
     )
 
 

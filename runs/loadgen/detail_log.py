@@ -17,6 +17,7 @@ import orjson
 
 from runs.errors import InputError, names_its_file
 from runs.reading import bounded_lines
+from runs.rounds import Seeds
 
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
@@ -43,16 +44,6 @@ class LogRecord:
 
     def __str__(self) -> str:
         return f"{self.key}: {self.value}"
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """The seeds in force."""
-
-    qsl_rng_seed: int
-    sample_index_rng_seed: int
-    schedule_rng_seed: int
-    accuracy_log_rng_seed: int
 
 
 @dataclass
@@ -113,7 +104,6 @@ class DetailLog:
             self.integer("effective_qsl_rng_seed"),
             self.integer("effective_sample_index_rng_seed"),
             self.integer("effective_schedule_rng_seed"),
-            self.integer("effective_accuracy_log_rng_seed"),
         )
 
     def effective(self, name: str, default: Any = None) -> Any:

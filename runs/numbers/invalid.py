@@ -2,10 +2,11 @@
 
 import math
 
-from runs.benchmarks import CURRENT_ROUND, MIN_DURATION_MS, ROUND_SEEDS, Benchmark, RoundSeeds
+from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
+from runs.rounds import Round, round_of
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; the same margin again keeps the next run clear.
 TARGET_MARGIN = 1.1
@@ -119,25 +120,25 @@ def _early_stopping(detail: DetailLog, derived: Derived | None) -> list[str]:
     return [f"early stopping: {said or 'too few queries, or too many of them late'}"]
 
 
-def not_official(detail: DetailLog, benchmark: Benchmark) -> list[str]:
+def not_official(detail: DetailLog, benchmark: Benchmark, in_round: Round) -> list[str]:
     """What in the settings in force keeps a leg from being official for `benchmark`, one sentence each."""
     notes: list[str] = []
     key = benchmark.loadgen_key
     min_duration_ms = detail.integer("effective_min_duration_ms")
-    if detail.mode == "PerformanceOnly" and min_duration_ms < MIN_DURATION_MS:
-        notes.append(f"min_duration was {min_duration_ms / 1000:g} s, official is {MIN_DURATION_MS / 1000:g} s")
+    official_ms = benchmark.min_duration_ms
+    performance = detail.mode == "PerformanceOnly"
+    if performance and min_duration_ms < official_ms:
+        notes.append(f"min_duration was {min_duration_ms / 1000:g} s, official is {official_ms / 1000:g} s")
+    needed = benchmark.samples("performance" if performance else "accuracy")
     samples = min(detail.integer("qsl_reported_total_count"), detail.integer("effective_performance_sample_count"))
-    if samples != benchmark.sample_count:
-        notes.append(f"{samples:,} samples were in use, {key} has {benchmark.sample_count:,}")
-    seeds = detail.seeds
-    in_force = RoundSeeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed)
-    if in_force != ROUND_SEEDS[CURRENT_ROUND]:
-        of_round = next((name for name, official in ROUND_SEEDS.items() if official == in_force), "no round")
-        notes.append(f"the seeds in force are those of {of_round}, not of {CURRENT_ROUND}")
+    if samples != needed:
+        notes.append(f"{samples:,} samples were in use, {key} has {needed:,}")
+    if detail.seeds != in_round.seeds:
+        notes.append(f"the seeds in force are those of {round_of(detail.seeds) or 'no round'}, not of {in_round}")
     if not detail.uses_token_latencies:
         notes.append(f"token latencies were off, {key} needs use_token_latencies = 1")
-    elif detail.scenario == "Server" and benchmark.ttft_limit_ms and benchmark.tpot_limit_ms:
-        for name, limit_ms in (("ttft", benchmark.ttft_limit_ms), ("tpot", benchmark.tpot_limit_ms)):
+    elif detail.scenario == "Server" and benchmark.limits:
+        for name, limit_ms in (("ttft", benchmark.limits.ttft_ms), ("tpot", benchmark.limits.tpot_ms)):
             used_ms = detail.integer(f"requested_server_{name}_latency") / 1e6
             if used_ms != limit_ms:
                 notes.append(f"the {name.upper()} limit was {used_ms:g} ms, {key} has {limit_ms} ms")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.benchmarks import MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.errors import InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import (

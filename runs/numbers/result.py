@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runs.benchmarks import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
@@ -23,6 +23,7 @@ from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.record.layout import RunDir
 from runs.record.loop_lag import LoopLag
 from runs.record.requests_log import RequestTable, read_requests
+from runs.rounds import CURRENT_ROUND, Round
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
 
@@ -102,13 +103,20 @@ class Result(_Record):
     loop_lag: LoopLag | None = None  # as the leg measured it
 
 
-def build_result(run: RunDir, *, scenario: Scenario | None = None, benchmark: Benchmark | None = None) -> Result:
+def build_result(
+    run: RunDir,
+    *,
+    scenario: Scenario | None = None,
+    benchmark: Benchmark | None = None,
+    in_round: Round = CURRENT_ROUND,
+) -> Result:
     """Read a finished leg.
 
     Args:
         run: the leg's directory.
         scenario: as it was asked for; LoadGen's own where it is not given.
         benchmark: adds notes on what keeps the leg from being official.
+        in_round: whose seeds an official leg has.
 
     Raises:
         ExecutionError: LoadGen's logs are missing or it did not finish.
@@ -139,7 +147,7 @@ def build_result(run: RunDir, *, scenario: Scenario | None = None, benchmark: Be
     else:
         leg.disagreements += _order(detail, leg.requests, leg.trace)
     if benchmark is not None:
-        leg.notes += not_official(detail, benchmark)
+        leg.notes += not_official(detail, benchmark, in_round)
     specific = _performance(leg) if detail.mode == "PerformanceOnly" else _accuracy(leg)
     return Result.model_validate(
         {

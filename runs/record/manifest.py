@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runs.benchmarks import Scenario
+from runs.benchmark import Mode, Scenario
 from runs.errors import InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
@@ -18,7 +18,6 @@ from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
 SCHEMA_VERSION = 1
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
-Mode = Literal["performance", "accuracy"]
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 

@@ -13,7 +13,7 @@ from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArti
 from compliance.audits.registry import find_audit
 from compliance.audits.write import write_audit
 from qsl.special_ids import special_ids
-from runs.benchmarks import LOADGEN_SCENARIO, SCENARIOS, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.loadgen.detail_log import read_detail
@@ -115,7 +115,7 @@ def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -
     return AuditRequest(
         scenario=scenario,
         loadgen_key=leg.plan.loadgen_key,
-        loaded_count=min(leg.plan.sample_count, leg.benchmark.sample_count),
+        loaded_count=min(leg.plan.sample_count, leg.benchmark.performance_samples),
         samples=options.samples,
         audit_samples=options.audit_samples,
         sample_index=options.indices(),

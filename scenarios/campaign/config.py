@@ -7,22 +7,19 @@ that one.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from compliance.audits.registry import AUDITS
-from compliance.submission.tree import Division, benchmark_of
-from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, SCENARIOS, Scenario
+from compliance.submission.tree import Division
+from runs.benchmark import SCENARIOS, Scenario
+from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir
+from runs.rounds import CURRENT_ROUND
 from scenarios.audit.config import AuditOptions
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
-
-SubmissionName = Literal["llama3.1-8b", "llama3.1-8b-edge"]
-
-# Audits that a closed submission needs for each scenario. [checker]
-REQUIRED_AUDITS: dict[str, tuple[str, ...]] = {"llama3.1-8b": ("TEST06",), "llama3.1-8b-edge": ()}
 
 # A campaign sets these itself, leg by leg.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
@@ -37,11 +34,18 @@ class CampaignOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    benchmark: SubmissionName
+    benchmark: str  # directory name in a submission tree
     division: Division = "closed"
-    round: str = CURRENT_ROUND
+    round: str = CURRENT_ROUND.name
     scenarios: dict[Scenario, dict[str, Any]]
     audits: list[AuditOptions] | None = None  # of every scenario; None = what the division requires
+
+    @field_validator("benchmark")
+    @classmethod
+    def _benchmark(cls, value: str) -> str:
+        if value not in SUBMISSIONS:
+            raise ValueError(f"choose from {', '.join(SUBMISSIONS)}")
+        return value
 
     @field_validator("scenarios", mode="before")
     @classmethod
@@ -62,7 +66,7 @@ class CampaignOptions(BaseModel):
     @field_validator("round")
     @classmethod
     def _round(cls, value: str) -> str:
-        if value != CURRENT_ROUND:
+        if value != CURRENT_ROUND.name:
             raise ValueError(f"the installed LoadGen has the seeds of {CURRENT_ROUND} alone")
         return value
 
@@ -183,21 +187,19 @@ def _said(problem: Any) -> str:
 
 
 def _benchmark(path: Path, options: CampaignOptions, scenario: Scenario) -> Any:
-    allowed = [
-        name for one in BENCHMARKS.values() if one.submission_name == options.benchmark for name in one.scenarios
-    ]
+    allowed = SUBMISSIONS[options.benchmark].scenarios
     if scenario not in allowed:
         raise InputError(
             f"{path}: {options.benchmark} has no {scenario} scenario in a submission", f"use {', '.join(allowed)}"
         )
-    return benchmark_of(options.benchmark, scenario)
+    return submitted_benchmark(options.benchmark, scenario)
 
 
 def _audits_of(
     path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
 ) -> tuple[AuditOptions, ...]:
     """The audits of one scenario: its own `audits`, else the campaign's, else those that the division requires."""
-    required = REQUIRED_AUDITS[options.benchmark] if options.division == "closed" else ()
+    required = SUBMISSIONS[options.benchmark].audits if options.division == "closed" else ()
     if "audits" in values:
         asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
     else:

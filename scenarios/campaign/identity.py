@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qsl.model_files import file_hashes
-from runs.benchmarks import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO
 from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
 from runs.loadgen.user_conf import lookup, parse_conf

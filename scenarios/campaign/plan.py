@@ -7,11 +7,11 @@ from pathlib import Path
 
 from compliance.audits.base import AuditRequest, AuditTest
 from compliance.audits.registry import find_audit
-from runs.benchmarks import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO, Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount, count_leg, settings_of
 from runs.loadgen.user_conf import lookup, parse_conf
-from runs.record.manifest import Mode
+from runs.rounds import CURRENT_ROUND
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
 from scenarios.campaign.identity import Identity, Machine, identity_of_plan, model_hashes
@@ -122,7 +122,7 @@ def _count(leg: CampaignLeg, prepared: PreparedLeg, audit_settings: dict[str, in
             return str(audit_settings[key])
         return lookup(user, benchmark.loadgen_key, LOADGEN_SCENARIO[leg.scenario], key)
 
-    return count_leg(settings_of(leg.scenario, benchmark, prepared.plan.sample_count, value), mode)
+    return count_leg(settings_of(leg.scenario, benchmark, CURRENT_ROUND, prepared.plan.sample_count, value), mode)
 
 
 def is_pair(leg: CampaignLeg) -> bool:

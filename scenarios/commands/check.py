@@ -10,10 +10,9 @@ from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.report import Outcome, as_json, exit_code, print_report
 from compliance.submission.check.runs_index import index_runs
 from compliance.submission.check.signed import sign_off_systems
-from compliance.submission.tree import ROUNDS, Round
-from runs.benchmarks import CURRENT_ROUND
 from runs.errors import ExitCode, SetupError
 from runs.files import write_json
+from runs.rounds import CURRENT_ROUND, ROUNDS, Round
 
 CHECK_HELP = """Check a submission tree before it is uploaded.
 
@@ -29,7 +28,7 @@ official checker could not be run."""
 def check(
     tree: Path,
     *,
-    round_name: Round,
+    in_round: Round,
     official: Path | None,
     json_file: Path | None,
     strict: bool,
@@ -44,10 +43,10 @@ def check(
     """
     index = index_runs(runs)
     with console.status("checking"):
-        checked = check_tree(tree, round_name, index)
+        checked = check_tree(tree, in_round, index)
         outcome = Outcome(
             checked,
-            official=None if official is None else run_official(official, tree, round_name),
+            official=None if official is None else run_official(official, tree, in_round),
             signed=sign_off_systems(checked, index) if runs else None,
         )
     print_report(outcome, console, strict=strict)
@@ -66,10 +65,9 @@ def check_click_command() -> click.Command:
     def callback(
         tree: Path, round: str, official: Path | None, json: Path | None, strict: bool, runs: tuple[Path, ...]
     ) -> ExitCode:
-        named = next(name for name in ROUNDS if name == round)
         return check(
             tree,
-            round_name=named,
+            in_round=ROUNDS[round],
             official=official,
             json_file=json,
             strict=strict,
@@ -86,8 +84,8 @@ def check_click_command() -> click.Command:
             click.Argument(["tree"], metavar="TREE", type=path),
             click.Option(
                 ["--round"],
-                type=click.Choice(ROUNDS),
-                default=CURRENT_ROUND,
+                type=click.Choice(list(ROUNDS)),
+                default=CURRENT_ROUND.name,
                 show_default=True,
                 help="The round whose layout and seeds are asked for.",
             ),

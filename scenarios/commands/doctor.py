@@ -111,9 +111,13 @@ def _model(model_path: str | None) -> Iterator[Finding]:
     except HarnessError as error:
         yield Finding("missing", "model", f"{error.message}; {error.fix}")
         return
-    reasons = model_reasons(facts.config)
+    models = {one.model.name: one.model for one in BENCHMARKS.values()}
+    fits = [name for name, official in models.items() if not model_reasons(facts.config, official)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
-    yield Finding("note" if reasons else "ok", "model", text + (f"; {reasons[0]}" if reasons else ""))
+    if fits:
+        yield Finding("ok", "model", f"{text}; {fits[0]}")
+    else:
+        yield Finding("note", "model", f"{text}; not {' or '.join(models)}")
 
 
 def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
@@ -128,12 +132,16 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
     except HarnessError as error:
         yield Finding("missing", "data set", f"{error.message}; {error.fix}")
         return
-    fits = sorted({b.submission_name for b in BENCHMARKS.values() if b.sample_count == len(dataset)})
+    known = {count for b in BENCHMARKS.values() for count in (b.performance_samples, b.accuracy_samples)}
+    counts = ", ".join(f"{count:,}" for count in sorted(known))
+    fits = sorted(
+        {b.submission_name for b in BENCHMARKS.values() if len(dataset) in (b.performance_samples, b.accuracy_samples)}
+    )
     text = f"{dataset_path}: {len(dataset):,} rows, longest prompt {dataset.longest_prompt:,} tokens"
     if fits:
         yield Finding("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
     else:
-        yield Finding("note", "data set", f"{text}; not a row count of the benchmark (13,368 or 5,000): never official")
+        yield Finding("note", "data set", f"{text}; no benchmark has so many ({counts}): never official")
 
 
 def print_report(console: Console, model_path: str | None, dataset_path: Path | None) -> ExitCode:

@@ -10,10 +10,10 @@ from rich.console import Console
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.submit import Outcome, Request, as_json, submit
 from compliance.submission.system import read_system_file
-from compliance.submission.tree import ROUNDS, Division, Round
-from runs.benchmarks import CURRENT_ROUND
+from compliance.submission.tree import Division
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
+from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.leg.config import load_yaml
 
 HELP = """Build a submission tree from runs.
@@ -104,7 +104,7 @@ def submit_click_command() -> click.Command:
         system_name: str,
         system: Path | None,
         division: Division,
-        round: Round,
+        round: str,
         output: Path,
         source: Path | None,
         rehearsal: bool,
@@ -120,7 +120,7 @@ def submit_click_command() -> click.Command:
             organisation=organisation,
             system_name=system_name,
             division=division,
-            round=round,
+            round=ROUNDS[round],
             given=read_system_file(_system_yaml(system)),
             source=source,
             rehearsal=rehearsal,
@@ -147,7 +147,7 @@ def submit_click_command() -> click.Command:
                 help="In open, other models and options may enter, and neither scenarios nor audits are demanded.",
             ),
             click.Option(
-                ["--round"], type=click.Choice(ROUNDS), default=CURRENT_ROUND, show_default=True,
+                ["--round"], type=click.Choice(list(ROUNDS)), default=CURRENT_ROUND.name, show_default=True,
                 help="Decides the layout and the seeds that the legs must have.",
             ),
             click.Option(["--output"], required=True, type=path, metavar="TREE", help="A directory that is not there."),

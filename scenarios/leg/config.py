@@ -7,7 +7,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from compliance.mechanisms.block import MechanismBlock
-from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
+from runs.benchmark import SCENARIOS, Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field

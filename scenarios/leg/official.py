@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from runs.benchmarks import LOADGEN_SCENARIO, MIN_DURATION_MS, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, OfficialModel, SamplingPolicy, Scenario
 from runs.loadgen.user_conf import Setting, lookup
-from sut.engine import SamplingPolicy
 
 # Settings of the benchmark that only the open division may override. [LoadGen's mlperf.conf, comments]
 _OPEN_ONLY_KEYS = (
@@ -26,16 +25,6 @@ _OPEN_ONLY_KEYS = (
     "accuracy_log_sampling_target",
 )
 
-# Llama-3.1-8B as its config.json describes it. [config.json of the reference model]
-_OFFICIAL_SHAPE = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-}
-
 
 def settings_reasons(settings: tuple[Setting, ...], benchmark: Benchmark, scenario: Scenario) -> list[str]:
     """Reasons that lie in user.conf."""
@@ -44,38 +33,40 @@ def settings_reasons(settings: tuple[Setting, ...], benchmark: Benchmark, scenar
     def value(key: str) -> str | None:
         return lookup(settings, benchmark.loadgen_key, LOADGEN_SCENARIO[scenario], key)
 
-    duration = value("min_duration")
-    if duration is not None and int(duration) < MIN_DURATION_MS:
-        reasons.append(f"user.conf: min_duration {duration} ms is below the required {MIN_DURATION_MS} ms")
+    duration, needed_ms = value("min_duration"), benchmark.min_duration_ms
+    if duration is not None and int(duration) < needed_ms:
+        reasons.append(f"user.conf: min_duration {duration} ms is below the required {needed_ms} ms")
     count = value("min_query_count")
-    if scenario == "Offline" and count is not None and int(count) < benchmark.sample_count:
-        reasons.append(f"user.conf: min_query_count {count} is below the {benchmark.sample_count:,} samples required")
+    needed = benchmark.performance_samples
+    if scenario == "Offline" and count is not None and int(count) < needed:
+        reasons.append(f"user.conf: min_query_count {count} is below the {needed:,} samples required")
     reasons += [f"user.conf: {key} may be set in the open division only" for key in _OPEN_ONLY_KEYS if value(key)]
     if scenario in ("Server", "Interactive") and value("target_latency"):
         reasons.append("user.conf: Server target_latency may be set in the open division only")
     return reasons
 
 
-def sampling_reasons(sampling: SamplingPolicy) -> list[str]:
+def sampling_reasons(sampling: SamplingPolicy, official: SamplingPolicy) -> list[str]:
     """Reasons that lie in how tokens are chosen."""
-    return [] if sampling.is_official else [f"sampling differs from the benchmark's: {sampling}"]
+    return [] if sampling == official else [f"sampling differs from the benchmark's: {sampling}"]
 
 
-def data_reasons(benchmark: Benchmark, scenario: Scenario, sample_count: int, *, bundled: bool) -> list[str]:
+def data_reasons(
+    benchmark: Benchmark, scenario: Scenario, mode: Mode, sample_count: int, *, bundled: bool
+) -> list[str]:
     """Reasons that lie in the data set or in the pairing of scenario and benchmark."""
     reasons = []
+    needed = benchmark.samples(mode)
     if bundled:
-        reasons.append("the bundled articles are not CNN-DailyMail")
-    elif sample_count != benchmark.sample_count:
-        reasons.append(
-            f"{sample_count:,} samples instead of the {benchmark.sample_count:,} of {benchmark.submission_name}"
-        )
+        reasons.append(f"the bundled articles are not {benchmark.data_set}")
+    elif sample_count != needed:
+        reasons.append(f"{sample_count:,} samples instead of the {needed:,} of {benchmark.submission_name}")
     if scenario not in benchmark.scenarios:
         reasons.append(f"{benchmark.submission_name} has no {scenario} scenario in a submission")
     return reasons
 
 
-def model_reasons(config: dict[str, Any]) -> list[str]:
+def model_reasons(config: dict[str, Any], official: OfficialModel) -> list[str]:
     """Reasons that lie in the model's config.json. The weights themselves are hashed, not judged."""
-    wrong = [f"{key} {config.get(key)}" for key, value in _OFFICIAL_SHAPE.items() if config.get(key) != value]
-    return [f"the model is not Llama-3.1-8B ({', '.join(wrong)})"] if wrong else []
+    wrong = [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]
+    return [f"the model is not {official.name} ({', '.join(wrong)})"] if wrong else []

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts, parameter_count
-from runs.benchmarks import BENCHMARKS, DEFAULT_KEY, LOADGEN_SCENARIO, Benchmark
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
+from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
@@ -22,7 +23,6 @@ from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import RunConfig
 from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
-from sut.engine import SamplingPolicy
 from sut.engine_kind import EngineKind, LegFacts
 from sut.engines import engine_kind, refuse_options_of_others
 
@@ -63,7 +63,8 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     notes: list[str] = []
     kind = kind or _engine_kind(config)
     benchmark = _benchmark(config)
-    sampling = _sampling(config.sampling_arg)
+    mode: Mode = "accuracy" if config.accuracy else "performance"
+    sampling = _sampling(config.sampling_arg, benchmark.sampling[mode])
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
@@ -87,6 +88,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         LegFacts(
             scenario=config.scenario,
             sampling=sampling,
+            official_model=benchmark.model,
             admission=config.admission,
             longest_prompt_tokens=dataset.longest_prompt,
             lead_tokens=_common_lead(dataset.prompts),
@@ -95,11 +97,11 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         ),
     )
     notes += engine.notes
-    reasons = engine.unofficial_reasons + sampling_reasons(sampling)
-    reasons += data_reasons(benchmark, config.scenario, len(dataset), bundled=bundled)
+    reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
+    reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
         reasons.append("the data set is synthetic")
-    reasons += model_reasons(model.config) if model else []
+    reasons += model_reasons(model.config, benchmark.model) if model else []
     reasons += settings_reasons(settings, benchmark, config.scenario)
     if audit_config is not None:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
@@ -112,7 +114,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     plan = LegPlan(
         scenario=config.scenario,
         loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
-        mode="accuracy" if config.accuracy else "performance",
+        mode=mode,
         loadgen_key=benchmark.loadgen_key,
         dataset_path=str(Path(dataset_path).resolve()),
         dataset_sha256=dataset.sha256,
@@ -124,7 +126,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         model_path=model_path,
         engine_options=engine.options,
         environment=engine.environment,
-        sampling={name: getattr(sampling, name) for name in SamplingPolicy.__dataclass_fields__},
+        sampling=asdict(sampling),
         admission=_admission(config, kind),
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         engine_start_timeout_s=config.engine_start_timeout_s,
@@ -169,18 +171,23 @@ def _engine_kind(config: RunConfig) -> EngineKind[Any]:
 
 
 def _benchmark(config: RunConfig) -> Benchmark:
-    key = config.lg_model_name or DEFAULT_KEY[config.scenario]
-    interactive = DEFAULT_KEY["Interactive"]
-    if (config.scenario == "Interactive") != (key == interactive):
+    key = config.lg_model_name
+    if key is None:
+        return default_benchmark(config.scenario)
+    benchmark = BENCHMARKS[key]
+    # Interactive is LoadGen's Server scenario with the limits of a key of its own.
+    if (config.scenario == "Interactive") != ("Interactive" in benchmark.scenarios):
+        interactive = submitted_benchmark(benchmark.submission_name, "Interactive")
         raise InputError(
-            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive} is the key of Interactive alone",
-            "leave --lg-model-name out; the scenario selects it",
+            f"--scenario {config.scenario} with --lg-model-name {key}: {interactive.loadgen_key} is the key of "
+            "Interactive alone",
+            f"--scenario Interactive --lg-model-name {interactive.loadgen_key}, or another scenario and key",
         )
-    return BENCHMARKS[key]
+    return benchmark
 
 
-def _sampling(changes: dict[str, Any]) -> SamplingPolicy:
-    kinds = {name: type(getattr(SamplingPolicy(), name)) for name in SamplingPolicy.__dataclass_fields__}
+def _sampling(changes: dict[str, Any], official: SamplingPolicy) -> SamplingPolicy:
+    kinds = {name: type(value) for name, value in asdict(official).items()}
     values: dict[str, Any] = {}
     for name, value in changes.items():
         if name not in kinds:
@@ -188,7 +195,7 @@ def _sampling(changes: dict[str, Any]) -> SamplingPolicy:
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
             raise InputError(f"--sampling-arg {name}={value!r}: not a {kinds[name].__name__}", "give a number")
         values[name] = kinds[name](value)
-    policy = SamplingPolicy(**values)
+    policy = replace(official, **values)
     if not 1 <= policy.min_tokens <= policy.max_tokens:
         raise InputError(
             f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
@@ -255,7 +262,7 @@ def _audit_config(
 
     place = path or config.user_conf  # the files that come with the harness have none of these keys
     index = value("performance_issue_same_index")
-    loaded = min(sample_count, benchmark.sample_count)
+    loaded = min(sample_count, benchmark.performance_samples)
     if index is not None and int(index) >= loaded:
         raise SetupError(
             f"{place}: performance_issue_same_index {index} is outside the {loaded} loaded samples; "
@@ -271,9 +278,9 @@ def _audit_config(
             f"remove the line; --total-sample-count {fewer} takes fewer samples",
         )
     unique = value("performance_issue_unique") not in (None, "0")
-    if unique and int(override or benchmark.sample_count) > sample_count:
+    if unique and int(override or benchmark.performance_samples) > sample_count:
         raise SetupError(
-            f"{place}: performance_issue_unique with {sample_count} of {benchmark.sample_count} samples",
+            f"{place}: performance_issue_unique with {sample_count} of {benchmark.performance_samples} samples",
             f"LoadGen would crash; add `*.*.performance_sample_count_override = {sample_count}`",
         )
     return text

@@ -8,7 +8,7 @@ from compliance.accuracy.scores import score_accuracy_log
 from qsl.embedded.articles import bundled_baseline
 from qsl.embedded.default_model import MODEL_SHA256
 from qsl.tokenizers import load_tokenizer
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from scenarios.leg.plan import PreparedLeg
@@ -52,6 +52,6 @@ def target_for(leg: PreparedLeg) -> tuple[AccuracyTarget | None, str]:
             baseline.rouge1, baseline.rouge2, baseline.rougeL, baseline.rougeLsum, baseline.gen_len, baseline.gen_num
         )
         return target, f"bundled articles, {baseline.model} (transformers float32 baseline)"
-    if leg.plan.sample_count == leg.benchmark.sample_count:
+    if leg.plan.sample_count == leg.benchmark.accuracy_samples:
         return leg.benchmark.accuracy, f"{leg.benchmark.submission_name} reference"
     return None, f"no reference scores for {leg.plan.sample_count:,} samples of this data set"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runs.benchmarks import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from scenarios.leg.config import LOWEST_QPS, RunConfig, load_yaml, make_config, merged

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS
+from runs.benchmark import LOADGEN_SCENARIO
+from runs.benchmarks import submitted_benchmark
 from runs.errors import ExecutionError, SetupError
 from runs.files import write_atomic
 from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
@@ -19,6 +20,7 @@ from runs.loadgen.user_conf import lookup, parse_conf, with_setting
 from runs.numbers.result import Result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
+from runs.rounds import CURRENT_ROUND
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -58,7 +60,7 @@ class LegPlanner:
         def value(key: str) -> str | None:
             return f"{target_qps}" if key == "target_qps" else self.setting(key)
 
-        return settings_of(plan.scenario, self.leg.benchmark, plan.sample_count, value)
+        return settings_of(plan.scenario, self.leg.benchmark, CURRENT_ROUND, plan.sample_count, value)
 
     def refuse_hopeless(self, target_qps: float) -> None:
         """Before a leg that cannot be VALID, however fast the system is.
@@ -79,9 +81,7 @@ class LegPlanner:
         percentile = self.setting("target_latency_percentile")
         return ProbeWatch(
             requests,
-            poisson_offsets_ns(
-                ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed, target_qps, self.count(target_qps).samples
-            ),
+            poisson_offsets_ns(CURRENT_ROUND.seeds.schedule_rng_seed, target_qps, self.count(target_qps).samples),
             int(self.leg.plan.sampling["max_tokens"]),
             SERVER_PERCENTILE if percentile is None else float(percentile) / 100,
         )
@@ -152,14 +152,21 @@ def estimate_offline(tune: Tune, planner: LegPlanner, console: Console) -> Estim
     Raises:
         HarnessError: the leg failed or was interrupted.
     """
-    place, loadgen_key = tune.place, DEFAULT_KEY["Offline"]
+    place = tune.place
+    loadgen_key = submitted_benchmark(planner.leg.benchmark.submission_name, "Offline").loadgen_key
     text = planner.leg.user_conf
     for key, value in (("min_duration", 1), ("min_query_count", ESTIMATE_SAMPLES), ("target_qps", 1)):
         text = with_setting(text, loadgen_key, "Offline", key, str(value))
     write_atomic(place.estimate_conf, text)
     values = {key: value for key, value in tune.values.items() if key not in _NOT_OFFLINE}
     config = make_config(
-        {**values, "scenario": "Offline", "user_conf": place.estimate_conf, "output_log_dir": place.estimate}
+        {
+            **values,
+            "scenario": "Offline",
+            "lg_model_name": loadgen_key,
+            "user_conf": place.estimate_conf,
+            "output_log_dir": place.estimate,
+        }
     )
     watch = RateWatch(tune.options.estimate_s)
     try:

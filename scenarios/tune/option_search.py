@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from runs.benchmarks import MIN_DURATION_MS
 from runs.errors import HarnessError, Interrupted
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
@@ -181,14 +180,17 @@ def queries_in_time(samples_per_second: float, planner: LegPlanner) -> int:
         samples_per_second: the engine's full rate.
         planner: of legs of the scenario.
     """
-    limit_ms = planner.setting("tpot_latency") or planner.leg.benchmark.tpot_limit_ms or 0
+    limits = planner.leg.benchmark.limits
+    limit_ms = planner.setting("tpot_latency") or (limits.tpot_ms if limits else 0)
     stay_s = float(limit_ms) / 1e3 * (int(planner.leg.plan.sampling["max_tokens"]) - 1)
     return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 
 def is_shortened(tune: Tune, planner: LegPlanner) -> bool:
     """Whether the search's legs are shorter than those of the real run."""
-    return int(planner.setting("min_duration") or MIN_DURATION_MS) > tune.options.search_leg_s * 1e3
+    return (
+        int(planner.setting("min_duration") or planner.leg.benchmark.min_duration_ms) > tune.options.search_leg_s * 1e3
+    )
 
 
 def shortened(tune: Tune, planner: LegPlanner) -> tuple[Tune, LegPlanner]:

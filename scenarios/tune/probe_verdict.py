@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.benchmarks import MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.loadgen.early_stopping import latecomers_allowed
 from runs.numbers.compare import STAMP_NS
 

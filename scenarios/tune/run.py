@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from runs.benchmarks import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result

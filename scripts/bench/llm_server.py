@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
+from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.files import write_json
-from sut.engine import SamplingPolicy
 
 ANSWER = b"ANSWER "  # vLLM writes on the same output
 
@@ -113,7 +113,7 @@ def main() -> None:
     from vllm import LLM, SamplingParams, TokensPrompt
 
     llm = LLM(spec["model"], **spec["options"])
-    policy = SamplingPolicy()
+    policy = BENCHMARKS["llama3_1-8b"].sampling["performance"]
     parameters = SamplingParams(
         temperature=policy.temperature,
         top_p=policy.top_p,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
-from runs.benchmarks import MAX_NEW_TOKENS
+from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
@@ -33,7 +33,7 @@ Side = Literal["bare", "ours"]
 
 LOADGEN_KEY = "llama3_1-8b"
 PROMPT_IDS = [11] * 850  # as long as the benchmark's prompts in the mean; nobody reads them
-OUTPUT_IDS = list(range(100, 100 + MAX_NEW_TOKENS))
+OUTPUT_IDS = list(range(100, 100 + BENCHMARKS[LOADGEN_KEY].sampling["performance"].max_tokens))
 
 
 @dataclass(frozen=True)

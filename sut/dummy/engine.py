@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, InputError, SetupError
-from sut.engine import EngineLimits, EngineReport, Request, SamplingPolicy
+from sut.engine import EngineLimits, EngineReport, Request
 
 FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
 FAULT_KINDS: dict[FaultKind, str] = {

@@ -4,12 +4,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
 from sut.dummy.cheats import CHEAT_KINDS, CheatContext, OvercountingSut, make_cheats, parse_cheat
 from sut.dummy.engine import SHORTEST_OUTPUT, Cheat, DummyEngine, Fault
-from sut.engine import SamplingPolicy
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.loadgen_sut import LoadgenSut
 

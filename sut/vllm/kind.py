@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
-from sut.engine import SamplingPolicy
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.vllm.batch_limits import cpu_batch_limits
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
@@ -89,7 +89,7 @@ class VllmKind(EngineKind[VllmOptions]):
             options,
             _environment(options, machine),
             compiles=not options.get("enforce_eager"),
-            unofficial_reasons=list(_unofficial(options)),
+            unofficial_reasons=_unofficial(options, leg.official_model),
         )
 
     def early_environment(self, asked: VllmOptions) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:
     return environment | (cpu_environment(options, machine.cores) if machine.on_cpu else {})
 
 
-def _unofficial(options: dict[str, Any]) -> list[str]:
+def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:
     reasons = []
     if options.get("enable_prefix_caching"):
         reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
@@ -175,6 +175,6 @@ def _unofficial(options: dict[str, Any]) -> list[str]:
     ]
     if options.get("load_format") == "dummy":
         reasons.append("load_format dummy runs random weights")
-    if options.get("speculative_config"):
-        reasons.append("speculative decoding is not allowed for Llama-3.1-8B (inference rules)")
+    if options.get("speculative_config") and not official.speculative_decoding:
+        reasons.append(f"speculative decoding is not allowed for {official.name} (inference rules)")
     return reasons

@@ -5,7 +5,7 @@ from typing import Any
 
 from runs.errors import InputError
 
-MOST_PARTS = 8  # Llama-3.1-8B's key-value heads divide by it
+MOST_PARTS = 8  # the key-value heads of the official models divide by it
 
 
 def parallel_size(options: dict[str, Any], name: str) -> int:

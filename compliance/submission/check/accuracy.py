@@ -23,7 +23,7 @@ from compliance.submission.check.reading import is_regular, read_bytes, read_tex
 from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import CUT, SHOWN_BYTES
 from compliance.verify.legs import ACCURACY
-from runs.benchmarks import Benchmark, Scenario
+from runs.benchmark import Benchmark, Scenario
 from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
 
@@ -88,8 +88,8 @@ def _check_text(path: Path, benchmark: Benchmark, division: str, findings: Findi
         elif division != "open":
             _check_target(path, name, values[0], benchmark, findings)
     counts = [match[1] for line in lines if (match := _COUNT.match(line))]
-    if any(_number(count) != benchmark.sample_count for count in counts):
-        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{benchmark.sample_count}")
+    if any(_number(count) != benchmark.accuracy_samples for count in counts):
+        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{benchmark.accuracy_samples}")
     return readable, _check_hash(path, lines, findings)
 
 
@@ -155,9 +155,9 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
 def _check_settings(detail: DetailLog, benchmark: Benchmark, findings: Findings) -> None:
     # Logs of LoadGen 5 have no such record; there the size of the data set tells.
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))
-    if count != benchmark.sample_count:
+    if count != benchmark.accuracy_samples:
         said = f"the run covers {count} samples"
-        findings.add("accuracy-samples", detail.path, said, f"{benchmark.sample_count}")
+        findings.add("accuracy-samples", detail.path, said, f"{benchmark.accuracy_samples}")
     if detail.error_count:
         first = detail.errors[0]
         said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
+from compliance.checks import Check
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import fail
@@ -13,9 +14,8 @@ from compliance.submission.check.logs import LegFacts, check_scenario_name, chec
 from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
-from compliance.submission.rules import AUDITED
 from compliance.submission.tree import Place, Tree
-from runs.benchmarks import Benchmark, Scenario
+from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
@@ -26,11 +26,6 @@ from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 
 TEST = "TEST06"
-# Llama 3.1's tokenizer: 128000 begins a text, these end one, and all from 128000 on are special.
-# [meta-llama/Llama-3.1-8B-Instruct generation_config.json, tokenizer.json]
-STOP_IDS = (128001, 128008, 128009)
-BOS_IDS = (128000,)
-SPECIAL_IDS = range(128000, 128256)
 # [checker] compliance_check.accuracy_check: one of each
 _LINES = (
     ("First token check pass: True", "First token check pass: Skipped"),
@@ -45,16 +40,25 @@ def check_audit(
 ) -> LegFacts | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
     folder = tree.audit(place, TEST)
-    required = place.division != "open" and benchmark.submission_name in AUDITED
+    required = place.division != "open" and TEST in benchmark.submission.audits
     if not is_folder(folder):
         if required:
             findings.add("audit-missing", folder, "there is no such directory", f"{TEST} in every scenario")
         return None
     text = _check_text(folder / "verify_accuracy.txt", scenario, findings)
     entries = _entries(folder, required, findings)
-    official_model = place.division != "open"
+    model = None if place.division == "open" else benchmark.model
     if entries is not None:
-        _check_entries(folder, entries, scenario, text, official_model, findings)
+        checks = judge_entries(
+            entries,
+            scenario=scenario,
+            stop_ids=model.stop_ids if model else (),
+            bos_ids=model.bos_ids if model else (),
+            special_ids=model.special_ids if model else (),
+            expected_count=LOGGED_SAMPLES,
+            max_tokens=benchmark.sampling["performance"].max_tokens,
+        )
+        _note_entries(folder, entries, checks, scenario, text, findings)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         return _only_answers(folder, run)
@@ -116,23 +120,15 @@ def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyE
         return None
 
 
-def _check_entries(
+def _note_entries(
     folder: Path,
     entries: list[AccuracyEntry],
+    checks: list[Check],
     scenario: Scenario,
     text: str | None,
-    official_model: bool,
     findings: Findings,
 ) -> None:
     path = _accuracy_log(folder)
-    checks = judge_entries(
-        entries,
-        scenario=scenario,
-        stop_ids=STOP_IDS if official_model else (),
-        bos_ids=BOS_IDS if official_model else (),
-        special_ids=SPECIAL_IDS if official_model else (),
-        expected_count=LOGGED_SAMPLES,
-    )
     for check in checks:
         if not check.passed and (entries or check.name == "number of logged answers"):
             where = f" ({check.where})" if check.where else ""

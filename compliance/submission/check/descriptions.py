@@ -8,10 +8,10 @@ from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_bytes, read_object
 from compliance.submission.check.structure import Contents
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
-from compliance.submission.rules import ALL_OF, ONE_OF, SUITE_OF
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import STATUSES
-from compliance.submission.tree import BENCHMARK_DIRECTORIES, Place, Tree, subfolders
+from compliance.submission.tree import Place, Tree, subfolders
+from runs.benchmarks import DIRECTORIES, SUBMISSIONS
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
@@ -59,22 +59,17 @@ def check_system(
             if (place.division, place.organisation, place.system, place.benchmark)
             == (division, organisation, system, benchmark.name)
         }
-        name = BENCHMARK_DIRECTORIES.get(benchmark.name)
+        name = DIRECTORIES.get(benchmark.name)
         if name is not None and division != "open":
             _check_set(benchmark, name, own, system_type, findings)
 
 
 def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
-    missing = [scenario for scenario in ALL_OF[benchmark] if scenario not in own]
-    if ONE_OF[benchmark] and not own & set(ONE_OF[benchmark]):
-        missing.append(" or ".join(ONE_OF[benchmark]))
-    if missing:
-        required = ", ".join(ALL_OF[benchmark]) + (
-            " and " + " or ".join(ONE_OF[benchmark]) if ONE_OF[benchmark] else ""
-        )
-        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", required)
-    if system_type in SYSTEM_TYPES and SUITE_OF[benchmark] not in system_type.split(","):
-        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", SUITE_OF[benchmark])
+    official = SUBMISSIONS[benchmark]
+    if missing := official.missing(own):
+        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)
+    if system_type in SYSTEM_TYPES and official.suite not in system_type.split(","):
+        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", official.suite)
 
 
 def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
@@ -150,22 +145,22 @@ def _check_mapping(path: Path, division: str, findings: Findings) -> None:
     if division != "open":
         findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
     for name, benchmark in value.items():
-        if benchmark not in set(BENCHMARK_DIRECTORIES.values()):
-            known = ", ".join(sorted(set(BENCHMARK_DIRECTORIES.values())))
+        if benchmark not in SUBMISSIONS:
+            known = ", ".join(SUBMISSIONS)
             findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known)
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
     """The benchmark behind a directory's name: an official one, or one of model_mapping.json in open."""
-    if place.benchmark in BENCHMARK_DIRECTORIES:
-        return BENCHMARK_DIRECTORIES[place.benchmark]
+    if place.benchmark in DIRECTORIES:
+        return DIRECTORIES[place.benchmark]
     if place.division != "open":
         return None
     unnoted = Findings(tree.root)
     path = tree.organisation(place.division, place.organisation) / "model_mapping.json"
     value = read_object(path, unnoted, "model-mapping", "model-mapping") or {}
     found = value.get(place.benchmark)
-    return found if isinstance(found, str) and found in BENCHMARK_DIRECTORIES.values() else None
+    return found if isinstance(found, str) and found in SUBMISSIONS else None
 
 
 def _json_files(folder: Path) -> list[Path]:

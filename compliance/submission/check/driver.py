@@ -9,8 +9,9 @@ from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.scenario import check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
-from compliance.submission.tree import DIVISIONS, Place, Round, Tree
+from compliance.submission.tree import DIVISIONS, Place, Tree
 from runs.errors import InputError
+from runs.rounds import Round
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Checked:
         return sum(finding.rule.severity == severity for finding in self.findings)
 
 
-def check_tree(root: Path, round_name: Round, runs: RunsIndex | None = None) -> Checked:
+def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Checked:
     """Check everything in a tree against the rules of a round.
 
     Raises:
@@ -35,7 +36,7 @@ def check_tree(root: Path, round_name: Round, runs: RunsIndex | None = None) -> 
         problem = "is no directory" if root.exists() else "does not exist"
         raise InputError(f"{root} {problem}", "name the directory that holds closed/ or open/")
     root = root.resolve()
-    tree = Tree(root, round_name)
+    tree = Tree(root, in_round)
     findings = Findings(root)
     contents = walk(root, findings)
     if not contents.files or not any((root / division).is_dir() for division in DIVISIONS):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.scenario import ScenarioOutcome
-from runs.benchmarks import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO
 
 
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> None:

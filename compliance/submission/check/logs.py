@@ -11,14 +11,14 @@ from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
-from compliance.submission.tree import Round
 from compliance.verify.legs import Leg
 from compliance.verify.part import Part
-from runs.benchmarks import LOADGEN_SCENARIO, ROUND_SEEDS, Benchmark, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
+from runs.rounds import ROUNDS, Round
 
 # What one configuration has in common. [loadgen] detail log
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
@@ -94,15 +94,14 @@ def note_findings(judged: Iterable[Finding], policy: Policy, run: RunDir, findin
             findings.add(rule_id, path, without_root(said, run.detail), found.required)
 
 
-def check_seeds(detail: DetailLog, round_name: Round, rule_id: str, findings: Findings) -> None:
+def check_seeds(detail: DetailLog, in_round: Round, rule_id: str, findings: Findings) -> None:
     """The three seeds in force, each against the round's."""
-    official = ROUND_SEEDS[round_name]
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-        found, wanted = detail.effective(name), getattr(official, name)
+        found, wanted = detail.effective(name), getattr(in_round.seeds, name)
         if found != wanted:
-            other = next((one for one, seeds in ROUND_SEEDS.items() if getattr(seeds, name) == found), None)
+            other = next((one for one in ROUNDS.values() if getattr(one.seeds, name) == found), None)
             of = f", that of {other}" if other else ""
-            findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({round_name})")
+            findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({in_round})")
 
 
 def check_scenario_name(detail: DetailLog, scenario: Scenario, rule_id: str, findings: Findings) -> bool:

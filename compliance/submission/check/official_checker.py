@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.submission.tree import Round
 from runs.errors import ExecutionError
+from runs.rounds import Round
 
 PACKAGE = Path("tools") / "submission" / "submission_checker"
 TIMEOUT_S = 600
@@ -96,7 +96,7 @@ class OfficialResult:
         return asdict(self)
 
 
-def run_official(checkout: Path, tree: Path, round_name: Round) -> OfficialResult:
+def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:
     """Run the checker in a process and a working directory of its own; neither tree nor checkout is written to.
 
     Raises:
@@ -111,7 +111,7 @@ def run_official(checkout: Path, tree: Path, round_name: Round) -> OfficialResul
     with tempfile.TemporaryDirectory(prefix="official-check-") as folder:
         csv_file = Path(folder) / "summary.csv"
         command = [sys.executable, "-m", "submission_checker.main"]
-        command += ["--input", str(tree.resolve()), "--version", round_name, "--csv", str(csv_file)]
+        command += ["--input", str(tree.resolve()), "--version", in_round.name, "--csv", str(csv_file)]
         environment = {**os.environ, "PYTHONPATH": str(package.parent.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
         output = Path(folder) / "output.txt"
         try:
@@ -134,10 +134,10 @@ def run_official(checkout: Path, tree: Path, round_name: Round) -> OfficialResul
             raise ExecutionError(f"the official checker cannot be started: {error}") from error
         text = output.read_text(errors="replace")
         table = csv_file.read_text(errors="replace") if csv_file.is_file() else ""
-    return _result(checkout, round_name, code, text, table)
+    return _result(checkout, in_round, code, text, table)
 
 
-def _result(checkout: Path, round_name: Round, code: int, text: str, table: str) -> OfficialResult:
+def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -> OfficialResult:
     last = text.rstrip().rpartition("\n")[2]
     found = _SUMMARY.search(text)
     if found is None and ("ModuleNotFoundError" in last or "ImportError" in last or code == 2 or code < 0):
@@ -148,7 +148,8 @@ def _result(checkout: Path, round_name: Round, code: int, text: str, table: str)
     outcome: Outcome = "crashed"
     if found is not None:
         outcome = "ok" if found["text"].strip() == _LOOKS_OK and code == 0 else "errors"
-    result = OfficialResult(str(checkout), round_name, outcome, code, found["text"].strip() if found else last[:1000])
+    said = found["text"].strip() if found else last[:1000]
+    result = OfficialResult(str(checkout), in_round.name, outcome, code, said)
     for line in text.splitlines():
         message = _MESSAGE.match(line)
         if message is None or "SUMMARY:" in line or len(result.messages) >= MAX_MESSAGES:

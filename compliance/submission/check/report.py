@@ -43,7 +43,7 @@ def as_json(outcome: Outcome, *, strict: bool) -> dict[str, Any]:
         "schema_version": 1,
         "exit_code": int(exit_code(outcome, strict=strict)),
         "tree": str(checked.tree.root),
-        "round": checked.tree.round,
+        "round": checked.tree.round.name,
         "strict": strict,
         "scenarios": [str(place) for place in checked.places],
         "errors": checked.count("error"),

@@ -10,8 +10,9 @@ from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.logs import LegFacts, check_one_configuration
 from compliance.submission.check.performance import check_performance
 from compliance.submission.check.runs_index import RunsIndex
-from compliance.submission.tree import BENCHMARK_DIRECTORIES, Place, Tree, benchmark_of
-from runs.benchmarks import BENCHMARKS, SCENARIOS, Scenario
+from compliance.submission.tree import Place, Tree
+from runs.benchmark import SCENARIOS, Scenario
+from runs.benchmarks import DIRECTORIES, SUBMISSIONS, submitted_benchmark
 
 
 @dataclass
@@ -31,16 +32,16 @@ def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome
     check_measurements(tree, place, findings)
     benchmark_name = mapped_benchmark(tree, place)
     if benchmark_name is None:
-        known = ", ".join(BENCHMARK_DIRECTORIES)
+        known = ", ".join(DIRECTORIES)
         findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
         return ScenarioOutcome(place, findings.items)
     scenario = _scenario_of(place.scenario)
-    allowed = {name for one in BENCHMARKS.values() if one.submission_name == benchmark_name for name in one.scenarios}
+    allowed = SUBMISSIONS[benchmark_name].scenarios
     if scenario is None or scenario not in allowed:
         said = f"{place.scenario} is no scenario of {benchmark_name}"
         findings.add("tree-scenario", folder, said, ", ".join(sorted(allowed)))
         return ScenarioOutcome(place, findings.items)
-    benchmark = benchmark_of(benchmark_name, scenario)
+    benchmark = submitted_benchmark(benchmark_name, scenario)
     legs: list[LegFacts] = []
     for check, place_of in ((check_performance, "performance"), (check_accuracy, "accuracy"), (check_audit, TEST)):
         try:

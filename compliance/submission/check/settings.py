@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_text
-from runs.benchmarks import Benchmark
+from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
 
 _MS = 1_000_000.0  # ns

@@ -10,13 +10,12 @@ from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
 from compliance.submission.rules import MOST_FILE_BYTES
 from compliance.submission.tree import (
-    BENCHMARK_DIRECTORIES,
     DIVISIONS,
     REHEARSAL_MARK,
-    SPLIT_ROUNDS,
     Tree,
 )
-from runs.benchmarks import SCENARIOS
+from runs.benchmark import SCENARIOS
+from runs.benchmarks import DIRECTORIES
 from runs.record.layout import LOADGEN_LOGS
 
 # Files that speak for the tree: looked through for the mark of a rehearsal. Code may well contain the words.
@@ -113,7 +112,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
 
 def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | None:
     """Names that may stand in a directory; None where any may, or where another rule looks."""
-    split = tree.round in SPLIT_ROUNDS
+    split = tree.round.split_tree
     if len(above) == 0:
         return {tree.rehearsal_file().name} if is_file else set(DIVISIONS)
     if len(above) == 1 or above[0] not in DIVISIONS:
@@ -138,8 +137,8 @@ def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool
     if len(inside) == 0:
         return set() if is_file else None
     if len(inside) < 3:
-        return set() if is_file else (set(BENCHMARK_DIRECTORIES) if len(inside) == 1 else set(SCENARIOS))
-    split = tree.round in SPLIT_ROUNDS
+        return set() if is_file else (set(DIRECTORIES) if len(inside) == 1 else set(SCENARIOS))
+    split = tree.round.split_tree
     below = inside[3:]
     if kind == "measurements":
         return {f"{inside[0]}.json", "user.conf", "README.md"} if not below else None

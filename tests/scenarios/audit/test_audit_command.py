@@ -12,10 +12,11 @@ from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegPlanner
 from compliance.audits.registry import AUDITS
+from runs.benchmark import Mode
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
-from runs.record.manifest import Mode, read_manifest
+from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from scenarios.audit.config import AuditOptions
 from scenarios.audit.run import run_audit
