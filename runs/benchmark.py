@@ -160,26 +160,11 @@ class Benchmark:
         return self.submission.name
 
     @property
-    def sample_count(self) -> int:
-        """Goes: `samples` of a mode."""
-        return self.performance_samples
-
-    @property
     def accuracy(self) -> "AccuracyTarget":
         """Goes: `targets`."""
         numbers = {name: target.reference for name, target in self.targets.items()}
         gen = {name: int(numbers.pop(name)) for name in ("gen_len", "gen_num")}
         return AccuracyTarget(**numbers, **gen)  # type: ignore[arg-type]
-
-    @property
-    def ttft_limit_ms(self) -> int | None:
-        """Goes: `limits`."""
-        return self.limits.ttft_ms if self.limits else None
-
-    @property
-    def tpot_limit_ms(self) -> int | None:
-        """Goes: `limits`."""
-        return self.limits.tpot_ms if self.limits else None
 
     def samples(self, mode: Mode) -> int:
         """Rows of the official data set of a mode."""

@@ -8,6 +8,7 @@ import pytest
 from compliance.submission.submit import Outcome, Request, submit
 from compliance.submission.system import read_system_file
 from runs.record.layout import CampaignDir
+from runs.rounds import CURRENT_ROUND
 from tests.support.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., Outcome]
@@ -39,7 +40,7 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
             "organisation": "Org",
             "system_name": "Box",
             "division": "closed",
-            "round": "v6.1",
+            "round": CURRENT_ROUND,
             "given": read_system_file({"system": SYSTEM}),
             "source": code,
             "rehearsal": True,

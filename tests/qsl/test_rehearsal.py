@@ -13,8 +13,8 @@ from compliance.accuracy.scores import score_sample
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, RehearsalRows, make_rows
 from qsl.dataset import load_dataset
-from runs.benchmarks import DATACENTER_TARGET, EDGE_TARGET
 from tests.conftest import ROOT
+from tests.support.official import DATACENTER, EDGE
 
 
 class OneIdAWord(ByteTokenizer):
@@ -46,7 +46,7 @@ def test_prompt_lengths_are_about_the_official_ones(rows: RehearsalRows) -> None
     assert max(lengths) < LONGEST_PROMPT_TOKENS * 1.02
 
 
-@pytest.mark.parametrize("target", [DATACENTER_TARGET, EDGE_TARGET], ids=["datacenter", "edge"])
+@pytest.mark.parametrize("target", [DATACENTER.accuracy, EDGE.accuracy], ids=["datacenter", "edge"])
 def test_the_lead_of_an_article_scores_as_a_model_would(rows: RehearsalRows, target: object) -> None:
     """The reference model's answers have 611 characters in the mean; above 1.1 scores are no longer credible."""
     scores = [score_sample(*pair) for pair in zip((one[:600] for one in rows.articles), rows.summaries, strict=True)]

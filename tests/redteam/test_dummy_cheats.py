@@ -22,9 +22,10 @@ from sut.dummy.cheats import (
     parse_cheat,
 )
 from sut.dummy.engine import DummyEngine, Service
-from sut.engine import EngineLimits, Request, SamplingPolicy
+from sut.engine import EngineLimits, Request
 from sut.feed import Feed
 from tests.support.fakes import FakeLoadgen, FakeRecorder, Sample
+from tests.support.official import SAMPLING
 
 BOS, EOS, SPACE, LONGEST = 256, 257, 32, 128
 ANSWER = list(range(10, 60))
@@ -228,7 +229,7 @@ def run_engine(prompts: list[list[int]], *kinds: CheatKind, **options: Any) -> l
 
     async def work() -> list[TimedSink]:
         cheats = make_cheats(list(kinds), CheatContext(True, BOS, EOS, SPACE, LONGEST))
-        engine = DummyEngine(SamplingPolicy(), cheats=cheats, **options)
+        engine = DummyEngine(SAMPLING, cheats=cheats, **options)
         await engine.start()
         sinks = [TimedSink() for _ in prompts]
         for seq, (sink, prompt) in enumerate(zip(sinks, prompts, strict=True)):
@@ -264,7 +265,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 PROMPT = list(range(100, 200))
 MODEL: dict[str, Any] = {"ttft_ms": 4.0, "tpot_ms": 0.5, "prefill_us": 100.0}
-LENGTH = len(DummyEngine(SamplingPolicy()).answer(PROMPT))
+LENGTH = len(DummyEngine(SAMPLING).answer(PROMPT))
 FIRST_S = 0.004 + 0.0001 * len(PROMPT)
 WHOLE_S = FIRST_S + 0.0005 * (LENGTH - 1)
 
@@ -308,7 +309,7 @@ def test_early_answer_still_costs_the_slot() -> None:
 
     async def work() -> float:
         cheats = make_cheats(["answer-early"], CheatContext(True, BOS, EOS, SPACE, LONGEST))
-        engine = DummyEngine(SamplingPolicy(), cheats=cheats, slots=1, **MODEL)
+        engine = DummyEngine(SAMPLING, cheats=cheats, slots=1, **MODEL)
         await engine.start()
         engine.submit(Request(TimedSink(), PROMPT, seq=0, sample_index=0))
         late = TimedSink()
@@ -326,7 +327,7 @@ def test_overcounting_sut() -> None:
     loadgen, recorder = FakeLoadgen(), FakeRecorder()
     loop = asyncio.new_event_loop()
     failures: list[BaseException] = []
-    engine = DummyEngine(SamplingPolicy())
+    engine = DummyEngine(SAMPLING)
     sut = OvercountingSut(
         loadgen,
         loop,

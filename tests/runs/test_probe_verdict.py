@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, ROUND_SEEDS
+from runs.benchmarks import BENCHMARKS
 from runs.loadgen.early_stopping import judge_latencies
 from runs.loadgen.schedule import poisson_offsets_ns
+from runs.rounds import CURRENT_ROUND
 from scenarios.tune.probe_verdict import SERVER_PERCENTILE, ProbeLimits, ProbeTally
 
 SERVER = BENCHMARKS["llama3_1-8b"]
-SEED = ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed
+SEED = CURRENT_ROUND.seeds.schedule_rng_seed
 START_NS = 1_700_000_000_000_000_000
 TTFT_NS, TPOT_NS = 2_000_000_000, 100_000_000
 LONGEST_TOKENS = 128

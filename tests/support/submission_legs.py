@@ -5,16 +5,16 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.signoff.verdict import Verdict
-from runs.benchmarks import BENCHMARKS, AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.record.layout import CampaignDir, ResultDir
 from tests.conftest import ROOT
+from tests.support.official import shorten_benchmarks
 from tests.support.verify_legs import USER_CONF
 
 BENCHMARK = "llama3.1-8b"
@@ -48,9 +48,7 @@ def _main(arguments: list[object]) -> None:
 
 def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
-    for key, benchmark in BENCHMARKS.items():
-        monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, sample_count=SAMPLES))
-    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 100)
+    shorten_benchmarks(monkeypatch, SAMPLES, 100)
     text = campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
     scores = parse_accuracy_text(text)
     target = AccuracyTarget(

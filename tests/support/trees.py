@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,10 @@ import pytest
 from compliance.submission.system_fields import FIELDS
 from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import submitted_accuracy
-from runs.benchmarks import BENCHMARKS
 from runs.record.layout import RunDir
+from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start
+from tests.support.official import shorten_benchmarks
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 SAMPLES = 100  # of the short runs
@@ -35,14 +35,12 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of short runs what can be asked of them: another size of the data set and another duration, no more."""
-    for key, benchmark in BENCHMARKS.items():
-        monkeypatch.setitem(BENCHMARKS, key, replace(benchmark, sample_count=SAMPLES))
-    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", MIN_DURATION_MS)
+    shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
 def build_short_tree(root: Path, runs: Path) -> Tree:
     """A closed v6.1 tree of one datacenter system. Its logs are real; what a submitter writes is made up."""
-    tree = Tree(root / "tree", "v6.1")
+    tree = Tree(root / "tree")
     for scenario, conf in _SETTINGS.items():
         place = Place("closed", "Example", "one-node", "llama3.1-8b", scenario)
         override = {**conf, "performance_sample_count_override": SAMPLES}
@@ -138,7 +136,7 @@ def _add_first_tokens(run: RunDir, scenario: str) -> None:
 
 def build_published_tree(root: Path) -> Tree:
     """The published edge and datacenter results of one submitter, with what was left out of the copy put in."""
-    tree = Tree(root / "published", "v5.1")
+    tree = Tree(root / "published", ROUNDS["v5.1"])
     shutil.copytree(PUBLISHED / "closed" / "Intel", tree.root / "closed" / "Intel")
     for folder in (tree.root, *tree.root.rglob("*")):
         folder.chmod(0o755 if folder.is_dir() else 0o644)

@@ -22,11 +22,11 @@ import pytest
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_dataset
-from runs.benchmarks import MAX_NEW_TOKENS, MIN_NEW_TOKENS
 from runs.environment import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from runs.record.requests_log import RequestTable, read_requests
+from tests.support.official import SAMPLING
 from tests.support.tiny_llama import make_tiny_llama
 
 LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine
@@ -80,8 +80,8 @@ class Greedy:
 
         output = self._model.generate(
             torch.tensor([prompt]),
-            min_new_tokens=MIN_NEW_TOKENS,
-            max_new_tokens=MAX_NEW_TOKENS,
+            min_new_tokens=SAMPLING.min_tokens,
+            max_new_tokens=SAMPLING.max_tokens,
             do_sample=False,
             return_dict_in_generate=True,
             output_scores=True,

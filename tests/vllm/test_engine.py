@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from qsl.dataset import Dataset
-from runs.benchmarks import MAX_NEW_TOKENS
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import prepare
-from sut.engine import Engine, EngineReport, Request, SamplingPolicy
+from sut.engine import Engine, EngineReport, Request
 from sut.vllm.engine import VllmEngine
+from tests.support.official import SAMPLING
 from tests.vllm.conftest import Answer, Greedy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -163,7 +163,7 @@ def test_every_option_asked_for_is_in_force(report: EngineReport, plan: LegPlan)
 def test_the_report_names_the_software_and_the_limits(report: EngineReport, dataset: Dataset) -> None:
     assert report.versions["vllm"].startswith("0.")
     assert report.vocab_size == 1024
-    assert report.max_model_len == dataset.longest_prompt + MAX_NEW_TOKENS
+    assert report.max_model_len == dataset.longest_prompt + SAMPLING.max_tokens
     assert report.configuration["device"] == "cpu"
     assert report.configuration["dtype"] == "float32"
     assert report.configuration["speculative"] is False
@@ -203,13 +203,13 @@ def test_the_first_token_is_the_start_of_the_answer(replies: list[Reply]) -> Non
 
 def test_answers_end_at_a_stop_id_or_at_the_limit(replies: list[Reply], greedy_stops: set[int]) -> None:
     lengths = {len(reply.ids) for reply in replies}
-    assert max(lengths) == MAX_NEW_TOKENS
-    assert min(lengths) < MAX_NEW_TOKENS, "no answer ended early: the stop ids were not honoured"
+    assert max(lengths) == SAMPLING.max_tokens
+    assert min(lengths) < SAMPLING.max_tokens, "no answer ended early: the stop ids were not honoured"
     for reply in replies:
         stopped = reply.ids[-1] in greedy_stops
         assert not greedy_stops & set(reply.ids[:-1])
         assert reply.finish_reason == ("stop" if stopped else "length")
-        assert stopped or len(reply.ids) == MAX_NEW_TOKENS
+        assert stopped or len(reply.ids) == SAMPLING.max_tokens
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +247,7 @@ def test_a_request_that_the_engine_refuses_fails_alone(
 def refusal(model: Path, **options: Any) -> HarnessError:
     """How the engine refuses options (on top of small defaults)."""
     base = {"dtype": "float32", "enforce_eager": True, "enable_prefix_caching": False, "max_model_len": 1000}
-    engine = VllmEngine(str(model), {**base, **options}, SamplingPolicy(), stream_first_token=True)
+    engine = VllmEngine(str(model), {**base, **options}, SAMPLING, stream_first_token=True)
     with pytest.raises(HarnessError) as caught:
         asyncio.run(engine.start())
     return caught.value
@@ -334,7 +334,7 @@ def test_vllm_is_given_the_official_sampling(
 ) -> None:
     from vllm.sampling_params import RequestOutputKind, SamplingType
 
-    engine = VllmEngine(str(tiny_model), {"dtype": "float32"}, SamplingPolicy(), stream_first_token=stream_first_token)
+    engine = VllmEngine(str(tiny_model), {"dtype": "float32"}, SAMPLING, stream_first_token=stream_first_token)
 
     async def start_and_ask() -> list[Reply]:
         await engine.start()

@@ -14,11 +14,13 @@ import pytest
 from rouge_score import rouge_scorer
 
 from qsl.dataset import Dataset
-from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, MAX_NEW_TOKENS, ROUND_SEEDS, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
-from sut.engine import SamplingPolicy
+from runs.rounds import CURRENT_ROUND
 from tests.support.nltk_data import nltk_sentences
+from tests.support.official import SAMPLING
 from tests.vllm.conftest import TIE, Answer, FinishedLeg, Greedy, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -154,11 +156,11 @@ def test_every_sample_is_answered(legs: Legs, name: str) -> None:
 def test_token_counts_keep_the_limits(legs: Legs, dataset: Dataset, name: str) -> None:
     requests = legs[name].requests
     assert requests.output_tokens.min() >= 2
-    assert requests.output_tokens.max() == MAX_NEW_TOKENS
-    assert requests.output_tokens.min() < MAX_NEW_TOKENS, "no answer ended at a stop id"
+    assert requests.output_tokens.max() == SAMPLING.max_tokens
+    assert requests.output_tokens.min() < SAMPLING.max_tokens, "no answer ended at a stop id"
     prompts = [len(dataset.prompts[index]) for index in requests.sample_index]
     assert requests.prompt_tokens.tolist() == prompts
-    at_limit = requests.output_tokens == MAX_NEW_TOKENS
+    at_limit = requests.output_tokens == SAMPLING.max_tokens
     assert all(reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit.tolist(), strict=True))
 
 
@@ -203,8 +205,8 @@ def test_loadgen_ran_what_was_asked(legs: Legs, name: str) -> None:
     assert leg.result["scenario"] == spec.scenario
     assert leg.result["loadgen_scenario"] == LOADGEN_SCENARIO[spec.scenario]
     assert leg.result["mode"] == ("AccuracyOnly" if spec.accuracy else "PerformanceOnly")
-    assert leg.manifest["resolved"]["loadgen_key"] == DEFAULT_KEY[spec.scenario]
-    seeds, in_force = ROUND_SEEDS[CURRENT_ROUND], leg.result["in_force"]
+    assert leg.manifest["resolved"]["loadgen_key"] == default_benchmark(spec.scenario).loadgen_key
+    seeds, in_force = CURRENT_ROUND.seeds, leg.result["in_force"]
     assert in_force["qsl_rng_seed"] == seeds.qsl_rng_seed
     assert in_force["sample_index_rng_seed"] == seeds.sample_index_rng_seed
     assert in_force["schedule_rng_seed"] == seeds.schedule_rng_seed
@@ -225,7 +227,7 @@ def test_engine_options_are_in_force(legs: Legs, name: str) -> None:
     engine, options = manifest["engine"], manifest["resolved"]["engine_options"]
     assert engine["name"] == "vllm"
     assert engine["in_force"] == engine["asked"] == {"model": manifest["resolved"]["model_path"], **options}
-    assert manifest["resolved"]["sampling"] == vars(SamplingPolicy())
+    assert manifest["resolved"]["sampling"] == vars(SAMPLING)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CACHING)

@@ -12,9 +12,9 @@ import pytest
 from compliance.accuracy import report as accuracy_report
 from compliance.accuracy.report import judge, parse_accuracy_text, result_text, write_reports
 from compliance.accuracy.scores import AccuracyScores
-from runs.benchmarks import DATACENTER_TARGET, EDGE_TARGET
 from runs.errors import InputError
 from runs.record.layout import RunDir
+from tests.support.official import DATACENTER, EDGE
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "data" / "published"
 # The official checker's patterns, which it matches against every line.
@@ -27,11 +27,11 @@ SMALL = AccuracyScores(0.0, 0.0001, 100.0, 35.8, 0, 1)
 
 
 def test_the_reference_passes_its_own_target() -> None:
-    verdict = judge(EXACT, DATACENTER_TARGET, "run")
+    verdict = judge(EXACT, DATACENTER.accuracy, "run")
     assert verdict.passed is True
     assert verdict.failures == []
     assert [check.text for check in verdict.checks] == [*PATTERNS, "gen_num"]
-    assert judge(EXACT, EDGE_TARGET, "run").passed is False
+    assert judge(EXACT, EDGE.accuracy, "run").passed is False
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_the_reference_passes_its_own_target() -> None:
 def test_each_score_decides_at_its_unrounded_bound(
     score: str, worst_that_passes: float, best_that_fails: float
 ) -> None:
-    assert judge(replace(EXACT, **{score: worst_that_passes}), DATACENTER_TARGET, "run").passed is True
-    failed = judge(replace(EXACT, **{score: best_that_fails}), DATACENTER_TARGET, "run")
+    assert judge(replace(EXACT, **{score: worst_that_passes}), DATACENTER.accuracy, "run").passed is True
+    failed = judge(replace(EXACT, **{score: best_that_fails}), DATACENTER.accuracy, "run")
     assert failed.passed is False
     assert [check.text for check in failed.checks if not check.passed] == [score]
 
 
 def test_a_failure_names_the_score_and_what_it_misses() -> None:
-    failed = judge(replace(EXACT, rouge1=38.3914, gen_len=1, gen_num=5), DATACENTER_TARGET, "run")
+    failed = judge(replace(EXACT, rouge1=38.3914, gen_len=1, gen_num=5), DATACENTER.accuracy, "run")
     assert failed.failures == [
         "rouge1 38.3914, required at least 38.391408: FAIL",
         "gen_len 1, required 7350879.6 to 8984408.4: FAIL",
@@ -71,10 +71,12 @@ def test_without_a_target_there_is_no_verdict() -> None:
 
 
 @pytest.mark.parametrize("scores", [EXACT, SMALL])
-@pytest.mark.parametrize("target", [DATACENTER_TARGET, None])
+@pytest.mark.parametrize("target", [DATACENTER.accuracy, None])
 def test_the_checker_reads_every_score_once(scores: AccuracyScores, target: object, tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    write_reports(run, judge(scores, DATACENTER_TARGET if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it"))
+    write_reports(
+        run, judge(scores, DATACENTER.accuracy if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it")
+    )
     lines = run.accuracy_text.read_text().splitlines()
     for name, pattern in PATTERNS.items():
         found = [match.group(1) for line in lines if (match := re.match(pattern, line))]
@@ -100,7 +102,7 @@ def test_numpy_types_never_reach_the_text() -> None:
 
 def test_the_record_holds_scores_target_and_every_check(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    write_reports(run, judge(replace(EXACT, rouge2=15.7), DATACENTER_TARGET, "run"))
+    write_reports(run, judge(replace(EXACT, rouge2=15.7), DATACENTER.accuracy, "run"))
     record = json.loads(run.accuracy_json.read_text())
     assert record["label"] == "run"
     assert record["passed"] is False
@@ -144,5 +146,5 @@ def test_published_results_parse_and_pass() -> None:
     for file in files:
         scores = parse_accuracy_text(file.read_text(), str(file))
         assert result_text(scores) in file.read_text()
-        target = EDGE_TARGET if "edge" in str(file) else DATACENTER_TARGET
+        target = EDGE.accuracy if "edge" in str(file) else DATACENTER.accuracy
         assert judge(scores, target, str(file)).failures == []

@@ -21,7 +21,13 @@ GOOD = [10, 11, 12, 128009]
 
 def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count: int = 1) -> set[str]:
     checks = judge_entries(
-        entries, scenario=scenario, stop_ids=STOPS, bos_ids=BOS, expected_count=count, special_ids=SPECIAL
+        entries,
+        scenario=scenario,
+        stop_ids=STOPS,
+        bos_ids=BOS,
+        expected_count=count,
+        max_tokens=128,
+        special_ids=SPECIAL,
     )
     return {check.name for check in checks if not check.passed}
 
@@ -69,14 +75,18 @@ def test_number_of_answers_is_exact_and_an_empty_log_fails() -> None:
 
 
 def test_a_begin_id_that_also_ends_is_judged_as_an_end() -> None:
-    checks = judge_entries([entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1)
+    checks = judge_entries(
+        [entry([1, 2, 0])], scenario="Offline", stop_ids=(0,), bos_ids=(0,), expected_count=1, max_tokens=128
+    )
     assert all(check.passed for check in checks)
 
 
 def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
     assert failed([entry([128000, 10])]) == {"begin-of-sequence id"}
     assert failed([entry([10, 128009, 128009])]) == {"end-of-sequence id once", "end-of-sequence id last"}
-    unknown = judge_entries([entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1)
+    unknown = judge_entries(
+        [entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1, max_tokens=128
+    )
     assert "other special ids" not in {check.name for check in unknown}  # nothing is claimed of what is not known
 
 

@@ -17,8 +17,8 @@ from compliance.evidence.plausibility import (
 from compliance.evidence.plausible import answers_plausible
 from compliance.finding import Finding
 from qsl.byte_tokenizer import ByteTokenizer
-from runs.benchmarks import DATACENTER_TARGET
 from runs.record.requests_log import NO_TIME, RequestTable
+from tests.support.official import DATACENTER
 
 MS = 1_000_000
 
@@ -178,13 +178,13 @@ def test_padding() -> None:
 
 def test_rouge_within_reach() -> None:
     def scores(factor: float) -> AccuracyScores:
-        target = DATACENTER_TARGET
+        target = DATACENTER.accuracy
         return AccuracyScores(
             target.rouge1, target.rouge2 * factor, target.rougeL, target.rougeLsum, target.gen_len, target.gen_num
         )
 
-    assert passed(rouge_within_reach(scores(1.09), DATACENTER_TARGET))
-    finding = rouge_within_reach(scores(1.11), DATACENTER_TARGET)
+    assert passed(rouge_within_reach(scores(1.09), DATACENTER.accuracy))
+    finding = rouge_within_reach(scores(1.11), DATACENTER.accuracy)
     assert not passed(finding)
     assert finding is not None
     assert finding.found.startswith("rouge2 17.6573 is 1.110")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from compliance.signoff.verdict import Verdict
 from compliance.submission.submit import Outcome, as_json
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
-from runs.benchmarks import ROUND_SEEDS
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
+from runs.rounds import ROUNDS
 from scenarios.commands.submit import submit_click_command
+from tests.support.official import SEEDS
 from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
 pytestmark = pytest.mark.slow
@@ -129,8 +131,8 @@ def test_legs_and_audits_can_be_named_one_by_one(build: Submit, campaign: Campai
 
 
 def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(ROUND_SEEDS, "v5.1", ROUND_SEEDS["v6.1"])
-    assert build(round="v5.1").refusals == []
+    monkeypatch.setitem(ROUNDS, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
+    assert build(round=ROUNDS["v5.1"]).refusals == []
     home = tmp_path / "tree" / "closed" / "Org"
     assert (home / "measurements/Box" / BENCHMARK / "Server/Box.json").is_file()
     assert (home / "measurements/Box" / BENCHMARK / "Server/user.conf").is_file()

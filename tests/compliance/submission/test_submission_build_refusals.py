@@ -12,9 +12,10 @@ import pytest
 from compliance.submission.build_inputs import gather
 from compliance.submission.submit import Outcome, as_json
 from qsl.cnn_dailymail.rehearsal import MARK
-from runs.benchmarks import DATACENTER_TARGET
 from runs.errors import InputError
 from runs.record.layout import CampaignDir
+from runs.rounds import ROUNDS
+from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
 
 pytestmark = pytest.mark.slow
@@ -99,10 +100,10 @@ def test_a_synthetic_data_set_is_seen_through(
 def test_a_rehearsal_relaxes_neither_length_nor_seeds(
     build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("compliance.evidence.performance.MIN_DURATION_MS", 600_000)
+    change_benchmarks(monkeypatch, min_duration_ms=600_000)
     text = reasons(build())
     assert f"{BENCHMARK}/Server: performance: min_duration: 1,500 ms, required: at least 600,000 ms" in text
-    text = reasons(build(round="v6.0"))
+    text = reasons(build(round=ROUNDS["v6.0"]))
     assert "the seeds are those of v6.1, not of v6.0" in text
     assert text.count("seeds") == 6  # every leg, audits too
     assert list(tmp_path.glob("*tree*")) == []
@@ -124,7 +125,7 @@ def test_an_edited_log_is_refused(build: Submit, campaign: CampaignDir) -> None:
 def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = replace(DATACENTER_TARGET, gen_num=SAMPLES)
+    target = replace(DATACENTER.accuracy, gen_num=SAMPLES)
     monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").refusals == []

@@ -12,8 +12,9 @@ from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.logs import LegFacts
 from compliance.submission.check.scenario import ScenarioOutcome
-from compliance.submission.tree import ROUNDS, Place, Tree
-from runs.benchmarks import Scenario
+from compliance.submission.tree import Place, Tree
+from runs.benchmark import Scenario
+from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
 from tests.support.tree_mutations import MUTATIONS, Mutation
 
@@ -44,7 +45,7 @@ def clean(request: pytest.FixtureRequest) -> Iterator[tuple[Tree, set[Finding]]]
         if request.param == "other":
             assert OTHER_TREE is not None
             assert OTHER_ROUND in ROUNDS
-            tree = Tree(Path(OTHER_TREE).resolve(), next(name for name in ROUNDS if name == OTHER_ROUND))
+            tree = Tree(Path(OTHER_TREE).resolve(), ROUNDS[OTHER_ROUND])
         else:
             tree = request.getfixturevalue(f"{request.param}_tree")
         if request.param == "short":
@@ -85,7 +86,7 @@ def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path
     """No set of scenarios, no audit, no targets; but every log is held to its rules."""
     root = tmp_path / "tree"
     shutil.copytree(short_tree.root / "closed", root / "open")
-    tree = Tree(root, "v6.1")
+    tree = Tree(root)
     offline, server = tree.places()
     shutil.rmtree(tree.scenario(offline))
     shutil.rmtree(tree.audit(server, "TEST06"))
@@ -96,9 +97,9 @@ def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path
     tree_mutations.edit_detail(tree.performance(server_of(tree)), "result_validity", "INVALID")
     with pytest.MonkeyPatch.context() as monkeypatch:
         trees.shorten_rules(monkeypatch)
-        assert "tree-benchmark" in {finding.rule_id for finding in check_tree(root, "v6.1").findings}
+        assert "tree-benchmark" in {finding.rule_id for finding in check_tree(root, CURRENT_ROUND).findings}
         (root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
-        found = check_tree(root, "v6.1").findings
+        found = check_tree(root, CURRENT_ROUND).findings
     assert renamed.is_dir()
     assert {finding.rule_id for finding in found} == {"perf-validity", "log-contradiction"}
 

@@ -19,6 +19,7 @@ from compliance.submission.submit import Outcome
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.record.layout import CampaignDir
+from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check_click_command
 from tests.support import trees
 
@@ -35,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
 @pytest.fixture
 def tree(built: tuple[Tree, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     trees.shorten_rules(monkeypatch)
-    copy = Tree(tmp_path / "tree", "v6.1")
+    copy = Tree(tmp_path / "tree")
     shutil.copytree(built[0].root, copy.root)
     return copy
 
@@ -89,14 +90,14 @@ def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
 
 def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
-    found = check_tree(tree.root, "v6.0").findings
+    found = check_tree(tree.root, ROUNDS["v6.0"]).findings
     assert {item.rule_id for item in found} == {"perf-seeds", "accuracy-seeds", "audit-seeds"}
     assert all("that of v6.1" in item.found for item in found)
 
 
 def test_runs_of_the_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     index = index_runs([built[1]])
-    assert check_tree(tree.root, "v6.1", index).findings == []
+    assert check_tree(tree.root, CURRENT_ROUND, index).findings == []
     place = next(tree.places())
     accuracy = tree.accuracy(place)
     text = accuracy.accuracy_text.read_text()
@@ -105,8 +106,11 @@ def test_runs_of_the_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     content = log.read_bytes()
     at = content.index(b'"data" : "') + 10
     log.write_bytes(content[:at] + (b"1" if content[at : at + 1] == b"0" else b"0") + content[at + 1 :])
-    assert {item.rule_id for item in check_tree(tree.root, "v6.1", index).findings} == {"accuracy-hash", "log-runs"}
-    assert check_tree(tree.root, "v6.1").findings == []  # without the run nothing tells
+    assert {item.rule_id for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {
+        "accuracy-hash",
+        "log-runs",
+    }
+    assert check_tree(tree.root, CURRENT_ROUND).findings == []  # without the run nothing tells
 
 
 def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
@@ -119,7 +123,7 @@ def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
 
 def test_runs_of_another_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     index = index_runs([built[1] / "Offline" / "TEST06"])
-    assert {item.rule_id for item in check_tree(tree.root, "v6.1", index).findings} == {"log-not-in-runs"}
+    assert {item.rule_id for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {"log-not-in-runs"}
 
 
 def test_runs_without_a_record_do_not_sign_off(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
@@ -139,14 +143,14 @@ def test_half_of_the_runs_is_not_enough_for_a_sign_off(tree: Tree, built: tuple[
 
 def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
     (tree.root / "closed").rename(tree.root / "open")
-    assert sign_off_systems(check_tree(tree.root, "v6.1"), index_runs([built[1]])) == []
+    assert sign_off_systems(check_tree(tree.root, CURRENT_ROUND), index_runs([built[1]])) == []
 
 
 @pytest.mark.slow  # a campaign's legs
 def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., Outcome], campaign: CampaignDir) -> None:
     built = build().built
     assert built is not None
-    (signed,) = sign_off_systems(check_tree(built.root, "v6.1"), index_runs([campaign.root]))
+    (signed,) = sign_off_systems(check_tree(built.root, CURRENT_ROUND), index_runs([campaign.root]))
     assert signed.verdict is not None
     assert not signed.blocks, signed.headline
     assert "tree_of_these_legs" in {reason.slug for reason in signed.verdict.reasons}
@@ -201,7 +205,7 @@ BAD = 'log.error("a/run_1 qsl_rng_seed is wrong, expected=1, found=2")\nlog.erro
 )
 def test_outcomes_of_an_official_checker(tree: Tree, tmp_path: Path, body: str, outcome: str, rules: list[str]) -> None:
     checkout = fake_checker(tmp_path / "checkout", body)
-    result = run_official(checkout, tree.root, "v6.1")
+    result = run_official(checkout, tree.root, CURRENT_ROUND)
     assert (result.outcome, [message.rule for message in result.messages]) == (outcome, rules)
     assert result.results == ([] if outcome == "crashed" else [{"Platform": "sys", "Scenario": "Offline"}])
     code, text = run(tree.root, "--official", checkout)
@@ -214,7 +218,7 @@ def test_outcomes_of_an_official_checker(tree: Tree, tmp_path: Path, body: str, 
 def test_official_checker_that_cannot_be_run(tree: Tree, tmp_path: Path, body: str) -> None:
     assert run(tree.root, "--official", fake_checker(tmp_path / "c", body))[0] == ExitCode.FAILED
     with pytest.raises(ExecutionError, match=r"there is no .*main\.py"):
-        run_official(tmp_path, tree.root, "v6.1")
+        run_official(tmp_path, tree.root, CURRENT_ROUND)
 
 
 @pytest.fixture
@@ -226,21 +230,21 @@ def official() -> Path:
 
 
 def test_the_official_checker_refuses_short_runs(tree: Tree, official: Path) -> None:
-    result = run_official(official, tree.root, "v6.1")
+    result = run_official(official, tree.root, CURRENT_ROUND)
     assert result.outcome == "errors"
     assert {"perf-min-duration", "perf-sample-count"} <= {message.rule for message in result.messages}
 
 
 def official_on_published(official: Path, folder: Path) -> tuple[Tree, OfficialResult]:
     tree = trees.build_published_tree(folder)
-    return tree, run_official(official, tree.root, "v5.1")
+    return tree, run_official(official, tree.root, ROUNDS["v5.1"])
 
 
 def test_both_checkers_accept_published_results(official: Path, tmp_path: Path) -> None:
     if not trees.PUBLISHED.is_dir():
         pytest.skip("no published logs beside the repository")
     tree, result = official_on_published(official, tmp_path)
-    assert check_tree(tree.root, "v5.1").findings == []
+    assert check_tree(tree.root, ROUNDS["v5.1"]).findings == []
     assert result.ok, [message.text for message in result.messages]
     assert len(result.results) == 4
 

@@ -12,6 +12,7 @@ from compliance.submission.check.driver import check_tree
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
+from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import trees
 
 PATHS = (
@@ -64,7 +65,7 @@ def write(path: Path, content: bytes) -> None:
 def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -> None:
     for name in PATHS:
         write(tmp_path / division / "Example" / name, content)
-    found = check_tree(tmp_path, "v6.1").findings
+    found = check_tree(tmp_path, CURRENT_ROUND).findings
     assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule_id for item in found}
 
 
@@ -88,7 +89,7 @@ def test_any_mixture(tmp_path: Path) -> None:
         (root / "closed").mkdir(exist_ok=True)
         (root / "closed" / os.fsdecode(b"\xff\n\x1b[31m name")).write_bytes(b"x")
         (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
-        found = check_tree(root, chance.choice(["v5.1", "v6.0", "v6.1"])).findings
+        found = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
         assert found
         assert all(item.file.isprintable() and item.found.isprintable() for item in found)
         json.dumps([item.as_json() for item in found]).encode()
@@ -122,10 +123,10 @@ def test_no_tree(tmp_path: Path, make: object) -> None:
     path = tmp_path / "tree"
     make(path)  # type: ignore[operator]
     with pytest.raises(InputError):
-        check_tree(path, "v6.1")
+        check_tree(path, CURRENT_ROUND)
 
 
 def test_a_tree_of_empty_directories_is_none(tmp_path: Path) -> None:
     Tree(tmp_path).results("closed", "Example").mkdir(parents=True)
     with pytest.raises(InputError, match="holds no submission"):
-        check_tree(tmp_path, "v6.1")
+        check_tree(tmp_path, CURRENT_ROUND)

@@ -13,7 +13,7 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import verdict as verdict_module
 from compliance.verify.legs import ACCURACY, PERFORMANCE, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.errors import InputError
 from tests.conftest import Finished
 from tests.support.verify_legs import DummyLegs

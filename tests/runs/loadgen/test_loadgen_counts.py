@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from runs.benchmarks import BENCHMARKS, LOADGEN_SCENARIO, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.loadgen.counts import CountSettings, count_leg, settings_of
+from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT
 
 
 def settings(scenario: Scenario, key: str, rows: int | None = None, **values: object) -> CountSettings:
     benchmark = BENCHMARKS[key]
     given = {name: str(value) for name, value in values.items()}
-    return settings_of(scenario, benchmark, rows or benchmark.sample_count, given.get)
+    return settings_of(scenario, benchmark, CURRENT_ROUND, rows or benchmark.performance_samples, given.get)
 
 
 # 22.5 queries/s was run in full; the other counts are where the schedule of the round passes whole data sets.

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runs.benchmarks import CURRENT_ROUND, ROUND_SEEDS
 from runs.loadgen import schedule
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
+from runs.rounds import CURRENT_ROUND
 
-SEEDS = ROUND_SEEDS[CURRENT_ROUND]
+SEEDS = CURRENT_ROUND.seeds
 
 
 @pytest.mark.parametrize(

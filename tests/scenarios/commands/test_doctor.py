@@ -85,7 +85,7 @@ def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     state, text = states(str(tmp_path))["model"]
     assert state == "note"
-    assert "300 ids, 200 positions; the model is not Llama-3.1-8B" in text
+    assert "300 ids, 200 positions; not Llama-3.1-8B" in text
     assert states(str(tmp_path / "none"))["model"][0] == "missing"
 
 
@@ -93,7 +93,7 @@ def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data set"]
     assert state == "note"
-    assert "2 rows, longest prompt 2 tokens; not a row count of the benchmark" in text
+    assert "2 rows, longest prompt 2 tokens; no benchmark has so many (5,000, 13,368)" in text
     state, text = states(None, make_dataset(*[[1]] * 5000))["data set"]
     assert state == "ok"
     assert "the row count of llama3.1-8b-edge" in text

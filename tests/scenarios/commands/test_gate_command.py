@@ -15,7 +15,7 @@ import pytest
 import compliance.evidence.accuracy
 from compliance.mechanisms.declaration import FIELDS
 from compliance.mechanisms.registry import REGISTRY_DIR
-from runs.benchmarks import AccuracyTarget
+from runs.benchmark import AccuracyTarget
 from runs.errors import HarnessError
 from runs.record.layout import ResultDir, RunDir
 from scenarios.commands.gate import gate_click_command

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from qsl.dataset import Dataset, load_dataset
-from runs.benchmarks import CURRENT_ROUND, DEFAULT_KEY, LOADGEN_SCENARIO, ROUND_SEEDS, SCENARIOS
+from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS
+from runs.benchmarks import default_benchmark
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
@@ -22,10 +23,11 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import read_requests
+from runs.rounds import CURRENT_ROUND
 from sut.dummy.engine import DummyEngine
-from sut.engine import SamplingPolicy
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import USER_CONF, arguments, progress
+from tests.support.official import SAMPLING
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -67,7 +69,7 @@ class Leg:
     @cached_property
     def answers(self) -> list[list[int]]:
         """What the dummy engine says to each sample."""
-        engine = DummyEngine(SamplingPolicy(), lead_tokens=self.manifest.resolved.engine_options["lead_tokens"])
+        engine = DummyEngine(SAMPLING, lead_tokens=self.manifest.resolved.engine_options["lead_tokens"])
         return [engine.answer(prompt) for prompt in self.dataset.prompts]
 
 
@@ -129,7 +131,7 @@ def test_manifest(leg: Leg) -> None:
     plan = manifest.resolved
     assert (plan.scenario, plan.mode) == (leg.scenario, leg.mode)
     assert plan.loadgen_scenario == LOADGEN_SCENARIO[plan.scenario]
-    assert plan.loadgen_key == DEFAULT_KEY[plan.scenario]
+    assert plan.loadgen_key == default_benchmark(plan.scenario).loadgen_key
     assert plan.sample_count == len(leg.dataset) == 64
     assert manifest.asked["scenario"] == leg.scenario
     assert manifest.asked.get("accuracy", False) == (leg.mode == "accuracy")
@@ -153,7 +155,7 @@ def test_manifest(leg: Leg) -> None:
 
 def test_settings_in_force_are_recorded(leg: Leg) -> None:
     settings, detail = leg.manifest.loadgen_settings, read_detail(leg.run.detail)
-    official = ROUND_SEEDS[CURRENT_ROUND]
+    official = CURRENT_ROUND.seeds
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
         assert settings[name] == getattr(official, name) == detail.get(f"effective_{name}")
     assert settings["mode"] == detail.get("effective_test_mode")

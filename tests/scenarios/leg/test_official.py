@@ -1,13 +1,15 @@
 """Each reason why a leg could not be submitted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runs.benchmarks import BENCHMARKS, Scenario
+from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.loadgen.user_conf import Setting, read_conf
 from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
-from sut.engine import SamplingPolicy
+from tests.support.official import SAMPLING
 
 DATACENTER = BENCHMARKS["llama3_1-8b"]
 EDGE = BENCHMARKS["llama3_1-8b-edge"]
@@ -86,24 +88,23 @@ def test_target_latency_is_free_in_single_stream() -> None:
     "change", [{"temperature": 0.1}, {"top_p": 0.9}, {"top_k": 5}, {"seed": 1}, {"min_tokens": 2}, {"max_tokens": 64}]
 )
 def test_sampling(change: dict[str, float]) -> None:
-    policy = SamplingPolicy(**change)  # type: ignore[arg-type]  # each field has its own number type
-    assert not policy.is_official
-    assert sampling_reasons(SamplingPolicy()) == []
-    assert "sampling differs" in sampling_reasons(policy)[0]
+    policy = replace(SAMPLING, **change)  # type: ignore[arg-type]  # each field has its own number type
+    assert sampling_reasons(SAMPLING, SAMPLING) == []
+    assert "sampling differs" in sampling_reasons(policy, SAMPLING)[0]
 
 
 def test_data_set() -> None:
-    assert data_reasons(DATACENTER, "Offline", 13_368, bundled=False) == []
-    assert data_reasons(EDGE, "SingleStream", 5_000, bundled=False) == []
-    assert "13,367 samples" in data_reasons(DATACENTER, "Offline", 13_367, bundled=False)[0]
-    assert "not CNN-DailyMail" in data_reasons(DATACENTER, "Offline", 13_368, bundled=True)[0]
-    assert "has no SingleStream" in data_reasons(DATACENTER, "SingleStream", 13_368, bundled=False)[0]
-    assert "has no Server" in data_reasons(EDGE, "Server", 5_000, bundled=False)[0]
+    assert data_reasons(DATACENTER, "Offline", "performance", 13_368, bundled=False) == []
+    assert data_reasons(EDGE, "SingleStream", "performance", 5_000, bundled=False) == []
+    assert "13,367 samples" in data_reasons(DATACENTER, "Offline", "performance", 13_367, bundled=False)[0]
+    assert "not CNN-DailyMail" in data_reasons(DATACENTER, "Offline", "performance", 13_368, bundled=True)[0]
+    assert "has no SingleStream" in data_reasons(DATACENTER, "SingleStream", "performance", 13_368, bundled=False)[0]
+    assert "has no Server" in data_reasons(EDGE, "Server", "performance", 5_000, bundled=False)[0]
 
 
 def test_model() -> None:
-    assert model_reasons(LLAMA) == []
+    assert model_reasons(LLAMA, DATACENTER.model) == []
     for key in LLAMA:
-        (reason,) = model_reasons(LLAMA | {key: 7})
+        (reason,) = model_reasons(LLAMA | {key: 7}, DATACENTER.model)
         assert f"{key} 7" in reason
-        assert model_reasons({name: value for name, value in LLAMA.items() if name != key})
+        assert model_reasons({name: value for name, value in LLAMA.items() if name != key}, DATACENTER.model)

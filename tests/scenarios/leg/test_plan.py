@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import main
-from runs.benchmarks import BENCHMARKS, SCENARIOS
+from runs.benchmark import SCENARIOS
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare

@@ -39,7 +39,7 @@ def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
 
 def test_the_benchmarks_data_set_has_the_official_target(leg: PreparedLeg) -> None:
     for key, benchmark in BENCHMARKS.items():
-        plan = leg.plan.model_copy(update={"sample_count": benchmark.sample_count, "loadgen_key": key})
+        plan = leg.plan.model_copy(update={"sample_count": benchmark.accuracy_samples, "loadgen_key": key})
         target, label = target_for(replace(leg, plan=plan, benchmark=benchmark, bundled=False))
         assert target == benchmark.accuracy
         assert benchmark.submission_name in label

@@ -11,7 +11,8 @@ from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.leg.warmup import warm_up, warmup_prompts
 from sut.dummy.engine import DummyEngine
-from sut.engine import Request, SamplingPolicy
+from sut.engine import Request
+from tests.support.official import SAMPLING
 
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(5, 105))]
 
@@ -46,7 +47,7 @@ class Watching(DummyEngine):
     """Notes what is submitted."""
 
     def __init__(self) -> None:
-        super().__init__(SamplingPolicy(), ttft_ms=1, tpot_ms=0.001)
+        super().__init__(SAMPLING, ttft_ms=1, tpot_ms=0.001)
         self.requests: list[Request] = []
 
     def submit(self, request: Request) -> None:
@@ -74,4 +75,4 @@ def test_an_engine_that_fails_in_the_warm_up() -> None:
             request.sink.failed(request, ExecutionError("no memory"))
 
     with pytest.raises(ExecutionError, match="no memory"):
-        asyncio.run(_warm(Failing(SamplingPolicy())))
+        asyncio.run(_warm(Failing(SAMPLING)))

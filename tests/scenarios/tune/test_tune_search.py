@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.benchmarks import BENCHMARKS, CURRENT_ROUND, ROUND_SEEDS, Scenario
+from runs.benchmark import Scenario
+from runs.benchmarks import BENCHMARKS
 from runs.loadgen.counts import count_leg, settings_of
 from runs.loadgen.early_stopping import judge_latencies
 from runs.loadgen.schedule import poisson_offsets_ns
+from runs.rounds import CURRENT_ROUND
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION, Bracket, Tried, cheaper, next_rate, rounded
 
-SEED = ROUND_SEEDS[CURRENT_ROUND].schedule_rng_seed
+SEED = CURRENT_ROUND.seeds.schedule_rng_seed
 
 
 def search(
@@ -41,7 +43,7 @@ class Queue:
     def queries(self, qps: float) -> int:
         values = {"target_qps": str(qps), "min_duration": str(self.min_duration_ms)}
         benchmark = BENCHMARKS["llama3_1-8b"]
-        return count_leg(settings_of("Server", benchmark, 500, values.get), "performance").samples
+        return count_leg(settings_of("Server", benchmark, CURRENT_ROUND, 500, values.get), "performance").samples
 
     @cache  # noqa: B019
     def valid(self, qps: float) -> bool:
@@ -129,7 +131,9 @@ def official_s(scenario: Scenario) -> Callable[[float], float]:
 
     def expected_s(qps: float) -> float:
         return count_leg(
-            settings_of(scenario, benchmark, 13_368, lambda key: f"{qps}" if key == "target_qps" else None),
+            settings_of(
+                scenario, benchmark, CURRENT_ROUND, 13_368, lambda key: f"{qps}" if key == "target_qps" else None
+            ),
             "performance",
         ).expected_s
 

@@ -1,14 +1,16 @@
 """The dummy engine: the same answer to the same prompt, tokens in time, and each fault on purpose."""
 
 import asyncio
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
 from sut.dummy.engine import FAULT_KINDS, SHORTEST_OUTPUT, DummyEngine, Fault, FaultKind
-from sut.engine import Request, SamplingPolicy
+from sut.engine import Request
 from tests.support.fakes import FakeSink
+from tests.support.official import SAMPLING
 
 PROMPT = [1, 2, *range(100, 160)]
 
@@ -29,13 +31,13 @@ def serve(engine: DummyEngine, *prompts: list[int], wait_s: float = 0.05) -> lis
 
 
 def faulty(*faults: str) -> DummyEngine:
-    return DummyEngine(SamplingPolicy(), ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
+    return DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01, faults=tuple(map(Fault.parse, faults)))
 
 
 def test_answer_is_a_stretch_of_the_article() -> None:
-    engine = DummyEngine(SamplingPolicy(), lead_tokens=2)
+    engine = DummyEngine(SAMPLING, lead_tokens=2)
     answer = engine.answer(PROMPT)
-    assert answer == DummyEngine(SamplingPolicy(), lead_tokens=2).answer(list(PROMPT))
+    assert answer == DummyEngine(SAMPLING, lead_tokens=2).answer(list(PROMPT))
     assert answer[:60] == PROMPT[2:62][: len(answer)]
     assert SHORTEST_OUTPUT <= len(answer) <= 128
     lengths = {len(engine.answer([1, 2, number])) for number in range(200)}
@@ -43,18 +45,18 @@ def test_answer_is_a_stretch_of_the_article() -> None:
 
 
 def test_answers_are_at_least_as_long_as_asked() -> None:
-    engine = DummyEngine(SamplingPolicy(), shortest_tokens=120)
+    engine = DummyEngine(SAMPLING, shortest_tokens=120)
     assert {len(engine.answer([1, 2, number])) for number in range(200)} == set(range(120, 129))
-    assert len(DummyEngine(SamplingPolicy(max_tokens=5), shortest_tokens=120).answer(PROMPT)) == 5
+    assert len(DummyEngine(replace(SAMPLING, max_tokens=5), shortest_tokens=120).answer(PROMPT)) == 5
 
 
 def test_answer_keeps_to_the_sampling() -> None:
-    assert len(DummyEngine(SamplingPolicy(max_tokens=5)).answer(PROMPT)) == 5
-    assert DummyEngine(SamplingPolicy(max_tokens=5), lead_tokens=9).answer([7, 8]) == [7, 8, 7, 8, 7]
+    assert len(DummyEngine(replace(SAMPLING, max_tokens=5)).answer(PROMPT)) == 5
+    assert DummyEngine(replace(SAMPLING, max_tokens=5), lead_tokens=9).answer([7, 8]) == [7, 8, 7, 8, 7]
 
 
 def test_first_token_then_the_whole_output() -> None:
-    engine = DummyEngine(SamplingPolicy(), ttft_ms=1, tpot_ms=0.01)
+    engine = DummyEngine(SAMPLING, ttft_ms=1, tpot_ms=0.01)
     before = engine.activity()
     (sink,) = serve(engine, PROMPT)
     answer = engine.answer(PROMPT)
@@ -67,7 +69,7 @@ def test_first_token_then_the_whole_output() -> None:
 
 
 def test_report() -> None:
-    report = asyncio.run(DummyEngine(SamplingPolicy(), lead_tokens=3, ttft_ms=5, tpot_ms=0.5).start())
+    report = asyncio.run(DummyEngine(SAMPLING, lead_tokens=3, ttft_ms=5, tpot_ms=0.5).start())
     assert report.name == "dummy"
     assert report.asked == report.in_force == {"ttft_ms": 5.0, "tpot_ms": 0.5, "lead_tokens": 3}
     assert not report.prefix_caching

@@ -9,8 +9,9 @@ import pytest
 
 from runs.errors import ExecutionError
 from sut.admission import STEPPED_BACK
-from sut.engine import Request, SamplingPolicy
+from sut.engine import Request
 from sut.vllm.engine import VllmEngine
+from tests.support.official import SAMPLING
 
 
 class Told:
@@ -51,7 +52,7 @@ class StandIn:
 
 def answered(llm: StandIn, *, stream: bool = True, priority: int = 0) -> Told:
     told = Told()
-    engine = VllmEngine("no model", {}, SamplingPolicy(), stream_first_token=stream)
+    engine = VllmEngine("no model", {}, SAMPLING, stream_first_token=stream)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
     request = Request(told, [5, 6, 7])
     request.priority = priority

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from runs.errors import ExecutionError
-from sut.engine import Request, SamplingPolicy
+from sut.engine import Request
 from sut.vllm.one_process import OneProcessVllmEngine
 from tests.support.fakes import FakeSink
+from tests.support.official import SAMPLING
 
 PROMPT = [5, 6, 7]
 
@@ -62,7 +63,7 @@ class Asking(FakeSink):
 
 
 def engine_around(llm: StandIn) -> OneProcessVllmEngine:
-    engine = OneProcessVllmEngine("no model", {}, SamplingPolicy(), stream_first_token=True)
+    engine = OneProcessVllmEngine("no model", {}, SAMPLING, stream_first_token=True)
     engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: ids
     return engine
 
