@@ -21,7 +21,21 @@ def test_help_blocks_are_current() -> None:
 def test_every_command_has_its_help_in_the_documentation() -> None:
     text = "".join(path.read_text() for path in DOCUMENTS)
     programs = ("scripts/get_model.py", "scripts/prepare_dataset.py", "scripts/make_rehearsal_dataset.py")
-    commands = ("run", "audit", "campaign", "tune", "verify", "submit", "check", "signoff", "gate", "store", "doctor")
+    commands = (
+        "run",
+        "audit",
+        "campaign",
+        "tune",
+        "verify",
+        "submit",
+        "check",
+        "signoff",
+        "gate",
+        "store",
+        "doctor",
+        "status",
+        "results",
+    )
     for command in (*(f"main.py {name}" for name in commands), *programs):
         assert f"<!-- help: {command} -->" in text
 

@@ -20,16 +20,26 @@ def unfinished(manifest: Manifest) -> str:
     if manifest.status not in ("planned", "running"):
         said = f" ({manifest.error['message']})" if manifest.error and "message" in manifest.error else ""
         return f"the leg did not finish, its record says {manifest.status}{said}"
-    if manifest.host.get("hostname") != platform.node():
+    if not on_this_machine(manifest):
         return f"the leg did not finish, its record says {manifest.status} (on another machine)"
-    processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
-    for pid in processes:
-        if _lives(pid, manifest):
-            return f"the leg has not finished, it still runs (process {pid})"
+    if (pid := living_process(manifest)) is not None:
+        return f"the leg has not finished, it still runs (process {pid})"
     return (
-        f"the leg never ended: its record says {manifest.status}, but its process {processes[0]} is gone "
+        f"the leg never ended: its record says {manifest.status}, but its process "
+        f"{manifest.pid or manifest.parent_pid} is gone "
         "(killed, or without disk space for its last words)"
     )
+
+
+def on_this_machine(manifest: Manifest) -> bool:
+    """Whether the leg's processes are, or were, this machine's."""
+    return bool(manifest.host.get("hostname") == platform.node())
+
+
+def living_process(manifest: Manifest) -> int | None:
+    """A process of this machine that runs the leg: its own, or the one that started it; None when both are gone."""
+    processes = [pid for pid in (manifest.pid, manifest.parent_pid) if pid is not None]
+    return next((pid for pid in processes if _lives(pid, manifest)), None)
 
 
 def _lives(pid: int, manifest: Manifest) -> bool:

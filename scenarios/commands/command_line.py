@@ -10,7 +10,21 @@ from runs.errors import ExitCode, HarnessError
 from scenarios.commands.schema import normalise
 
 # Each is made by `scenarios/commands/<name>.py`.
-COMMANDS = ["audit", "campaign", "check", "doctor", "gate", "run", "signoff", "store", "submit", "tune", "verify"]
+COMMANDS = [
+    "audit",
+    "campaign",
+    "check",
+    "doctor",
+    "gate",
+    "results",
+    "run",
+    "signoff",
+    "status",
+    "store",
+    "submit",
+    "tune",
+    "verify",
+]
 
 
 class _Commands(click.Group):

@@ -1,0 +1,83 @@
+"""The `status` command: what runs, and what became of the rest."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+
+from runs.errors import ExitCode, SetupError
+from runs.files import write_atomic
+from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
+
+HELP = """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
+
+DIR is any directory above runs. Without one: whatever runs on this machine, and what lies in ./output.
+
+Exit codes: the worst of what is listed, as it ended itself: 0 runs or went well, 1 INVALID or FAIL, 2 bad input,
+3 refused, 4 failed, killed or without a sign of life, 130 interrupted."""
+
+ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
+
+
+def status(
+    folders: tuple[Path, ...], *, watch: bool, interval: float | None, json: bool, output: Path | None
+) -> ExitCode:
+    """Show what is there, again and again with `watch` until nothing runs any more."""
+    console = Console()
+    terminal = console.is_terminal and not console.is_dumb_terminal
+    pause_s = interval or (ON_A_TERMINAL_S if terminal else ELSEWHERE_S)
+    while True:
+        snapshot = take_snapshot(folders)
+        if output is not None:
+            _write(output, snapshot)
+        going_on = watch and snapshot.alive
+        if json:
+            sys.stdout.write(orjson.dumps(as_json(snapshot)).decode() + "\n")
+            sys.stdout.flush()
+        else:
+            _show(console, snapshot, clear=watch and terminal)
+        if not going_on:
+            return snapshot.exit_code
+        time.sleep(pause_s)
+
+
+def _show(console: Console, snapshot: Snapshot, clear: bool) -> None:
+    shown = lines(snapshot)
+    if clear:
+        console.clear()
+        shown = shown[-max(1, console.height - 1) :]  # what lives stands at the end
+    for line in shown:
+        console.print(line, highlight=False, soft_wrap=not clear, no_wrap=clear, overflow="crop" if clear else None)
+
+
+def _write(path: Path, snapshot: Snapshot) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, as_markdown(snapshot))
+    except OSError as error:
+        raise SetupError(f"--output {path} cannot be written: {error.strerror}", "name another file") from error
+
+
+def status_click_command() -> click.Command:
+    """The click command; its callback returns the exit code."""
+    path = click.Path(path_type=Path)
+    return click.Command(
+        "status",
+        callback=status,
+        help=HELP,
+        params=[
+            click.Argument(["folders"], metavar="[DIR]...", type=path, nargs=-1),
+            click.Option(["--watch"], is_flag=True, help="Go on until nothing runs any more."),
+            click.Option(
+                ["--interval"],
+                type=click.FloatRange(min=0.1),
+                metavar="SECONDS",
+                help=f"Between two looks. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
+            ),
+            click.Option(["--json"], is_flag=True, help="One JSON object a look, on one line."),
+            click.Option(["--output"], type=path, metavar="FILE.md", help="Keep a Markdown page up to date."),
+        ],
+    )

@@ -1,0 +1,103 @@
+"""Finding legs, campaigns, tunes and audits: in directories, and by the processes of this machine."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from runs.errors import InputError
+from runs.record.layout import CampaignDir, RunDir
+from scenarios.tune.places import TuneDir
+
+Kind = Literal["campaign", "tune", "audit", "leg"]
+
+DEEPEST = 7  # directories below the one that was named: a campaign's audit legs lie 5 deep
+LEG_MODULE = "scenarios.leg.start"  # what the process of a leg was started with; its working directory is the leg's
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory and what it holds."""
+
+    kind: Kind
+    root: Path
+
+
+def kind_of(folder: Path) -> Kind | None:
+    """What a directory holds by the files in it; None for nothing of ours."""
+    campaign, tune = CampaignDir(folder), TuneDir(folder)
+    if campaign.configuration.is_file() or campaign.lock.is_file():
+        return "campaign"
+    if tune.lock.is_file() or tune.record.is_file():
+        return "tune"
+    if RunDir(folder).manifest.is_file():
+        return "leg"
+    if folder.parent.name == "audit" and any(folder.glob("audit_*.json")) | any(folder.glob("*/manifest.json")):
+        return "audit"
+    return None
+
+
+def find_in(folders: Iterable[Path]) -> list[Place]:
+    """Everything below the directories, a campaign before its legs; what was discarded is left out.
+
+    Raises:
+        InputError: a directory is not there or cannot be read.
+    """
+    found: dict[Path, Place] = {}
+    for folder in folders:
+        try:
+            root = folder.resolve(strict=True)
+            os.scandir(root).close()
+        except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"{folder}: {reason}", "name a directory with runs") from error
+        for path in _folders(root):
+            if path not in found and (kind := kind_of(path)) is not None:
+                found[path] = Place(kind, path)
+    return list(found.values())
+
+
+def _folders(root: Path) -> Iterable[Path]:
+    for path, children, _ in os.walk(root):
+        folder = Path(path)
+        yield folder
+        depth = len(folder.parts) - len(root.parts)
+        children[:] = sorted(name for name in children if name != "discarded" and not name.startswith("."))
+        if depth >= DEEPEST:
+            children.clear()
+
+
+def find_running() -> list[Place]:
+    """Legs that run on this machine, wherever they lie, and the campaigns, tunes and audits that they belong to."""
+    found: dict[Path, Place] = {}
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        if LEG_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
+            continue
+        folder = Path(process.info["cwd"])
+        if kind_of(folder) != "leg":
+            continue  # it waits for its directory, and has none yet
+        for path in (*reversed(folder.parents[:5]), folder):
+            if (kind := kind_of(path)) is not None:
+                found[path] = Place(kind, path)
+    return list(found.values())
+
+
+def holder_of(lock: Path) -> int | None:
+    """The process of this machine that holds a lock file; None when none does.
+
+    Read from the kernel's list: trying the lock could make a command fail that starts in that moment.
+    """
+    try:
+        facts = lock.stat()
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return None
+    name = f"{os.major(facts.st_dev):02x}:{os.minor(facts.st_dev):02x}:{facts.st_ino}"
+    for line in locks.splitlines():
+        words = line.split()
+        if len(words) > 5 and words[1] == "FLOCK" and words[5] == name:
+            return int(words[4])
+    return None

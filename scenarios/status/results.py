@@ -1,0 +1,122 @@
+"""What finished legs measured, as rows."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from runs.errors import HarnessError, InputError
+from runs.reading import read_object
+from runs.record.layout import RunDir
+from runs.wording import milliseconds, moment
+from scenarios.status.legs import LegStatus
+from scenarios.status.snapshot import shortened
+
+SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
+_LATENCIES = ("ttft", "tpot", "latency")
+
+Row = dict[str, Any]
+
+
+def row_of(leg: LegStatus) -> Row:
+    """A finished leg's numbers under flat names; None where it has no such number.
+
+    Raises:
+        InputError: its accuracy.json is missing or damaged.
+    """
+    manifest, result = leg.manifest, leg.result
+    assert manifest is not None
+    assert result is not None
+    reported, limits = result.reported, result.in_force
+    row: Row = {
+        "directory": str(leg.root),
+        "started": moment(leg.started_ns) if leg.started_ns else None,
+        "benchmark": manifest.resolved.loadgen_key,
+        "scenario": result.scenario,
+        "mode": manifest.resolved.mode,
+        "outcome": leg.text,
+        "official": manifest.official,
+        "engine": manifest.resolved.engine,
+        "model": Path(str(manifest.model.get("name"))).name,
+        "accelerators": len(manifest.accelerator),
+        "accelerator": next((str(one.get("name")) for one in manifest.accelerator), None),
+        "target_qps": limits.target_qps if manifest.resolved.mode == "performance" else None,
+        "samples": result.counts.samples,
+        "samples_per_second": reported.samples_per_second if reported else None,
+        "tokens_per_second": reported.tokens_per_second if reported else None,
+    }
+    for name in _LATENCIES:
+        numbers = getattr(reported, f"{name}_ns") if reported else None
+        for statistic in ("mean", "p50", "p90", "p99"):
+            row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
+    row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
+    row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
+    scores = _scores(leg.root) if manifest.resolved.mode == "accuracy" else {}
+    return {**row, **{name: scores.get(name) for name in SCORES}}
+
+
+def _scores(root: Path) -> dict[str, Any]:
+    path = RunDir(root).accuracy_json
+    record = read_object(path, "build it again with verify").get("scores")
+    if not isinstance(record, dict):
+        raise InputError(f"{path} holds no scores", "build it again with verify")
+    return record
+
+
+def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:
+    """The rows of finished legs in order of their start, and a sentence for each leg that has no result."""
+    rows, without = [], []
+    for leg in sorted(legs, key=lambda one: one.started_ns or 0):
+        if leg.state != "finished":
+            without.append(f"{leg.root}: no result: {leg.state}{': ' + leg.text if leg.text else ''}")
+            continue
+        try:
+            rows.append(row_of(leg))
+        except HarnessError as error:
+            without.append(str(error.message))
+    return rows, without
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A header and a line a leg, RFC 4180; an empty cell where there is no such number."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else ["directory"])
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def as_table(rows: Sequence[Row]) -> Table:
+    """What fits a line: outcome, rates, p99 latencies or scores, where."""
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("scenario", "outcome", "samples/s", "tokens/s", "p99 TTFT", "p99 TPOT", "ROUGE-1", "directory"):
+        right = title not in ("scenario", "outcome", "directory")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "directory", overflow="fold")
+    for row in rows:
+        table.add_row(
+            Text(row["scenario"]),
+            Text(row["outcome"] + ("" if row["official"] else "*"), style="red" if _negative(row) else ""),
+            _number(row["samples_per_second"]),
+            _number(row["tokens_per_second"]),
+            _ms(row["ttft_p99_ms"]),
+            _ms(row["tpot_p99_ms"]),
+            _number(row["rouge1"]),
+            Text(shortened(Path(row["directory"]))),
+        )
+    return table
+
+
+def _negative(row: Row) -> bool:
+    return row["outcome"] in ("INVALID", "FAIL")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{milliseconds(value)} ms"

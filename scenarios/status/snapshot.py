@@ -1,0 +1,211 @@
+"""Everything that was found, at one moment, and how it is written: for a terminal, as a page, as JSON."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from runs.errors import ExitCode
+from runs.wording import duration, moment
+from scenarios.leg.display import progress_lines, time_to_go_s
+from scenarios.status.find import find_in, find_running
+from scenarios.status.groups import GroupStatus, group_status
+from scenarios.status.legs import LegStatus, State, leg_status
+
+DEFAULT_FOLDER = Path("output")
+MOST_ENDED = 10  # of those that nobody asked for by name
+STYLES: dict[State, str] = {
+    "running": "green",
+    "silent": "bold yellow",
+    "killed": "bold red",
+    "failed": "red",
+    "damaged": "red",
+    "interrupted": "yellow",
+}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was seen. `legs` are those that stand for themselves or are of interest within their group."""
+
+    time_ns: int
+    groups: tuple[GroupStatus, ...]
+    legs: tuple[LegStatus, ...]
+    left_out: int = 0  # legs that ended long ago
+
+    @property
+    def entries(self) -> list[GroupStatus | LegStatus]:
+        """What is listed: a group, then its legs; what lives comes last, next to the prompt."""
+        listed: list[GroupStatus | LegStatus] = []
+        for group in sorted(self.groups, key=lambda one: (one.alive, _last_seen(one.legs))):
+            listed += [group, *_worth_showing(group)]
+        grouped = {leg.root for group in self.groups for leg in group.legs}
+        single = [leg for leg in self.legs if leg.root not in grouped]
+        return [
+            *sorted((leg for leg in single if not leg.alive), key=_seen),
+            *listed,
+            *(leg for leg in single if leg.alive),
+        ]
+
+    @property
+    def alive(self) -> bool:
+        return any(entry.alive for entry in self.entries)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The worst of what is listed; a leg of a tune is a trial, and may be INVALID."""
+        grouped = {leg.root for group in self.groups for leg in group.legs}
+        own = [leg.exit_code for leg in self.legs if leg.root not in grouped]
+        return max([*own, *(group.exit_code for group in self.groups)], default=ExitCode.OK)
+
+
+def take_snapshot(folders: Sequence[Path]) -> Snapshot:
+    """Look at directories; without any, at what runs on this machine and at ./output.
+
+    Raises:
+        InputError: a directory is not there.
+    """
+    if folders:
+        places = find_in(folders)
+    else:
+        places = [*find_running(), *(find_in([DEFAULT_FOLDER]) if DEFAULT_FOLDER.is_dir() else [])]
+        places = list({place.root: place for place in places}.values())
+    legs = [leg_status(place.root) for place in places if place.kind == "leg"]
+    groups = [group_status(place, legs) for place in places if place.kind != "leg"]
+    # An audit of a campaign is one of its legs.
+    campaigns = [group.root for group in groups if group.kind == "campaign"]
+    top = [
+        group
+        for group in groups
+        if not any(group.root != root and group.root.is_relative_to(root) for root in campaigns)
+    ]
+    if folders:
+        return Snapshot(time.time_ns(), tuple(top), tuple(legs))
+    grouped = {leg.root for group in top for leg in group.legs}
+    ended = sorted((leg for leg in legs if not leg.alive and leg.root not in grouped), key=_seen)
+    old = {leg.root for leg in ended[:-MOST_ENDED]}
+    return Snapshot(time.time_ns(), tuple(top), tuple(leg for leg in legs if leg.root not in old), len(old))
+
+
+def _worth_showing(group: GroupStatus) -> list[LegStatus]:
+    """Of a group's legs: what lives; and of a campaign what went wrong."""
+    wrong = ("failed", "killed", "damaged", "interrupted") if group.kind != "tune" else ()
+    return [leg for leg in group.legs if leg.alive or leg.state in wrong or (leg.exit_code and wrong)]
+
+
+def _seen(leg: LegStatus) -> int:
+    return leg.seen_ns or leg.started_ns or 0
+
+
+def _last_seen(legs: Sequence[LegStatus]) -> int:
+    return max(map(_seen, legs), default=0)
+
+
+def lines(snapshot: Snapshot) -> list[Text]:
+    """For a person: a line or three an entry."""
+    shown: list[Text] = []
+    grouped = {leg.root for group in snapshot.groups for leg in group.legs}
+    for entry in snapshot.entries:
+        indent = "  " if entry.root in grouped else ""
+        kind = entry.kind if isinstance(entry, GroupStatus) else entry.what
+        head = Text(indent)
+        head.append(f"{entry.state:<12}", STYLES.get(entry.state, ""))
+        head.append(f"{kind or 'leg'}  {shortened(entry.root)}")
+        shown.append(head)
+        shown += [Text(f"{indent}  {text}") for text in details(entry)]
+    if snapshot.left_out:
+        shown.append(Text(f"and {snapshot.left_out} legs that ended before these: name {DEFAULT_FOLDER} to see them"))
+    return shown or [Text("nothing runs here, and nothing was found")]
+
+
+def details(entry: GroupStatus | LegStatus) -> list[str]:
+    """What there is to say of an entry beside its state and place."""
+    if isinstance(entry, GroupStatus):
+        return [entry.text + (f" (process {entry.pid})" if entry.pid else "")]
+    if entry.state == "running" and entry.progress is not None and entry.progress.phase == "running":
+        waited_s = (time.time_ns() - (entry.started_ns or 0)) / 1e9
+        return [line.plain for line in progress_lines("", entry.progress, waited_s, 0, {})]
+    when = f"{moment(entry.seen_ns)}, {duration((time.time_ns() - entry.seen_ns) / 1e9)} ago: " if entry.seen_ns else ""
+    return [f"{when if not entry.alive else ''}{entry.text}"]
+
+
+def shortened(path: Path) -> str:
+    """Below the working directory without it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def as_markdown(snapshot: Snapshot) -> str:
+    """A page with a table."""
+    rows = [
+        f"| {entry.state} | {entry.kind if isinstance(entry, GroupStatus) else entry.what or 'leg'} "
+        f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
+        for entry in snapshot.entries
+    ]
+    head = [
+        f"# What runs, seen {moment(snapshot.time_ns)}",
+        "",
+        "| state | what | how far | where |",
+        "|---|---|---|---|",
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def as_json(snapshot: Snapshot) -> dict[str, Any]:
+    """The record; `runs` holds groups first, then every leg."""
+    return {
+        "schema_version": 1,
+        "time_ns": snapshot.time_ns,
+        "exit_code": int(snapshot.exit_code),
+        "runs": [*map(_group_json, snapshot.groups), *map(_leg_json, snapshot.legs)],
+    }
+
+
+def _group_json(group: GroupStatus) -> dict[str, Any]:
+    return {
+        "kind": group.kind,
+        "directory": str(group.root),
+        "state": group.state,
+        "alive": group.alive,
+        "text": group.text,
+        "exit_code": int(group.exit_code),
+        "pid": group.pid,
+        "legs": [str(leg.root) for leg in group.legs],
+        "done": group.done,
+        "total": group.total,
+    }
+
+
+def _leg_json(leg: LegStatus) -> dict[str, Any]:
+    progress = leg.progress
+    share = progress.completed / progress.expected if progress and progress.expected else None
+    return {
+        "kind": "leg",
+        "directory": str(leg.root),
+        "state": leg.state,
+        "alive": leg.alive,
+        "what": leg.what,
+        "text": leg.text,
+        "exit_code": int(leg.exit_code),
+        "pid": leg.pid,
+        "host": leg.host,
+        "started_ns": leg.started_ns,
+        "seen_ns": leg.seen_ns,
+        "phase": progress.phase if progress else None,
+        "completed": progress.completed if progress else None,
+        "expected": progress.expected if progress else None,
+        "share": share,
+        "samples_per_second": progress.samples_per_second if progress else None,
+        "tokens_per_second": progress.tokens_per_second if progress else None,
+        "ttft_p99_ms": progress.ttft_p99_ms if progress else None,
+        "ttft_limit_ms": progress.ttft_limit_ms if progress else None,
+        "tpot_p99_ms": progress.tpot_p99_ms if progress else None,
+        "tpot_limit_ms": progress.tpot_limit_ms if progress else None,
+        "to_go_s": time_to_go_s(progress) if progress and leg.alive else None,
+    }
