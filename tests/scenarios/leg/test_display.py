@@ -3,18 +3,21 @@
 import io
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 from rich.console import Console
 
 from runs.record.progress import Progress
 from scenarios.leg.display import Display, progress_lines, time_to_go_s
 from tests.conftest import ROOT
+from tests.support.legs import until
 
 
 def server(**more: object) -> Progress:
@@ -112,7 +115,7 @@ IN_A_TERMINAL = textwrap.dedent("""
     import sys, time
     from rich.console import Console
     from scenarios.leg.display import Display
-    from tests.scenarios.test_display import server
+    from tests.scenarios.leg.test_display import server
     with Display(Console(), "Server", time.monotonic()) as display:
         for _ in range(2000):
             display(server())
@@ -128,13 +131,14 @@ class Terminal:
         variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", IN_A_TERMINAL], cwd=ROOT, env={**variables, **environment},
-            stdin=side, stdout=side, stderr=side,
+            stdin=side, stdout=side, stderr=side, process_group=0,  # one that can be stopped, as a shell starts it
         )  # fmt: skip
         os.close(side)
         self.text = ""
 
     def read_until(self, words: str) -> None:
         while words not in self.text:
+            assert select.select([self._main], [], [], 60)[0], f"waited 60 s for {words!r}"
             self.text += os.read(self._main, 4096).decode()
 
     def end(self) -> None:
@@ -172,8 +176,7 @@ def test_ctrl_z_leaves_a_clean_line(tmp_path: Path) -> None:
     try:
         terminal.read_until("samples")
         os.kill(terminal.process.pid, signal.SIGTSTP)
-        _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        until(lambda: psutil.Process(terminal.process.pid).status() == psutil.STATUS_STOPPED, "the stop")
         terminal.read_until("\x1b[1A\r\r\x1b[J")
         os.set_blocking(terminal._main, False)
         try:

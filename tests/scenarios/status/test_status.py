@@ -21,8 +21,7 @@ from scenarios.status.groups import GroupStatus
 from scenarios.status.legs import LegStatus, leg_status
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from tests.conftest import Finished, StartedMain
-from tests.scenarios.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until
-from tests.scenarios.test_tune import Small
+from tests.support.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -147,9 +146,13 @@ def test_damaged_and_missing(tmp_path: Path, run_main: RunMain) -> None:
 
 
 def test_a_tune(tmp_path: Path, run_main: RunMain) -> None:
-    small = Small(tmp_path)
-    finished = run_main(*small.arguments("--max-probes", 1, "--offline-qps", 100))
-    (group,) = _groups(small.place.root)
+    conf = tmp_path / "user.conf"
+    conf.write_text(USER_CONF)
+    finished = run_main(
+        "tune", "--scenario", "Server", "--engine", "dummy", "--user-conf", conf,
+        "--output-log-dir", tmp_path / "tune", "--max-probes", 1, "--offline-qps", 2000,
+    )  # fmt: skip
+    (group,) = _groups(tmp_path / "tune")
     assert group.exit_code == finished.code
     assert group.state == "finished"
     assert group.text.startswith("1 probe, last ")
