@@ -5,7 +5,6 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -85,31 +84,6 @@ def usable_cores() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def accelerators() -> list[dict[str, Any]]:
-    """The NVIDIA GPUs this process may use, as nvidia-smi tells; an empty list on a machine without."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    names = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.sm", "power.limit")
-    try:
-        done = subprocess.run(
-            [tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    found = [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return list(found)
-    chosen = [part.strip() for part in visible.split(",") if part.strip()]
-    return [gpu for gpu in found if gpu["index"] in chosen or any(gpu["uuid"].startswith(part) for part in chosen)]
 
 
 def vllm_is_cpu_build() -> bool:

@@ -206,7 +206,7 @@ def _conditions(manifest: Manifest | None, leg: Leg | None) -> dict[str, Any]:
     if manifest is None:
         return conditions
     plan = manifest.resolved
-    names = [str(gpu.get("name")) for gpu in manifest.accelerator]
+    names = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
     configuration = manifest.engine.get("configuration") or {}
     return conditions | {
         "gpu_type": " + ".join(sorted(set(names))) or "cpu",

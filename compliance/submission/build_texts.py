@@ -70,7 +70,7 @@ def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> I
 def _facts(manifest: Manifest) -> dict[str, Any]:
     plan, harness = manifest.resolved, manifest.harness
     changed = " with uncommitted changes" if harness.get("git_changed") else ""
-    accelerators = ", ".join(str(gpu.get("name")) for gpu in manifest.accelerator) or "none"
+    accelerators = ", ".join(str(gpu.get("name") or "unknown") for gpu in manifest.accelerator) or "none"
     return {
         "harness": f"version {harness.get('version')}, commit {harness.get('git_commit')}{changed}",
         "LoadGen": f"{manifest.loadgen.get('version')}, SHA-256 {manifest.loadgen.get('extension_sha256')}",

@@ -154,8 +154,8 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     if not manifest.resolved.engine_record.runs_model:
         framework = f"none (the {manifest.resolved.engine} engine runs no model)"
     stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
-    if driver := next((gpu["driver_version"] for gpu in manifest.accelerator if gpu.get("driver_version")), None):
-        stack.insert(0, f"NVIDIA driver {driver}")
+    if told := next((gpu for gpu in manifest.accelerator if gpu.get("driver_version")), None):
+        stack.insert(0, f"{told.get('vendor', 'NVIDIA')} driver {told['driver_version']}")
     found = {
         "host_processor_model_name": str(manifest.host.get("cpu") or ""),
         "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.host.get("memory_bytes") else "",

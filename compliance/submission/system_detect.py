@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 
 from compliance.submission.configuration import memory_gib
-from runs.environment import accelerators, host_facts
+from runs.accelerators import accelerators
+from runs.environment import host_facts
 from runs.record.manifest import Manifest
 
 _SYS = Path("/sys")

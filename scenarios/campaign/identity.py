@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from qsl.model_files import file_hashes
+from runs.accelerators import accelerators
 from runs.benchmark import LOADGEN_SCENARIO
-from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
+from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.record.layout import RunDir

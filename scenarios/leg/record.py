@@ -12,7 +12,8 @@ from compliance.accuracy.report import AccuracyVerdict
 from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
-from runs.environment import accelerators, harness_facts, host_facts, loadgen_facts, software_versions
+from runs.accelerators import accelerators
+from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail

@@ -3,12 +3,12 @@
 import importlib
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy
-from runs.errors import InputError
+from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
@@ -37,6 +37,9 @@ class VllmOptions(BaseModel):
 
     dtype: str | None = option_field(
         None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
+    )
+    device: Literal["auto", "cpu"] = option_field(
+        "auto", "What vLLM computes on: auto = what its build is for; cpu = not the accelerators here.", "engine"
     )
     tensor_parallel_size: int | None = option_field(
         None, "Accelerators for one copy of the model. Default: all visible; 1 on CPUs.", "engine", "N", ge=1
@@ -68,8 +71,10 @@ class VllmKind(EngineKind[VllmOptions]):
     def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
         _refuse_contradictions(asked, leg)
         machine = self._machine()
+        _refuse_idle_accelerators(asked, machine)
+        half = "bfloat16" if machine.bfloat16 else "float16"
         options: dict[str, Any] = {
-            "dtype": asked.dtype or ("float32" if machine.on_cpu else "bfloat16"),
+            "dtype": asked.dtype or ("float32" if machine.on_cpu else half),
             **_parallel_options(asked, machine),
             "enable_prefix_caching": False,
             "max_model_len": leg.longest_prompt_tokens + leg.sampling.max_tokens,
@@ -138,6 +143,24 @@ def _refuse_contradictions(asked: VllmOptions, leg: LegFacts) -> None:
         raise InputError(
             f"--admission priority and --engine-arg scheduling_policy={scheduling} contradict each other",
             "leave the engine argument out",
+        )
+
+
+def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:
+    """The CPU's way is taken where there is nothing else, or where it is asked for."""
+    if machine.on_cpu and machine.unused and asked.device != "cpu":
+        raise SetupError(
+            f"this vLLM is a CPU build, and leaves unused: {'; '.join(machine.unused)}",
+            "install vLLM's build for it (docs/running.md, `make setup`), or ask for the CPU with --device cpu",
+        )
+    if not machine.on_cpu and asked.device == "cpu":
+        raise SetupError(
+            f"--device cpu: this build of vLLM computes on {machine.platform}", "`make clean setup VLLM=cpu`"
+        )
+    if not machine.on_cpu and not machine.devices:
+        raise SetupError(
+            "vLLM's build is for accelerators and finds none that it can use",
+            "see `main.py doctor`; for a machine without accelerators, `make clean setup VLLM=cpu`",
         )
 
 

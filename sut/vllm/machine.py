@@ -1,8 +1,22 @@
-"""What vLLM computes on, on this machine."""
+"""What vLLM computes on, on this machine: the word of its own platform object.
 
+A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin];
+any other build is asked in a process of its own.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 
-from runs.environment import accelerators, usable_cores, vllm_is_cpu_build
+from runs.accelerators import accelerators, described
+from runs.environment import HARNESS_ROOT, usable_cores, vllm_is_cpu_build
+from runs.errors import SetupError
+
+ASK_TIMEOUT_S = 300
+CPU = "cpu"
 
 
 @dataclass(frozen=True)
@@ -10,23 +24,81 @@ class Machine:
     """What an engine of vLLM has to itself.
 
     Attributes:
-        devices: accelerators; 0 where vLLM computes on the CPU.
+        platform: vLLM's word: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found).
+        devices: accelerators; 0 on the CPU.
         cores: ids of those that may be used.
+        device_name: of the first device.
+        device_bytes: memory of the smallest device; 0 where it is not told.
+        visible_variable: chooses among the devices.
+        bfloat16: whether they compute in it.
+        unused: accelerators, in words, that this build of vLLM leaves unused.
     """
 
+    platform: str
     devices: int
     cores: list[int]
+    device_name: str = ""
+    device_bytes: int = 0
+    visible_variable: str = ""
+    bfloat16: bool = True
+    unused: tuple[str, ...] = ()
 
     @property
     def on_cpu(self) -> bool:
-        return self.devices == 0
+        return self.platform == CPU
 
 
 def this_machine() -> Machine:
-    """This machine as vLLM's build will use it."""
-    return Machine(0 if vllm_is_cpu_build() else len(accelerators()), usable_cores())
+    """This machine as vLLM's build will use it.
+
+    Raises:
+        SetupError: vLLM cannot be asked.
+    """
+    if vllm_is_cpu_build():
+        return Machine(CPU, 0, usable_cores(), unused=tuple(map(described, accelerators())))
+    return ask_vllm()
 
 
 def likely_machine() -> Machine:
-    """The same without looking for accelerators, which can take a second: there is one unless vLLM is a CPU build."""
-    return Machine(0 if vllm_is_cpu_build() else 1, usable_cores())
+    """The same at once, without a look at accelerators."""
+    return Machine(CPU, 0, usable_cores()) if vllm_is_cpu_build() else Machine("unspecified", 1, usable_cores())
+
+
+@functools.cache
+def ask_vllm() -> Machine:
+    """Ask vLLM's platform object.
+
+    Raises:
+        SetupError: vLLM cannot be imported, or does not answer.
+    """
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "sut.vllm.ask_platform"],
+            cwd=HARNESS_ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            check=True,
+        )
+        told = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or "").strip().splitlines() or [f"exit {error.returncode}"]
+        raise SetupError(
+            f"vLLM cannot be asked what it computes on: {said[-1]}",
+            "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
+        ) from error
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        raise SetupError(f"vLLM does not tell what it computes on: {error}", "see `main.py doctor`") from error
+    sizes, names = told["memory_bytes"], told["names"]
+    return Machine(
+        told["platform"],
+        told["devices"],
+        usable_cores(),
+        device_name=next(filter(None, names), ""),
+        device_bytes=min(sizes) if sizes and all(sizes) else 0,
+        visible_variable=told["visible_variable"],
+        bfloat16=told["bfloat16"],
+        unused=tuple(map(described, accelerators())) if told["platform"] == CPU else (),
+    )

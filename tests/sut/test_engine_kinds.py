@@ -64,7 +64,7 @@ def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
     ],
 )
 def test_vllm_options_that_break_a_rule_are_told(argument: dict[str, Any], words: str | None) -> None:
-    kind = VllmKind(lambda: Machine(1, [0]))
+    kind = VllmKind(lambda: Machine("cuda", 1, [0]))
     reasons = kind.plan(VllmOptions(engine_arg=argument), FACTS).unofficial_reasons
     assert [words in reason for reason in reasons] == [True] if words else reasons == []
 
@@ -74,7 +74,7 @@ def test_the_dummy_is_never_official() -> None:
     assert plan.unofficial_reasons == ["the dummy engine runs no model"]
 
 
-@pytest.mark.parametrize("machine", [Machine(0, [0, 1]), Machine(4, [0, 1])])
+@pytest.mark.parametrize("machine", [Machine("cpu", 0, [0, 1]), Machine("cuda", 4, [0, 1])])
 def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_leg(machine: Machine) -> None:
     kind = VllmKind(lambda: machine, lambda: machine)
     for asked in (

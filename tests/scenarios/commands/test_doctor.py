@@ -12,8 +12,10 @@ from rich.console import Console
 from runs.errors import ExitCode
 from scenarios.commands import doctor
 from scenarios.commands.doctor import examine, print_report
+from sut.vllm.machine import Machine
 
-GPU = {"name": "H100", "memory.total": "81559", "driver_version": "570"}
+GPU = {"vendor": "NVIDIA", "name": "H100", "memory.total": "81559", "driver_version": "570"}
+H100 = Machine("cuda", 2, [0, 1], "H100", 80 << 30, "CUDA_VISIBLE_DEVICES")
 
 
 @pytest.fixture
@@ -26,6 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             "software_versions": {"vllm": "0.32.0", "torch": "2.13.0"},
             "loadgen_facts": {"version": "6.0.17", "extension": "/lib/mlperf_loadgen.so"},
             "vllm_is_cpu_build": False,
+            "this_machine": H100,
             **facts,
         }
         specs = replaced.pop("specs", {"vllm": True})
@@ -44,6 +47,7 @@ def test_all_is_there(machine: Callable[..., None]) -> None:
     machine(accelerators=[GPU])
     found = states()
     assert found["accelerator"] == ("ok", "H100, 81559 MiB, driver 570")
+    assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in found["vLLM"][1]
     assert found["LoadGen"][0] == found["vLLM"][0] == found["data set"][0] == "ok"
     assert "vllm 0.32.0 with torch 2.13.0" in found["vLLM"][1]
     assert "MISSING" not in report(ExitCode.OK)
@@ -72,11 +76,28 @@ def test_something_is_missing(facts: dict[str, Any], subject: str, words: str, m
     assert f"MISSING  {subject}" in report(ExitCode.REFUSED)
 
 
-def test_cpu_build_on_a_gpu_machine(machine: Callable[..., None]) -> None:
-    machine(accelerators=[GPU], vllm_is_cpu_build=True)
-    assert states()["vLLM"][0] == "note"
-    machine(vllm_is_cpu_build=True)
-    assert states()["vLLM"][0] == "ok"
+def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]) -> None:
+    idle = Machine("cpu", 0, [0], unused=("H100, 81559 MiB",))
+    machine(accelerators=[GPU], vllm_is_cpu_build=True, this_machine=idle)
+    state, text = states()["vLLM"]
+    assert state == "note"
+    assert "leaves unused: H100, 81559 MiB" in text
+    machine(vllm_is_cpu_build=True, this_machine=Machine("cpu", 0, [0]))
+    assert states()["vLLM"] == ("ok", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
+
+
+def test_a_build_for_accelerators_that_finds_none(machine: Callable[..., None]) -> None:
+    machine(this_machine=Machine("unspecified", 0, [0]))
+    state, text = states()["vLLM"]
+    assert state == "missing"
+    assert "its platform: unspecified" in text
+
+
+def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
+    machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "untold": "rocm-smi is not installed"}])
+    state, text = states()["accelerator"]
+    assert state == "note"
+    assert text == "AMD device 0, whose facts nothing tells: rocm-smi is not installed"
 
 
 def test_model(machine: Callable[..., None], tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
 from sut.vllm.one_process import OneProcessVllmEngine
 
-ON_CPU = Machine(0, [0, 1])
+ON_CPU = Machine("cpu", 0, [0, 1])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg]) -> None:
 
 
 def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., PreparedLeg]) -> None:
-    machine = Machine(0, [2, 3, 6])
+    machine = Machine("cpu", 0, [2, 3, 6])
     alone = for_vllm(machine).plan
     assert alone.engine_options["distributed_executor_backend"] == "uni"
     assert alone.environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
@@ -65,7 +65,7 @@ def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(for_vllm: C
         assert engine_class(scenario=scenario) is VllmEngine
     for worker in ({"distributed_executor_backend": "mp"}, {"tensor_parallel_size": 2}, {"data_parallel_size": 2}):
         assert engine_class(scenario="SingleStream", engine_arg=worker) is VllmEngine
-    assert engine_class(Machine(1, [0, 1]), scenario="SingleStream") is VllmEngine
+    assert engine_class(Machine("cuda", 1, [0, 1]), scenario="SingleStream") is VllmEngine
 
 
 def test_what_the_user_sets_in_the_environment_wins(
@@ -90,7 +90,7 @@ def test_copies_with_many_cores_keep_bound_workers() -> None:
 
 @pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])
 def test_vllm_on_gpus(gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg]) -> None:
-    machine = Machine(gpus, [0, 1])
+    machine = Machine("cuda", gpus, [0, 1])
     plan = for_vllm(machine).plan
     assert plan.engine_options["dtype"] == "bfloat16"
     assert plan.engine_options["tensor_parallel_size"] == size

@@ -13,11 +13,11 @@ from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
 from sut.vllm.search_values import CPU_VALUES, GPU_VALUES
 
-TWO_GPUS = Machine(2, [0])
+TWO_GPUS = Machine("cuda", 2, [0])
 
 
 def on_cores(cores: int) -> Machine:
-    return Machine(0, list(range(cores)))
+    return Machine("cpu", 0, list(range(cores)))
 
 
 def space_of(values: dict[str, Any], machine: Machine | None = None, **asked: Any) -> Space:

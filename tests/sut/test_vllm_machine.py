@@ -1,0 +1,118 @@
+"""What vLLM computes on: its own word, asked in another process, with a stand-in for its platform object."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.errors import SetupError
+from sut.engine import SamplingPolicy
+from sut.engine_kind import LegFacts
+from sut.vllm.kind import VllmKind, VllmOptions
+from sut.vllm.machine import Machine, ask_vllm
+
+FACTS = LegFacts("Server", SamplingPolicy(), "off", 20, 2, None, 0)
+PLATFORM = """
+import enum
+
+class Enum(enum.Enum):
+    CUDA = ROCM = XPU = TPU = CPU = OOT = UNSPECIFIED = enum.auto()
+
+class Named:
+    def __init__(self, name): self.name = name
+
+class current_platform:
+    _enum = Named({name!r})
+    device_control_env_var = {variable!r}
+    supported_dtypes = {dtypes}
+    device_count = staticmethod(lambda: {devices})
+    get_device_name = staticmethod(lambda device: "device " + str(device))
+    get_device_total_memory = staticmethod(lambda device: (80 - device) << 30)
+"""
+
+AddPlatform = Callable[..., Machine]
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddPlatform:
+    """Asks a vLLM whose platform is the one described."""
+
+    def ask(name: str, devices: int = 0, variable: str = "", dtypes: str = "[]", more: str = "") -> Machine:
+        package = tmp_path / "vllm" / "platforms"
+        package.mkdir(parents=True)
+        (package.parent / "__init__.py").write_text("print('vllm says something')\n")
+        text = PLATFORM.format(name=name, devices=devices, variable=variable, dtypes=dtypes)
+        (package / "__init__.py").write_text(text + more)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        ask_vllm.cache_clear()
+        try:
+            return ask_vllm()
+        finally:
+            ask_vllm.cache_clear()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("CUDA", "CUDA_VISIBLE_DEVICES"), ("ROCM", "HIP_VISIBLE_DEVICES"), ("XPU", "ZE_AFFINITY_MASK")],
+)
+def test_a_platform_with_devices(name: str, variable: str, asked: AddPlatform) -> None:
+    machine = asked(name, 2, variable, "['torch.bfloat16', 'torch.float16']")
+    assert machine.platform == name.lower()
+    assert (machine.devices, machine.device_name, machine.visible_variable) == (2, "device 0", variable)
+    assert machine.device_bytes == 79 << 30  # the smallest
+    assert machine.bfloat16
+    assert not machine.on_cpu
+
+
+def test_what_a_platform_does_not_tell_is_not_known(asked: AddPlatform) -> None:
+    silent = "del current_platform.get_device_name, current_platform.get_device_total_memory\n"
+    machine = asked("TPU", 4, "TPU_VISIBLE_CHIPS", "['torch.float16']", silent)
+    assert (machine.devices, machine.device_name, machine.device_bytes, machine.bfloat16) == (4, "", 0, False)
+
+
+@pytest.mark.parametrize("name", ["UNSPECIFIED", "CPU"])
+def test_a_platform_without_devices(name: str, asked: AddPlatform) -> None:
+    machine = asked(name, 3)
+    assert machine.devices == 0
+    assert machine.on_cpu == (name == "CPU")
+
+
+def test_a_vllm_that_cannot_be_imported(asked: AddPlatform) -> None:
+    with pytest.raises(SetupError, match=r"vLLM cannot be asked what it computes on: ImportError: libcudart\.so"):
+        asked("CUDA", more="raise ImportError('libcudart.so.12: cannot open')\n")
+
+
+@pytest.mark.parametrize(
+    ("machine", "device", "words"),
+    [
+        (Machine("cpu", 0, [0], unused=("MI300X",)), "auto", "CPU build, and leaves unused: MI300X"),
+        (Machine("unspecified", 0, [0]), "auto", "finds none that it can use"),
+        (Machine("rocm", 8, [0]), "cpu", "--device cpu: this build of vLLM computes on rocm"),
+    ],
+)
+def test_the_cpus_way_is_never_taken_in_silence(machine: Machine, device: str, words: str) -> None:
+    with pytest.raises(SetupError, match=words):
+        VllmKind(lambda: machine).plan(VllmOptions(device=device), FACTS)  # type: ignore[arg-type]  # a Literal
+
+
+def test_the_cpu_where_it_is_asked_for() -> None:
+    machine = Machine("cpu", 0, [0], unused=("MI300X",))
+    assert VllmKind(lambda: machine).plan(VllmOptions(device="cpu"), FACTS).options["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "xpu", "tpu", "oot"])
+@pytest.mark.parametrize("bfloat16", [True, False])
+def test_no_accelerator_gets_the_cpus_options(platform: str, bfloat16: bool) -> None:
+    machine = Machine(platform, 1, [0, 1], bfloat16=bfloat16)
+    plan = VllmKind(lambda: machine).plan(VllmOptions(), FACTS)
+    assert plan.options["dtype"] == ("bfloat16" if bfloat16 else "float16")
+    assert "enforce_eager" not in plan.options
+    assert not any("CPU" in name or name.startswith(("OMP", "MALLOC")) for name in plan.environment)
+    assert plan.compiles
+
+
+@pytest.mark.vllm
+def test_the_real_vllm_answers() -> None:
+    assert ask_vllm().platform == "cpu"
