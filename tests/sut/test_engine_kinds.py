@@ -7,13 +7,13 @@ import pytest
 
 from runs.errors import InputError, SetupError
 from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
-from sut.engine_kind import EngineKind, LegFacts
+from sut.engine_kind import EngineKind
 from sut.engines import DEFAULT, KINDS, EngineOptions, engine_kind, refuse_options_of_others
 from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine
-from tests.support.official import DATACENTER, SAMPLING
+from tests.support.engine_legs import leg_facts
 
-FACTS = LegFacts("Server", SAMPLING, DATACENTER.model, "off", 20, 2, None, 400_000)
+FACTS = leg_facts()
 
 
 @pytest.fixture(params=list(KINDS))
@@ -87,6 +87,6 @@ def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_leg(machi
 
 def test_a_model_folder_ends_cheating() -> None:
     kind = KINDS["dummy"]
-    facts = LegFacts("Server", SAMPLING, DATACENTER.model, "off", 20, 2, Path("model"), 0)
+    facts = leg_facts(model_folder=Path("model"))
     with pytest.raises(InputError, match="--dummy-cheat needs the dummy engine with its own tokenizer"):
         kind.plan(kind.options(dummy_cheat=["drop"]), facts)

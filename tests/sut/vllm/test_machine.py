@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from sut.engine import SamplingPolicy
-from sut.engine_kind import LegFacts
 from sut.vllm.kind import VllmKind, VllmOptions
 from sut.vllm.machine import Machine, ask_vllm
+from tests.support.engine_legs import leg_facts
 
-FACTS = LegFacts("Server", SamplingPolicy(), "off", 20, 2, None, 0)
+FACTS = leg_facts(parameters=0)
 PLATFORM = """
 import enum
 
