@@ -5,19 +5,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from compliance.accuracy.scores import TokenIds
+from compliance.finding import Finding, fail, note
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import PRINTABLE_SHARE
-from compliance.signoff.reasons import Reason, fail, note
 
 _NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
 
 
-def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Reason]:
+def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """Every id is one that the model can give. Decoding would leave other ids out in silence."""
     where, size = evidence.run.accuracy_log, evidence.vocabulary_size
     if size is None:
         text = "the model is not at hand: whether it has the ids of the answers was not seen"
-        yield note("C-1", "vocabulary_not_seen", text, where)
+        yield note("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
     answers = sum(bool(len(found)) for found in outside)
@@ -27,22 +27,22 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Reason]:
         text = (
             f"{count} ids in {answers} of {len(ids)} answers, such as {first}, are none of the model's 0 to {size - 1}"
         )
-        yield fail("C-1", "ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
+        yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
 
 
-def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Reason]:
+def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """The answers, decoded, are characters that can be read."""
     tokenizer = evidence.tokenizer
     if tokenizer is None:
         text = "the tokenizer is not at hand: whether the answers are text was not seen"
-        yield note("C-1", "text_not_seen", text, evidence.run.accuracy_log)
+        yield note("C-1/text_not_seen", text, evidence.run.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
     if share < PRINTABLE_SHARE:
         text = (
             f"{share:.2%} of the {characters:,} characters of the answers can be printed, of text {PRINTABLE_SHARE:.0%}"
         )
-        yield fail("C-1", "not_text", text, evidence.run.accuracy_log, printable_share=share, characters=characters)
+        yield fail("C-1/not_text", text, evidence.run.accuracy_log, printable_share=share, characters=characters)
 
 
 def printable_share(texts: Iterable[str]) -> tuple[float, int]:

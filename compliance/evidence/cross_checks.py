@@ -10,6 +10,7 @@ from datetime import datetime
 import numpy as np
 
 from compliance.evidence.provenance import WHOLE_SECOND, zone_of
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import asked_options, batch_limit
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
@@ -22,14 +23,13 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
     WINDOW_EARLY_S,
 )
-from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.record.manifest import Manifest
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
 
 
-def cross_checks(evidence: Evidence) -> Iterator[Reason]:
+def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     """All of them on one leg with its manifest and its record."""
     table, manifest = evidence.requests, evidence.manifest
     if table is None or manifest is None or not len(table):
@@ -43,26 +43,26 @@ def cross_checks(evidence: Evidence) -> Iterator[Reason]:
     yield from _settings(evidence, manifest)
 
 
-def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-5: LoadGen's own clock (`time_ms`, from its start) ran as long as the queries took; it names the same day."""
     window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
     ended_ms = evidence.shape.power_end_ms
     if ended_ms is not None and not -WINDOW_EARLY_S <= ended_ms / 1e3 - window_s <= LOADGEN_CLOCK_LATE_S:
         text = f"LoadGen's clock stood at {ended_ms / 1e3:.3f} s when it had ended, the queries took {window_s:.3f} s"
-        yield fail("P-5", "clock", text, evidence.run.detail, loadgen_s=ended_ms / 1e3, window_s=window_s)
+        yield fail("P-5/clock", text, evidence.run.detail, loadgen_s=ended_ms / 1e3, window_s=window_s)
     try:  # local time, though it ends with a Z
         said = datetime.strptime(f"{evidence.detail.get('test_datetime')}", "%Y-%m-%dT%H:%M:%SZ")
     except ValueError:
-        yield fail("P-1", "missing_raw", "test_datetime is missing or no time", evidence.run.detail)
+        yield fail("P-1/missing_raw", "test_datetime is missing or no time", evidence.run.detail)
         return
     begun_s = (said - datetime(1970, 1, 1)).total_seconds() + zone_of(evidence)
     first_s, start_s = int(table.issue_ns.min()) / 1e9, (manifest.start_time_ns or 0) / 1e9
     if not start_s - WHOLE_SECOND <= begun_s <= first_s + WHOLE_SECOND:
         text = f"the test began at {begun_s:.0f} by its log, the leg at {start_s:.3f}, its first query at {first_s:.3f}"
-        yield fail("P-5", "clock", text, evidence.run.detail, begun_s=begun_s, first_s=first_s)
+        yield fail("P-5/clock", text, evidence.run.detail, begun_s=begun_s, first_s=first_s)
 
 
-def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """P-4: the last heartbeat counted the same requests, from histograms of its own."""
     progress, where = evidence.progress, evidence.run.progress
     if progress.get("phase") != "done":
@@ -71,12 +71,12 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
     window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
     if elapsed_s < window_s * (1 - HEARTBEAT_SLACK):
         text = f"the heartbeat ended after {elapsed_s:.3f} s, the queries of the record took {window_s:.3f} s"
-        yield fail("P-4", "heartbeat_differs", text, where, elapsed_s=elapsed_s, window_s=window_s)
+        yield fail("P-4/heartbeat_differs", text, where, elapsed_s=elapsed_s, window_s=window_s)
     for name, count in (("samples_per_second", len(table)), ("tokens_per_second", int(table.output_tokens.sum()))):
         rate = progress.get(name) or 0.0
         if abs(rate * elapsed_s - count) > RATE_SLACK * count:
             text = f"{name} of the last heartbeat is {rate:.6g} over {elapsed_s:.3f} s, the record has {count}"
-            yield fail("P-4", "heartbeat_differs", text, where, rate=rate, elapsed_s=elapsed_s, count=count)
+            yield fail("P-4/heartbeat_differs", text, where, rate=rate, elapsed_s=elapsed_s, count=count)
     known = table.first_token_ns != NO_TIME
     several = known & (table.output_tokens > 1)
     spans_ns = (table.complete_ns - table.first_token_ns)[several] / (table.output_tokens[several] - 1)
@@ -91,10 +91,10 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
         true_ms = max(true_ms, HISTOGRAM_LOW_MS)
         if not said_ms * (1 - HEARTBEAT_SLACK) <= true_ms <= said_ms * HISTOGRAM_BIN * (1 + HEARTBEAT_SLACK):
             text = f"{name} of the last heartbeat is {said_ms:.4g}, the record gives {true_ms:.4g}"
-            yield fail("P-4", "heartbeat_differs", text, where, said_ms=said_ms, record_ms=true_ms)
+            yield fail("P-4/heartbeat_differs", text, where, said_ms=said_ms, record_ms=true_ms)
 
 
-def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-4: an answer that was cut at the limit has as many tokens as the limit."""
     limit = manifest.resolved.sampling.get("max_tokens")
     if not isinstance(limit, int):
@@ -104,14 +104,14 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     if len(wrong):
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
         text = f"{len(wrong)} answers were cut at the limit of {limit} tokens; that of seq {seq} has {tokens}"
-        yield fail("P-4", "other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
+        yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
-def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """H-2: each sample's prompt is as long as in the data set, where that is at hand."""
     references = evidence.references
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
-        yield note("H-2", "prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
+        yield note("H-2/prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
         return
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
@@ -121,10 +121,10 @@ def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
             f"{len(wrong)} prompts are not as long as in the data set, first at seq {int(table.seq[place])}: "
             f"{int(table.prompt_tokens[place])} tokens, there {int(expected[place])}"
         )
-        yield fail("H-2", "other_prompts", text, evidence.run.requests, count=len(wrong))
+        yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
 
 
-def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
     A request that was preempted is in between without being computed; where that cannot be excluded it is a FLAG.
@@ -141,21 +141,21 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain else flag
+    make = fail if certain else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
-    yield make("P-7", "more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
+    yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 
 
-def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: the options that the user named are those that the leg was planned with."""
     planned = manifest.resolved.engine_options
     for name, value in asked_options(manifest).items():
         if name in planned and planned[name] != value:
             text = f"{name} {value} was asked for, and the leg planned with {planned[name]}"
-            yield fail("P-7", "engine_contradicts_record", text, evidence.run.manifest, name=name, asked=value)
+            yield fail("P-7/engine_contradicts_record", text, evidence.run.manifest, name=name, asked=value)
 
 
-def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: LoadGen logged the settings that it was given."""
     logged = evidence.detail.values
     for name, given in manifest.loadgen_settings.items():
@@ -164,4 +164,4 @@ def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
             continue
         if abs(said - given) > SIX_DIGITS * abs(given):
             text = f"LoadGen was given {name} {given}, and by its log {said}"
-            yield fail("P-7", "settings_contradict_record", text, evidence.run.detail, given=given, logged=said)
+            yield fail("P-7/settings_contradict_record", text, evidence.run.detail, given=given, logged=said)

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from compliance.evidence.contention import contention
 from compliance.evidence.twins import twins
+from compliance.finding import Finding, fail, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
-from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.reading import read_record
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -26,7 +27,7 @@ _MISMATCH = "P-3/reported_vs_raw_mismatch"
 _TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
 
 
-def provenance(evidence: Evidence) -> Iterator[Reason]:
+def provenance(evidence: Evidence) -> Iterator[Finding]:
     """All P checks of one leg but the stamps (stamps.py) and the replay (schedule_replay.py)."""
     yield from _present(evidence)
     yield from _one_log(evidence)
@@ -39,13 +40,13 @@ def provenance(evidence: Evidence) -> Iterator[Reason]:
             yield from _window(evidence, manifest, evidence.requests)
 
 
-def _present(evidence: Evidence) -> Iterator[Reason]:
+def _present(evidence: Evidence) -> Iterator[Finding]:
     """P-1. The logs of another harness lack our own record: such a result cannot be verified."""
     run, manifest = evidence.run, evidence.manifest
     needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf, run.progress]
     if missing := [path.name for path in needed if not path.is_file()]:
         text = f"unverifiable, for want of {', '.join(missing)}"
-        yield fail("P-1", "missing_raw", text, run.root, missing=missing)
+        yield fail("P-1/missing_raw", text, run.root, missing=missing)
     if manifest is None:
         return
     if (
@@ -53,45 +54,45 @@ def _present(evidence: Evidence) -> Iterator[Reason]:
         and run.engine_log.is_file()
         and not run.engine_log.stat().st_size
     ):
-        yield fail("P-1", "missing_raw", "the engine's log is empty", run.engine_log)
+        yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
     traced = evidence.trace is not None
     if traced != manifest.resolved.trace and run.trace.is_file() and evidence.is_performance:
         asked = "on" if manifest.resolved.trace else "off"
         text = f"the trace was {asked}, but the file {'has samples' if traced else 'is empty'}"
-        yield fail("P-1", "missing_raw" if not traced else "foreign_file", text, run.trace)
+        yield fail("P-1/missing_raw" if not traced else "foreign_file", text, run.trace)
     for key, value in evidence.detail.values.items():
         absent = value is None or (isinstance(value, float) and not math.isfinite(value))
         if absent and key.startswith("result_"):
-            yield fail("P-1", "null_metric", f"{key} is {value}", run.detail, key=key)
+            yield fail("P-1/null_metric", f"{key} is {value}", run.detail, key=key)
 
 
-def _one_log(evidence: Evidence) -> Iterator[Reason]:
+def _one_log(evidence: Evidence) -> Iterator[Finding]:
     """P-2: LoadGen's own log, of one unpatched LoadGen, written once."""
     detail, shape, run = evidence.detail, evidence.shape, evidence.run
     if shape.repeated:
         key, line = next(iter(shape.repeated.items()))
         text = f"{len(shape.repeated)} records stand there twice, first {key}: logs were joined"
-        yield fail("P-2", "joined_logs", text, f"{run.detail}:{line}", repeated=list(shape.repeated)[:10])
+        yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(shape.repeated)[:10])
     if len(shape.pids) > 1:
         text = f"written by several processes: {sorted(shape.pids)}"
-        yield fail("P-2", "joined_logs", text, run.detail, pids=sorted(shape.pids))
+        yield fail("P-2/joined_logs", text, run.detail, pids=sorted(shape.pids))
     if detail.get("loadgen_git_status_message"):
-        yield fail("P-2", "patched_loadgen", "LoadGen was built from changed sources", run.detail)
+        yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
-        yield fail("P-2", "forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
+        yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
     if detail.get("sut_name") not in SUT_NAMES:
         said = str(detail.get("sut_name"))[:40]
-        yield fail("P-2", "foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
+        yield fail("P-2/foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
     if detail.error_count:
         first = detail.errors[0]
         text = f"{detail.error_count} error records, first: {first}"
-        yield fail("P-2", "loadgen_errors", text, f"{run.detail}:{first.line_number}", errors=detail.error_count)
+        yield fail("P-2/loadgen_errors", text, run.detail, line=first.line_number, errors=detail.error_count)
     summary = read_record(run.summary, "give LoadGen's own summary").decode(errors="replace")
     if summary.count("SUT name") > 1 or summary.count("Mode ") > 1:
-        yield fail("P-2", "joined_logs", "the summary holds several summaries", run.summary)
+        yield fail("P-2/joined_logs", "the summary holds several summaries", run.summary)
 
 
-def _rederived(evidence: Evidence) -> Iterator[Reason]:
+def _rederived(evidence: Evidence) -> Iterator[Finding]:
     """P-3, P-5 and what else `compliance.verify` finds: contradictions, and rules that any result has to keep."""
     part = evidence.part
     if part is None:
@@ -106,14 +107,13 @@ def _rederived(evidence: Evidence) -> Iterator[Reason]:
         mismatches += rule == _MISMATCH
         if rule != _MISMATCH or mismatches <= MISMATCHES_SHOWN:
             make = note if finding.rule in TOLD_ONLY else fail
-            number, _, slug = rule.partition("/")
-            yield make(number, slug, finding.sentence, finding.where or part.directory, **finding.numbers)
+            yield make(rule, finding.sentence, *(finding.files or [evidence.run.root]), **finding.numbers)
     if mismatches > MISMATCHES_SHOWN:
         more = mismatches - MISMATCHES_SHOWN
-        yield fail("P-3", "reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
+        yield fail("P-3/reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
 
 
-def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-5: LoadGen, the engine and our own record ran in one process, and the record names it."""
     run, progress = evidence.run, evidence.progress
     known = {
@@ -125,14 +125,14 @@ def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
     for name, pids in known.items():
         if pids and pids != {manifest.pid}:
             text = f"{name} was written by process {sorted(pids)}, the leg was process {manifest.pid}"
-            yield fail("P-5", "foreign_file", text, run.root / name, pids=sorted(pids), manifest_pid=manifest.pid)
+            yield fail("P-5/foreign_file", text, run.root / name, pids=sorted(pids), manifest_pid=manifest.pid)
     version = str(evidence.detail.get("loadgen_version", ""))
     expected = str(manifest.loadgen.get("version") or "")
     if not expected or version.split()[:1] != [expected]:
         text = f"the log is of LoadGen {version}, the leg ran LoadGen {expected or 'of no version'}"
-        yield fail("P-5", "foreign_file", text, run.detail)
+        yield fail("P-5/foreign_file", text, run.detail)
     if not isinstance(manifest.observed.get("log_sha256"), dict):
-        yield fail("P-1", "missing_raw", "the record has no hashes of the logs", run.manifest)
+        yield fail("P-1/missing_raw", "the record has no hashes of the logs", run.manifest)
     table = evidence.requests
     if table is None:
         return
@@ -143,11 +143,11 @@ def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
     for name, count in counts.items():
         if count is not None and count != len(table):
             text = f"{name} is {count}, requests.jsonl has {len(table)} lines"
-            yield fail("P-4", "record_incomplete", text, run.requests, said=count, lines=len(table))
+            yield fail("P-4/record_incomplete", text, run.requests, said=count, lines=len(table))
     tokens = progress.get("output_tokens")
     if tokens is not None and tokens != int(table.output_tokens.sum()):
         text = f"output_tokens of progress.json is {tokens}, the lines of requests.jsonl add up to"
-        yield fail("P-4", "tokens_changed", f"{text} {int(table.output_tokens.sum())}", run.requests)
+        yield fail("P-4/tokens_changed", f"{text} {int(table.output_tokens.sum())}", run.requests)
 
 
 def _trace_pids(evidence: Evidence) -> set[int]:
@@ -156,39 +156,47 @@ def _trace_pids(evidence: Evidence) -> set[int]:
     return {int(pid) for pid in _TRACE_PID.findall(evidence.run.trace.read_bytes())}
 
 
-def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Reason]:
+def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: the configuration that the record gives is the one that the engine printed, and the declared technique's."""
     run, log = evidence.run, evidence.engine_log
     if manifest.resolved.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
-        yield fail("P-7", "no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
-    where = f"{run.engine_log}:{log.configuration_line}"
+        yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
+    printed_at = log.configuration_line
     configuration = manifest.engine.get("configuration") or {}
     for name, value in log.configuration.items():
         if name in configuration and configuration[name] != value:
             said = configuration[name]
             text = f"{name} is {said} in manifest.json, the engine printed {value}"
-            yield fail("P-7", "engine_contradicts_record", text, where, name=name, manifest=said, log=value)
+            yield fail(
+                "P-7/engine_contradicts_record",
+                text,
+                run.engine_log,
+                line=printed_at,
+                name=name,
+                manifest=said,
+                log=value,
+            )
     in_force = manifest.engine.get("in_force") or {}
     for name, asked in manifest.resolved.engine_options.items():
         value = in_force.get(name, configuration.get(name, asked))
         # "auto" leaves the choice to the engine, and what its configuration does not show is told as a sentence.
         if isinstance(asked, int | float) and isinstance(value, int | float | None) and asked != value:
             text = f"{name} was to be {asked}, and by the record {value} was in force: such a leg does not start"
-            yield fail("P-7", "engine_contradicts_record", text, run.manifest, name=name, asked=asked, in_force=value)
+            yield fail("P-7/engine_contradicts_record", text, run.manifest, name=name, asked=asked, in_force=value)
     if log.model is not None and log.model != manifest.resolved.model_path:
         text = f"the engine loaded {log.model}, manifest.json names {manifest.resolved.model_path}"
-        yield fail("P-7", "other_model", text, where)
+        yield fail("P-7/other_model", text, run.engine_log, line=printed_at)
     if log.dead_line is not None:
-        yield fail("G-10", "crashed", "the engine died or ran out of memory", f"{run.engine_log}:{log.dead_line}")
+        yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
-        yield fail("P-7", "mechanism_misdeclared", sentence, run.manifest)
+        yield fail("P-7/mechanism_misdeclared", sentence, run.manifest)
     cached = manifest.observed.get("cached_prompt_tokens") or 0
     if manifest.engine.get("prefix_caching") is True or cached:
         text = f"prefix caching was on, {cached} prompt tokens came from a cache"
-        yield fail("H-6", "prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
+        yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
 
 
-def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reason]:
+def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-5: the record's first and last stamp lie in LoadGen's own window, and that in the leg's."""
     first_ns, last_ns = int(table.issue_ns.min()), int(table.complete_ns.max())
     if not (manifest.start_time_ns or 0) <= first_ns <= last_ns <= (manifest.end_time_ns or 0):
@@ -196,21 +204,24 @@ def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iter
             f"requests from {_clock(first_ns)} to {_clock(last_ns)}, the leg ran from "
             f"{_clock(manifest.start_time_ns or 0)} to {_clock(manifest.end_time_ns or 0)}"
         )
-        yield fail("P-5", "clock", text, evidence.run.requests, first_ns=first_ns, last_ns=last_ns)
+        yield fail("P-5/clock", text, evidence.run.requests, first_ns=first_ns, last_ns=last_ns)
     begin_s, end_s = (_power_s(evidence, key) for key in ("power_begin", "power_end"))
     if begin_s is None or end_s is None:
-        yield fail("P-1", "missing_raw", "power_begin or power_end is missing", evidence.run.detail)
+        yield fail("P-1/missing_raw", "power_begin or power_end is missing", evidence.run.detail)
         return
     before_s = first_ns / 1e9 - begin_s
     zone_s = zone_of(evidence)
     yield from _others_clocks(evidence, manifest, zone_s)
-    gaps_s = {"first issue after power_begin": before_s - zone_s, "power_end after last completion": 0.0}
+    gaps_s: dict[str, Any] = {
+        "first issue after power_begin": before_s - zone_s,
+        "power_end after last completion": 0.0,
+    }
     gaps_s["power_end after last completion"] = end_s + zone_s - last_ns / 1e9
     wrong = {name: gap for name, gap in gaps_s.items() if not -WINDOW_EARLY_S <= gap <= WINDOW_LATE_S}
     if abs(zone_s) > ZONE_MOST_S or wrong:
         name, gap = next(iter(wrong.items()), ("time zone", float(zone_s)))
         text = f"the clocks of requests.jsonl and LoadGen differ: {name} by {gap:.3f} s"
-        yield fail("P-5", "clock", text, evidence.run.requests, **{key: round(gap, 4) for key, gap in gaps_s.items()})
+        yield fail("P-5/clock", text, evidence.run.requests, **{key: round(gap, 4) for key, gap in gaps_s.items()})
 
 
 def zone_of(evidence: Evidence) -> int:
@@ -221,7 +232,7 @@ def zone_of(evidence: Evidence) -> int:
     return round((float(evidence.requests.issue_ns.min()) / 1e9 - begin_s) / ZONE_STEP_S) * ZONE_STEP_S
 
 
-def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Iterator[Reason]:
+def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Iterator[Finding]:
     """The heartbeat and the engine's log were written while the leg ran."""
     run = evidence.run
     moments_s: list[tuple[Path, float]] = []
@@ -237,7 +248,7 @@ def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Itera
     for path, moment_s in moments_s:
         if not start_s - WHOLE_SECOND <= moment_s <= end_s + WHOLE_SECOND:
             text = f"written at {moment_s:.1f}, the leg ran from {start_s:.1f} to {end_s:.1f}"
-            yield fail("P-5", "clock", text, path, moment_s=moment_s)
+            yield fail("P-5/clock", text, path, moment_s=moment_s)
             return
 
 
@@ -254,7 +265,7 @@ def _clock(time_ns: int) -> str:
     return f"{time_ns / 1e9:.3f}"
 
 
-def between_legs(legs: list[Evidence]) -> Iterator[Reason]:
+def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
     """P-5, H-4 and B-4 across legs: each its own process and files, one at a time on a host."""
     for place, one in enumerate(legs):
         for other in legs[place + 1 :]:
@@ -262,11 +273,11 @@ def between_legs(legs: list[Evidence]) -> Iterator[Reason]:
     yield from contention(legs)
 
 
-def _pair(one: Evidence, other: Evidence) -> Iterator[Reason]:
-    roots = f"{one.run.root} and {other.run.root}"
+def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
+    roots = one.run.root, other.run.root
     alike = [name for name in (one.run.detail.name, one.run.requests.name) if _same_file(one, other, name)]
     if alike:
-        yield fail("H-4", "same_run_twice", f"two legs have the same {' and '.join(alike)}", roots)
+        yield fail("H-4/same_run_twice", f"two legs have the same {' and '.join(alike)}", *roots)
         return
     yield from twins(one, other)
     first, second = one.manifest, other.manifest
@@ -275,16 +286,16 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Reason]:
     if first.host.get("hostname") == second.host.get("hostname") and zone_of(one) != zone_of(other):
         hours = (zone_of(one) - zone_of(other)) / 3600
         text = f"by their stamps the legs ran in time zones {hours:+g} h apart, on one host (a change to summer time?)"
-        yield flag("P-5", "clock", text, roots, hours=hours)
+        yield warn("P-5/clock", text, *roots, hours=hours)
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
-        yield fail("P-5", "same_process", f"two legs of one process {first.pid}", roots)
+        yield fail("P-5/same_process", f"two legs of one process {first.pid}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
         overlap_ns = 0  # no time of an accuracy leg counts
     if overlap_ns > 0 and first.host.get("hostname") == second.host.get("hostname"):
         text = f"the legs ran at the same time on {first.host.get('hostname')}, for {overlap_ns / 1e9:.1f} s"
-        yield fail("B-4", "contended", text, roots, overlap_s=overlap_ns / 1e9)
+        yield fail("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
 
 
 def _same_file(one: Evidence, other: Evidence, name: str) -> bool:

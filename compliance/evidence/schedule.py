@@ -2,19 +2,21 @@
 Server scenario, the time of each: compared with the trace and with requests.jsonl."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.finding import Finding, fail, note
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import LATE_ISSUE_P99_MS, STAMP_MEDIAN_NS
-from compliance.signoff.reasons import Reason, fail, note
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.requests_log import RequestTable
 
 
-def replay(evidence: Evidence) -> Iterator[Reason]:
+def replay(evidence: Evidence) -> Iterator[Finding]:
     """All of P-6, and B-4 as far as late issues tell of it.
 
     A LoadGen that was built with another C++ library draws otherwise; its logs cannot be replayed, which for the
@@ -25,7 +27,7 @@ def replay(evidence: Evidence) -> Iterator[Reason]:
     expected = expected_order(detail, count) if count else None
     if expected is None:
         text = f"the loaded samples do not follow from qsl_rng_seed {detail.seeds.qsl_rng_seed}"
-        yield fail("P-6", "not_loadgens_queries", text, detail.path)
+        yield fail("P-6/not_loadgens_queries", text, detail.path)
         return
     if evidence.trace is not None:
         yield from _order("trace", evidence.trace.sample_index, expected, evidence.run.trace)
@@ -36,7 +38,7 @@ def replay(evidence: Evidence) -> Iterator[Reason]:
     if evidence.is_performance and detail.scenario == "Server":
         yield from _schedule(evidence, table, scheduled_offsets_ns(evidence, count))
         text += f", and {count} scheduled times"
-    yield note("P-6", "replayed", text, detail.path, samples=count)
+    yield note("P-6/replayed", text, detail.path, samples=count)
 
 
 def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
@@ -45,10 +47,10 @@ def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
     return poisson_offsets_ns(detail.seeds.schedule_rng_seed, detail.number("effective_target_qps"), count)
 
 
-def _order(source: str, found: NDArray[np.int64], expected: NDArray[np.int64], where: object) -> Iterator[Reason]:
+def _order(source: str, found: NDArray[np.int64], expected: NDArray[np.int64], where: Path) -> Iterator[Finding]:
     if len(found) != len(expected):
         text = f"{source} has {len(found)} samples, by the seeds {len(expected)} were issued"
-        yield fail("P-6", "not_loadgens_queries", text, where, found=len(found), expected=len(expected))
+        yield fail("P-6/not_loadgens_queries", text, where, found=len(found), expected=len(expected))
         return
     different = np.flatnonzero(found != expected)
     if len(different):
@@ -57,17 +59,17 @@ def _order(source: str, found: NDArray[np.int64], expected: NDArray[np.int64], w
             f"{source} has sample {int(found[seq])} at seq {seq}, by the seeds it is {int(expected[seq])} "
             f"({len(different)} of {len(found)} differ)"
         )
-        yield fail("P-6", "not_loadgens_queries", text, where, seq=seq, different=len(different))
+        yield fail("P-6/not_loadgens_queries", text, where, seq=seq, different=len(different))
 
 
-def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Reason]:
+def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
     if evidence.trace is not None:
         scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
         wrong = np.flatnonzero(scheduled_ns != offsets_ns) if len(scheduled_ns) == len(offsets_ns) else np.arange(1)
         if len(wrong):
             seq = int(wrong[0])
             text = f"{len(wrong)} scheduled times in the trace are not those of schedule_rng_seed, first at seq {seq}"
-            yield fail("P-6", "not_loadgens_schedule", text, evidence.run.trace, seq=seq, different=len(wrong))
+            yield fail("P-6/not_loadgens_schedule", text, evidence.run.trace, seq=seq, different=len(wrong))
     lag_ns = table.issue_ns - offsets_ns
     late_ms = (lag_ns - lag_ns.min()) / 1e6
     median_ms = float(np.median(late_ms))
@@ -75,7 +77,7 @@ def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.in
         text = (
             f"requests were issued {median_ms:.1f} ms off the schedule of the seed (median): no schedule of LoadGen's"
         )
-        yield fail("P-6", "not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms)
+        yield fail("P-6/not_loadgens_schedule", text, evidence.run.requests, median_ms=median_ms)
 
 
 def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
@@ -91,15 +93,15 @@ def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
     return table.issue_ns[1:] - table.complete_ns[:-1]
 
 
-def late_issues(evidence: Evidence) -> Iterator[Reason]:
+def late_issues(evidence: Evidence) -> Iterator[Finding]:
     """B-4: a machine that other work keeps busy issues late."""
     late_ns = issue_delays_ns(evidence)
     if late_ns is None:
         return
     p99_ms = float(np.quantile(late_ns, 0.99)) / 1e6
-    numbers = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
+    numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
         text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
-        yield fail("B-4", "contended", text, evidence.run.requests, **numbers)
+        yield fail("B-4/contended", text, evidence.run.requests, **numbers)
     else:
-        yield note("B-4", "issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)
+        yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)

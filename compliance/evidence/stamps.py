@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.evidence.schedule import scheduled_offsets_ns
+from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     CLOCK_READ_NS,
@@ -27,14 +28,13 @@ from compliance.signoff.limits import (
     SPAN_SHARE,
     STAMP_MEDIAN_NS,
 )
-from compliance.signoff.reasons import Reason, fail, flag
 from runs.loadgen.trace_log import Trace
 from runs.numbers.numbers import STATISTICS, LatencyNumbers, reported_numbers
 from runs.numbers.rederive import statistics
 from runs.record.requests_log import NO_TIME, RequestTable
 
 
-def stamps(evidence: Evidence) -> Iterator[Reason]:
+def stamps(evidence: Evidence) -> Iterator[Finding]:
     """All of P-4 on one leg with its record."""
     table = evidence.requests
     if table is None or not len(table):
@@ -48,14 +48,14 @@ def stamps(evidence: Evidence) -> Iterator[Reason]:
         yield from _against_results(evidence, table)
 
 
-def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """Each request on its own: its times in order, and no query before the one before it in SingleStream."""
     where = evidence.run.requests
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
     wrong = np.flatnonzero((first_ns < table.issue_ns) | (table.complete_ns < first_ns))
     if len(wrong):
         text = f"{len(wrong)} requests have their times in an impossible order, first seq {int(table.seq[wrong[0]])}"
-        yield fail("P-4", "impossible_times", text, where, count=len(wrong))
+        yield fail("P-4/impossible_times", text, where, count=len(wrong))
     if evidence.detail.scenario == "Server" and evidence.is_performance:
         lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
         yield from _too_regular(lag_ns, "the time from schedule to issue", evidence)
@@ -67,17 +67,17 @@ def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
         text = (
             f"{len(early)} queries were issued before the one before them was complete, first seq {int(early[0]) + 1}"
         )
-        yield fail("P-4", "impossible_times", text, where, count=len(early))
+        yield fail("P-4/impossible_times", text, where, count=len(early))
     yield from _too_regular(gap_ns, "the time between completion and next issue", evidence)
     long = np.flatnonzero(gap_ns > FAR_STAMP_NS)
     if len(long):
         text = (
             f"{len(long)} gaps of up to {gap_ns.max() / 1e6:.0f} ms between two queries, first after seq {int(long[0])}"
         )
-        yield flag("P-4", "idle_gaps", text, where, count=len(long), longest_ms=gap_ns.max() / 1e6)
+        yield warn("P-4/idle_gaps", text, where, count=len(long), longest_ms=gap_ns.max() / 1e6)
 
 
-def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """Requests with the times of other ones, and stamps with fewer digits than the clock has."""
     where = evidence.run.requests
     if evidence.detail.scenario != "Offline":  # there a batch may end at one stamp
@@ -85,14 +85,14 @@ def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
         copied = len(table) - np.unique(times, axis=1).shape[1]
         if copied >= EQUAL_REQUESTS:
             text = f"{copied} requests have the times of another one to the nanosecond: copied, not read from a clock"
-            yield fail("P-4", "record_made_to_fit", text, where, copied=copied)
+            yield fail("P-4/record_made_to_fit", text, where, copied=copied)
     coarse = float(np.mean(table.complete_ns % COARSE_NS == 0))
     if len(table) >= FEW_SAMPLES and coarse > EQUAL_STAMP_SHARE:
         text = f"{coarse:.0%} of the completions are whole microseconds: the record went through something else"
-        yield flag("P-4", "coarse_stamps", text, where, share=coarse)
+        yield warn("P-4/coarse_stamps", text, where, share=coarse)
 
 
-def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """What one answer's SHA-256 says: its number of tokens, wherever it occurs; a prompt has one length."""
     for name, keys, values in (
         ("answer", table.output_sha256, table.output_tokens),
@@ -102,7 +102,7 @@ def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
         for key, value, seq in zip(keys, values.tolist(), table.seq.tolist(), strict=True):
             if known.setdefault(key, value) != value:
                 text = f"the same {name} has {known[key]} tokens, and {value} at seq {seq}"
-                yield fail("P-4", "tokens_changed", text, evidence.run.requests, seq=seq)
+                yield fail("P-4/tokens_changed", text, evidence.run.requests, seq=seq)
                 break
     longest = int(table.output_tokens.max())
     limit = evidence.leg.benchmark.sampling["performance" if evidence.is_performance else "accuracy"].max_tokens
@@ -111,10 +111,10 @@ def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
         limit = asked if isinstance(asked, int) else limit
     if longest > limit:
         text = f"an output of {longest} tokens, at most {limit} were asked for"
-        yield fail("P-4", "tokens_changed", text, evidence.run.requests, longest=longest, limit=limit)
+        yield fail("P-4/tokens_changed", text, evidence.run.requests, longest=longest, limit=limit)
 
 
-def _against_trace(evidence: Evidence, table: RequestTable, trace: Trace) -> Iterator[Reason]:
+def _against_trace(evidence: Evidence, table: RequestTable, trace: Trace) -> Iterator[Finding]:
     """Sample by sample. The trace counts from an origin of its own, which the most punctual issue gives."""
     where = evidence.run.requests
     issued_ns = trace.scheduled_ns + trace.issue_delay_ns
@@ -132,13 +132,13 @@ def _against_trace(evidence: Evidence, table: RequestTable, trace: Trace) -> Ite
         numbers: dict[str, Any] = {"median_ms": median_ms, "least_ms": least_ms, "most_ms": most_ms}
         text = f"the stamps of {name} in requests.jsonl and trace are {least_ms:.3f} to {most_ms:.3f} ms apart"
         if median_ms > STAMP_MEDIAN_NS / 1e6 or gap_ns.min() < -CLOCK_READ_NS or gap_ns.max() > LONE_STAMP_NS:
-            yield fail("P-4", "stamps_differ", f"{text} (median {median_ms:.3f})", where, **numbers)
+            yield fail("P-4/stamps_differ", f"{text} (median {median_ms:.3f})", where, **numbers)
         elif gap_ns.max() > FAR_STAMP_NS:
-            yield flag("P-4", "stamps_far_apart", f"{text} (median {median_ms:.3f})", where, **numbers)
+            yield warn("P-4/stamps_far_apart", f"{text} (median {median_ms:.3f})", where, **numbers)
     yield from _too_regular(dict(measures)["completion"], "the distance of completions from the trace's", evidence)
 
 
-def _too_regular(gap_ns: NDArray[np.int64], name: str, evidence: Evidence) -> Iterator[Reason]:
+def _too_regular(gap_ns: NDArray[np.int64], name: str, evidence: Evidence) -> Iterator[Finding]:
     """Readings of a clock differ in the last digits; computed stamps do not."""
     if len(gap_ns) < FEW_SAMPLES:
         return
@@ -146,10 +146,10 @@ def _too_regular(gap_ns: NDArray[np.int64], name: str, evidence: Evidence) -> It
     share = float(counts.max()) / len(gap_ns)
     if share > EQUAL_STAMP_SHARE:
         text = f"{name} is the same to the nanosecond in {share:.0%} of the requests: computed, not read from a clock"
-        yield fail("P-4", "record_made_to_fit", text, evidence.run.requests, share=share)
+        yield fail("P-4/record_made_to_fit", text, evidence.run.requests, share=share)
 
 
-def _against_results(evidence: Evidence, table: RequestTable) -> Iterator[Reason]:
+def _against_results(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """Our times against LoadGen's statistics, which count from earlier and to later."""
     reported = reported_numbers(evidence.detail)
     where = evidence.run.requests
@@ -172,7 +172,7 @@ def _against_results(evidence: Evidence, table: RequestTable) -> Iterator[Reason
                 f"{worst} {name} is {getattr(ours, worst) / 1e6:.3f} ms in our record and "
                 f"{getattr(theirs, worst) / 1e6:.3f} ms to LoadGen, whose clock runs longer"
             )
-            yield fail("P-4", "record_contradicts_loadgen", text, where, statistic=worst, above_ns=above[worst])
+            yield fail("P-4/record_contradicts_loadgen", text, where, statistic=worst, above_ns=above[worst])
         if evidence.detail.scenario != "Offline":
             yield from _too_regular(raw_ns - table.issue_ns + due_ns, f"the {name} from its issue", evidence)
         yield from _too_short(name, ours, theirs, evidence, len(table))
@@ -182,12 +182,12 @@ def _against_results(evidence: Evidence, table: RequestTable) -> Iterator[Reason
         equal += [f"{s} {name} {value} ns" for value, s in values.items() if (s, value) in known]
     if len(equal) >= EQUAL_STATISTICS:
         text = f"{len(equal)} statistics are LoadGen's to the nanosecond ({equal[0]}): the record was made from them"
-        yield fail("P-4", "record_made_to_fit", text, where, equal=len(equal))
+        yield fail("P-4/record_made_to_fit", text, where, equal=len(equal))
     if reported.tpot_ns is not None and not (table.first_token_ns == NO_TIME).any():
         yield from _spans(table, reported.tpot_ns, evidence)
 
 
-def _spans(table: RequestTable, theirs: LatencyNumbers, evidence: Evidence) -> Iterator[Reason]:
+def _spans(table: RequestTable, theirs: LatencyNumbers, evidence: Evidence) -> Iterator[Finding]:
     """The time per output token ties each latency to its own number of tokens: times dealt out anew do not fit it."""
     gaps = np.maximum(table.output_tokens - 1, 1)
     ours = statistics((table.complete_ns - table.first_token_ns) // gaps)
@@ -196,13 +196,13 @@ def _spans(table: RequestTable, theirs: LatencyNumbers, evidence: Evidence) -> I
         mine, said = getattr(ours, statistic), getattr(theirs, statistic)
         if abs(mine - said) > allowed_ns + SPAN_SHARE * said:
             text = f"{statistic} TPOT is {mine / 1e6:.4f} ms in our record and {said / 1e6:.4f} ms to LoadGen"
-            yield fail("P-4", "stamps_differ", text, evidence.run.requests, ours_ns=mine, theirs_ns=said)
+            yield fail("P-4/stamps_differ", text, evidence.run.requests, ours_ns=mine, theirs_ns=said)
             return
 
 
 def _too_short(
     name: str, ours: LatencyNumbers, theirs: LatencyNumbers, evidence: Evidence, count: int
-) -> Iterator[Reason]:
+) -> Iterator[Finding]:
     """Nor are our times much shorter than LoadGen's, at the median, which no lone stop of the machine moves."""
     handover_ns = HANDOVER_NS * count if evidence.detail.scenario == "Offline" else 0
     allowed_ns = STAMP_MEDIAN_NS + handover_ns
@@ -211,10 +211,10 @@ def _too_short(
             f"the median {name} is {ours.p50 / 1e6:.3f} ms in our record and {theirs.p50 / 1e6:.3f} ms to LoadGen, "
             f"more than {allowed_ns / 1e6:.1f} ms apart"
         )
-        yield fail("P-4", "stamps_differ", text, evidence.run.requests, ours_ns=ours.p50, theirs_ns=theirs.p50)
+        yield fail("P-4/stamps_differ", text, evidence.run.requests, ours_ns=ours.p50, theirs_ns=theirs.p50)
 
 
-def across_legs(legs: list[Evidence]) -> Iterator[Reason]:
+def across_legs(legs: list[Evidence]) -> Iterator[Finding]:
     """The same prompts and the same answers have the same lengths in all legs over one data set."""
     known: dict[tuple[str, object], tuple[int, Evidence]] = {}
     for evidence in legs:
@@ -233,4 +233,4 @@ def across_legs(legs: list[Evidence]) -> Iterator[Reason]:
                     found.add(kind)
                     name = kind.split()[0]
                     text = f"{name} {str(key)[:12]} has {before} tokens in {other.run.root} and {value} here"
-                    yield fail("P-4", "tokens_changed", text, evidence.run.requests)
+                    yield fail("P-4/tokens_changed", text, evidence.run.requests)

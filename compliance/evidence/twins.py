@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.evidence.schedule import issue_delays_ns
+from compliance.finding import Finding, fail
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     COMPUTED_NS,
@@ -20,17 +21,16 @@ from compliance.signoff.limits import (
     FIRST_QUERIES,
     MANY_SAMPLES,
 )
-from compliance.signoff.reasons import Reason, fail
 from runs.numbers.numbers import STATISTICS, reported_numbers
 
 
-def twins(one: Evidence, other: Evidence) -> Iterator[Reason]:
+def twins(one: Evidence, other: Evidence) -> Iterator[Finding]:
     """What shows that one leg was made from the other; at most one reason.
 
     The latencies of the same samples in the same order, where half of them are one leg's times one factor, to a
     microsecond. And LoadGen's own statistics, which are not equal by chance, also where the record was blurred.
     """
-    roots = f"{one.run.root} and {other.run.root}"
+    roots = one.run.root, other.run.root
     ours, theirs = one.requests, other.requests
     as_many = ours is not None and theirs is not None and len(ours) == len(theirs) >= FEW_SAMPLES
     if as_many and ours is not None and theirs is not None and np.array_equal(ours.sample_index, theirs.sample_index):
@@ -38,28 +38,28 @@ def twins(one: Evidence, other: Evidence) -> Iterator[Reason]:
         share = float(np.mean(spans[0] == spans[1]))
         if share > EQUAL_STAMP_SHARE:
             text = f"{share:.0%} of the latencies of two legs are the same to the nanosecond: one run under two names"
-            yield fail("H-4", "same_run_twice", text, roots, share=share)
+            yield fail("H-4/same_run_twice", text, *roots, share=share)
             return
         if (spans[1] > 0).all():
             factor = float(np.median(spans[0] / spans[1]))
             if np.median(np.abs(spans[0] - factor * spans[1])) < COMPUTED_NS:
                 text = f"the latencies of one leg are {factor:.4f} times the other's: computed, not measured"
-                yield fail("H-4", "same_run_twice", text, roots, factor=factor)
+                yield fail("H-4/same_run_twice", text, *roots, factor=factor)
                 return
     equal = _equal_statistics(one, other)
     if len(equal) >= EQUAL_STATISTICS:
         text = f"{len(equal)} statistics of LoadGen's are the same to the nanosecond in two legs, first {equal[0]}"
-        yield fail("H-4", "same_run_twice", text, roots, equal=len(equal))
+        yield fail("H-4/same_run_twice", text, *roots, equal=len(equal))
         return
     readings = one.shape.clock_ms & other.shape.clock_ms
     if len(readings) >= EQUAL_STATISTICS:
         text = f"{len(readings)} readings of LoadGen's clock are the same in two legs, first {min(readings)} ms"
-        yield fail("H-4", "same_run_twice", text, roots, equal=len(readings))
+        yield fail("H-4/same_run_twice", text, *roots, equal=len(readings))
         return
     alike = _delays_alike(one, other)
     if alike is not None and alike > DELAYS_ALIKE:
         text = f"LoadGen was late at the same queries in two legs (correlation {alike:.3f}): one run, blurred"
-        yield fail("H-4", "same_run_twice", text, roots, correlation=alike)
+        yield fail("H-4/same_run_twice", text, *roots, correlation=alike)
 
 
 def _delays_alike(one: Evidence, other: Evidence) -> float | None:

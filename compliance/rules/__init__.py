@@ -9,11 +9,12 @@ Sources:
 
 from compliance.rules.legs import LEG_RULES
 from compliance.rules.rule import Kind, Rule
+from compliance.rules.signoff import SIGNOFF_RULES
 from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
 
-RULES: dict[str, Rule] = {**LEG_RULES}
+RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES}
 
 
 class UnknownRuleError(HarnessError):

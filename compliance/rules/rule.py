@@ -9,13 +9,15 @@ from typing import Literal
 # tree: asked of a submission tree. signoff: asked by the independent sign-off. audit: asked of an audit's legs.
 Kind = Literal["contradiction", "result", "official", "plausible", "tree", "signoff", "audit"]
 
+Worth = Literal["error", "warning", "note"]
+
 
 @dataclass(frozen=True)
 class Rule:
     """One rule. `id` is stable: scripts may rely on it.
 
     Attributes:
-        severity: what a breach is worth by itself.
+        severity: what a breach is worth by itself; note: nothing is broken, a reader should know.
         source: where the rule comes from.
         summary: the rule in a few words.
         fix: what to do about a breach.
@@ -23,12 +25,12 @@ class Rule:
 
     id: str
     kind: Kind
-    severity: Literal["error", "warning"]
+    severity: Worth
     source: str
     summary: str
     fix: str
 
 
-def catalogue(kind: Kind, rows: Iterable[tuple[str, Literal["error", "warning"], str, str, str]]) -> dict[str, Rule]:
+def catalogue(kind: Kind, rows: Iterable[tuple[str, Worth, str, str, str]]) -> dict[str, Rule]:
     """Rules of one kind by their id, from (id, severity, source, summary, fix)."""
     return {row[0]: Rule(row[0], kind, *row[1:]) for row in rows}

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from compliance.finding import Finding, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import ATTRIBUTED_SHARE
-from compliance.signoff.reasons import Reason, flag, note
 
 
 @dataclass(frozen=True)
@@ -64,32 +64,32 @@ def phases_of(legs: list[Evidence]) -> Phases | None:
     return Phases(wait, prefill, decode, requests, attributed)
 
 
-def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Reason]:
+def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """All of M."""
     for name, legs in (("reference", ref), ("candidate", cand)):
         phases = phases_of(legs)
         if phases is None:
             if legs:
-                yield flag("M-1", "unattributed", f"the {name}'s times cannot be taken apart", legs[0].run.root)
+                yield warn("M-1/unattributed", f"the {name}'s times cannot be taken apart", legs[0].run.root)
             continue
         share = phases.attributed / phases.requests
         if share < ATTRIBUTED_SHARE:
             text = f"{share:.1%} of the {name}'s requests have a first token; prefill and decode cannot be told apart"
-            yield flag("M-1", "unattributed", text, legs[0].run.requests, attributed_share=share)
+            yield warn("M-1/unattributed", text, legs[0].run.requests, attributed_share=share)
             continue
         shares = ", ".join(f"{phase} {phases.share(phase):.1%}" for phase in PHASES)
         text = f"{name}: {shares} of {phases.total:.3f} ms a request; {phases.dominant} dominates"
-        yield note("M-1", "phases", text, legs[0].run.requests, **asdict(phases))
+        yield note("M-1/phases", text, legs[0].run.requests, **asdict(phases))
     yield from _credited(phases_of(ref), phases_of(cand), claim, band_pct)
 
 
-def _credited(ref: Phases | None, cand: Phases | None, claim: Claim, band_pct: float) -> Iterator[Reason]:
+def _credited(ref: Phases | None, cand: Phases | None, claim: Claim, band_pct: float) -> Iterator[Finding]:
     """M-2: the phase that the claim names is the one that became shorter."""
     if claim.phase is None:
         return
     if ref is None or cand is None or not ref.attributed or not cand.attributed:
         text = f"the claim credits {claim.phase}, and there are no phases to compare"
-        yield flag("M-2", "phase_not_shown", text)
+        yield warn("M-2/phase_not_shown", text)
         return
     gains_ms = {name: getattr(ref, name) - getattr(cand, name) for name in PHASES}
     largest = max(gains_ms, key=lambda name: gains_ms[name])
@@ -97,6 +97,6 @@ def _credited(ref: Phases | None, cand: Phases | None, claim: Claim, band_pct: f
     shown = ", ".join(f"{name} {getattr(ref, name):.3f} to {getattr(cand, name):.3f} ms" for name in PHASES)
     if gains_ms[claim.phase] <= band_ms or largest != claim.phase:
         text = f"the claim credits {claim.phase}, the gain came from {largest}: {shown}"
-        yield flag("M-2", "wrong_phase", text, **{f"{name}_gain_ms": gain for name, gain in gains_ms.items()})
+        yield warn("M-2/wrong_phase", text, **{f"{name}_gain_ms": gain for name, gain in gains_ms.items()})
     else:
-        yield note("M-2", "phase_confirmed", f"{claim.phase} became shorter: {shown}")
+        yield note("M-2/phase_confirmed", f"{claim.phase} became shorter: {shown}")

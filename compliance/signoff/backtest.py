@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from compliance.signoff.claim import read_claim
 from compliance.signoff.faults import inject
 from compliance.signoff.judge import sign_off
+from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Scope, Verdict
 from runs.errors import InputError
 from runs.record.layout import RunDir
@@ -59,7 +60,7 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        slugs = {reason.slug for reason in self.verdict.reasons if reason.severity == self.case.verdict}
+        slugs = {reason.slug for reason in self.verdict.reasons if as_word(reason) == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
         return self.verdict.decision == self.case.verdict and named
 

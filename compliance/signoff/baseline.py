@@ -1,14 +1,16 @@
 """B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
+from typing import Any
 
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
 from compliance.signoff.conditions import all_alike, in_words
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS
 from compliance.signoff.metrics import headline_of, metrics_of
-from compliance.signoff.reasons import Reason, fail, flag, note
 
 LEAST_REPEATS = 2
 
@@ -19,48 +21,48 @@ def performance_legs(legs: list[Evidence]) -> list[Evidence]:
     return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
 
 
-def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Reason]:
+def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
     """B-1, B-2, B-3 and B-5; what holds for each leg alone is checked elsewhere."""
     repeats = performance_legs(legs)
     if len(repeats) < LEAST_REPEATS:
         text = f"{len(repeats)} performance legs; a baseline has at least {LEAST_REPEATS}"
-        yield fail("B-1", "too_few_repeats", text, legs[0].run.root if legs else "", repeats=len(repeats))
+        yield fail("B-1/too_few_repeats", text, *(leg.run.root for leg in legs[:1]), repeats=len(repeats))
     else:
-        yield from same_conditions(repeats, "B-3")
+        yield from same_conditions(repeats)
         yield from spread(repeats, band_pct)
     yield from coherent(legs)
 
 
-def same_conditions(repeats: list[Evidence], check: str) -> Iterator[Reason]:
+def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """Repeats are of one thing."""
     if found := all_alike(repeats):
         text = f"the repeats ran under different conditions: {in_words(found)}"
-        yield fail(check, "other_conditions", text, repeats[0].run.root, keys=sorted(found))
+        yield fail("B-3/other_conditions", text, repeats[0].run.root, keys=sorted(found))
 
 
-def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Reason]:
+def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     """B-1 and B-2: (max - min) / median of the headline metric, in noise bands."""
     name, _ = headline_of(repeats[0])
     values = [metrics_of(evidence).get(name) for evidence in repeats]
     known = [value for value in values if value is not None]
     if len(known) < len(values):
-        yield fail("P-1", "null_metric", f"{name} of a repeat cannot be derived", repeats[0].run.root)
+        yield fail("P-1/null_metric", f"{name} of a repeat cannot be derived", repeats[0].run.root)
         return
-    yield from judge_spread(name, known, band_pct, str(repeats[0].run.root))
+    yield from judge_spread(name, known, band_pct, repeats[0].run.root)
 
 
-def judge_spread(name: str, values: list[float], band_pct: float, where: str = "") -> Iterator[Reason]:
+def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
     """The rule itself, on numbers in the order of the repeats."""
     middle = median(values)
     spread_pct = (max(values) - min(values)) / middle * 100
     shown = " / ".join(f"{value:.6g}" for value in values)
-    numbers = {"metric": name, "values": values, "spread_pct": spread_pct, "band_pct": band_pct}
+    numbers: dict[str, Any] = {"metric": name, "values": values, "spread_pct": spread_pct, "band_pct": band_pct}
     text = f"{name} {shown}: spread {spread_pct:.3f} %, noise band {band_pct:g} %"
     if spread_pct <= NOISY_BANDS * band_pct:
         slug = "steady" if spread_pct <= band_pct else "spread"
-        yield note("B-1", slug, text, where, **numbers)
+        yield note(f"B-1/{slug}", text, *where, **numbers)
         return
-    yield flag("B-1", "noisy_baseline", text, where, action="remeasure", **numbers)
+    yield warn("B-1/noisy_baseline", text, *where, **numbers)
     place = max(range(len(values)), key=lambda index: abs(values[index] - middle))
     others = [value for index, value in enumerate(values) if index != place]
     rest_pct = (max(others) - min(others)) / middle * 100
@@ -68,4 +70,4 @@ def judge_spread(name: str, values: list[float], band_pct: float, where: str = "
         slug = "warmup_outlier" if place == 0 else "outlier"
         off = (values[place] - middle) / middle
         text = f"repeat {place + 1} is {off:+.2%} off, the others are within {rest_pct:.3f} %"
-        yield flag("B-2", slug, text, where, action="remeasure", repeat=place + 1)
+        yield warn(f"B-2/{slug}", text, *where, repeat=place + 1)

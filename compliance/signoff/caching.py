@@ -8,10 +8,10 @@ import orjson
 
 from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import conditions_of, differences, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
-from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.errors import HarnessError
 from runs.loadgen.detail_log import read_detail
 from runs.reading import read_record
@@ -32,7 +32,7 @@ _ISSUE_SETTINGS = (
 _SYSTEM = ("model", "data set", "engine", "sampling.", "resolved.", "host.", "loadgen.version", "loadgen.extension")
 
 
-def caching(evidence: Evidence) -> Iterator[Reason]:
+def caching(evidence: Evidence) -> Iterator[Finding]:
     """H-5: something must show that an answer costs as much the second time. An audit is judged anew from its legs."""
     root = evidence.run.root
     home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
@@ -44,23 +44,23 @@ def caching(evidence: Evidence) -> Iterator[Reason]:
     checks = evidence.part.checks if evidence.part is not None else []
     if any(check.rule == "plausible-repeats" and check.passed for check in checks):
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
-        yield note("H-5", "repetitions_cost", text, evidence.run.requests)
+        yield note("H-5/repetitions_cost", text, evidence.run.requests)
     elif evidence.leg.scenario in _NO_AUDIT:
         text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
-        yield note("H-5", "caching_not_seen", text, evidence.run.requests)
+        yield note("H-5/caching_not_seen", text, evidence.run.requests)
     else:
         text = "no audit of output caching, and too few repetitions in the leg to see a cache"
-        yield flag("H-5", "caching_audit_absent", text, record)
+        yield warn("H-5/caching_audit_absent", text, record)
 
 
-def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Reason]:
+def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
         labels = [str(leg["label"]) for leg in orjson.loads(read_record(record, ""))["legs"]]
         there = {path.name for path in folder.iterdir() if RunDir(path).detail.is_file()}
         if there != set(labels):
             text = f"the audit of output caching names the legs {sorted(labels)}, and {sorted(there)} are there"
-            yield fail("H-5", "caching_audit_forged", text, record)
+            yield fail("H-5/caching_audit_forged", text, record)
             return
         legs = [_leg(folder / label, label) for label in labels]
         request = AuditRequest(
@@ -72,13 +72,13 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Reason]
     except (OSError, HarnessError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
-        yield fail("H-5", "caching_audit_forged", text, record)
+        yield fail("H-5/caching_audit_forged", text, record)
         return
     if not outcome.passed:
-        yield fail("H-5", "caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
+        yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
         return
     found, reasons = load([leg.run.root for leg in legs])
-    yield from (reason for reason in reasons if reason.severity == "FAIL")
+    yield from (reason for reason in reasons if reason.severity == "error")
     here = conditions_of(evidence)
     for other in found:
         different = {
@@ -88,9 +88,9 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Reason]
         }
         if different:
             text = f"the audit of output caching is of another system: {in_words(different)}"
-            yield fail("H-5", "caching_audit_forged", text, other.run.root, keys=sorted(different))
+            yield fail("H-5/caching_audit_forged", text, other.run.root, keys=sorted(different))
             return
-    yield note("H-5", "caching_audited", f"judged again: {outcome.reason}", record)
+    yield note("H-5/caching_audited", f"judged again: {outcome.reason}", record)
 
 
 def _leg(folder: Path, label: str) -> LegArtifacts:
@@ -99,7 +99,7 @@ def _leg(folder: Path, label: str) -> LegArtifacts:
     return LegArtifacts(LegSpec(label, in_force={key: detail.get(f"effective_{key}") for key in _ISSUE_SETTINGS}), run)
 
 
-def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
+def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-8: a leg whose answers were looked up, or that another engine gave, is faster than the one that shows answers.
 
     Compared at no lower load: in SingleStream one request at a time, in Offline all at once, in Server the same rate or
@@ -121,9 +121,9 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
         if not here_ms or not there_ms or there_ms < FASTER_FLAG * here_ms:
             continue
         text = f"the median {name} is {here_ms:.4g} ms, and {there_ms:.4g} ms in the accuracy leg at no higher load"
-        make = fail if there_ms >= FASTER_FAIL * here_ms else flag
+        make = fail if there_ms >= FASTER_FAIL * here_ms else warn
         where = performance.run.requests
-        yield make("H-8", "faster_than_accuracy", text, where, performance_ms=here_ms, accuracy_ms=there_ms)
+        yield make("H-8/faster_than_accuracy", text, where, performance_ms=here_ms, accuracy_ms=there_ms)
 
 
 def _ttft_ms(table: RequestTable) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import TokenIds
 from compliance.evidence.answer_text import ids_known, text_printable
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     COHERENT_SHARE,
@@ -19,7 +20,6 @@ from compliance.signoff.limits import (
     ROUGE_SHARE,
     UNIQUE_4GRAMS,
 )
-from compliance.signoff.reasons import Reason, fail, flag, note
 from runs.errors import HarnessError
 
 Status = Literal[
@@ -36,21 +36,21 @@ def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
     return [evidence for evidence in legs if not evidence.is_performance and evidence.part is not None]
 
 
-def coherent(legs: list[Evidence]) -> Iterator[Reason]:
+def coherent(legs: list[Evidence]) -> Iterator[Finding]:
     """C-1 on the reference: with gibberish nothing can be said, even where bytes match; unseen, it is no PASS."""
     found = accuracy_legs(legs)
     if not found:
         text = "no accuracy leg among the reference legs: whether the answers make sense was not seen"
-        yield flag("C-1", "coherence_not_seen", text)
+        yield warn("C-1/coherence_not_seen", text)
     for evidence in found:
         try:
             ids = evidence.answer_ids
         except HarnessError as error:
-            yield fail("C-1", "unverifiable_noncoherent_reference", error.message, evidence.run.accuracy_log)
+            yield fail("C-1/unverifiable_noncoherent_reference", error.message, evidence.run.accuracy_log)
             continue
         unknown = list(ids_known(ids, evidence))
         yield from unknown
-        if any(reason.severity == "FAIL" for reason in unknown):
+        if any(reason.severity == "error" for reason in unknown):
             continue  # such ids cannot be decoded
         if not _reaches_target(evidence):
             yield from _ids_coherent(ids, evidence)
@@ -71,17 +71,17 @@ def _scored_again(evidence: Evidence) -> bool:
     return bool(details.get("scores")) and str(details.get("scores_from", "")).endswith(".json")
 
 
-def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Reason]:
+def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     where = evidence.run.accuracy_log
     good = sum(_is_coherent(one) for one in ids)
     if not ids or good < COHERENT_SHARE * len(ids):
         text = f"{good} of {len(ids)} answers are more than one stretch of text over and over"
-        yield fail("C-1", "unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
+        yield fail("C-1/unverifiable_noncoherent_reference", text, where, coherent=good, answers=len(ids))
         return
     distinct = len({one.tobytes() for one in ids})
     if len(ids) >= FEW_SAMPLES and distinct < len(ids) / 2:
         text = f"{len(ids)} samples have {distinct} different answers"
-        yield fail("C-1", "unverifiable_noncoherent_reference", text, where, distinct=distinct)
+        yield fail("C-1/unverifiable_noncoherent_reference", text, where, distinct=distinct)
 
 
 def _is_coherent(ids: TokenIds) -> bool:
@@ -93,23 +93,21 @@ def _is_coherent(ids: TokenIds) -> bool:
     return len(grams) >= UNIQUE_4GRAMS * (len(ids) - 3)
 
 
-def _scores_coherent(evidence: Evidence) -> Iterator[Reason]:
+def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     details = evidence.part.details if evidence.part is not None else {}
     scores, target = details.get("scores"), details.get("target")
     if not scores or not _scored_again(evidence):
-        yield note("C-1", "not_scored_again", "the answers were not scored again", evidence.run.root)
+        yield note("C-1/not_scored_again", "the answers were not scored again", evidence.run.root)
         return
     least = ROUGE1_SHARE * target["rouge1"] if target else ROUGE1_LEAST
     if scores["rouge1"] < least:
         text = f"ROUGE-1 of the answers is {scores['rouge1']:.2f}, below {least:.2f}: they are not about the articles"
-        yield fail(
-            "C-1", "unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, rouge1=scores["rouge1"]
-        )
+        yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, rouge1=scores["rouge1"])
 
 
-def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Reason | Status]:
+def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding | Status]:
     """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy. Yields the status first."""
-    if any(reason.severity == "FAIL" for reason in coherent(ref)):
+    if any(reason.severity == "error" for reason in coherent(ref)):
         yield "unverifiable_noncoherent_reference"
         return
     reference = (accuracy_legs(ref) or ref)[0]
@@ -121,10 +119,10 @@ def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Reason | 
         for index, digest in zip(evidence.requests.sample_index.tolist(), evidence.requests.output_sha256, strict=True):
             total += 1
             equal += answers.get(index) == digest
-    where = f"{reference.run.root}"
+    where = reference.run.root
     if total and equal == total:
         yield "byte_parity_pass"
-        yield note("C-2", "byte_parity_pass", f"all {total} answers of the candidate are the reference's", where)
+        yield note("C-2/byte_parity_pass", f"all {total} answers of the candidate are the reference's", where)
         return
     share = equal / total if total else 0.0
     yield from _accuracy_gate(reference, accuracy_legs(cand), share)
@@ -138,22 +136,22 @@ def _answers(reference: Evidence) -> dict[int, str]:
     return {} if table is None else dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
 
-def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> Iterator[Reason | Status]:
+def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> Iterator[Finding | Status]:
     if not candidates:
         yield "diverges_needs_accuracy_probe"
         text = f"{share:.1%} of the candidate's answers are the reference's, and it has no accuracy leg"
-        yield fail("C-3", "diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
+        yield fail("C-3/diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
         return
     problems: list[str] = []
     for evidence in candidates:
         problems += _below_target(evidence, reference) + _unknown_ids(evidence)
     if problems:
         yield "accuracy_gate_fail"
-        yield fail("C-3", "accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
+        yield fail("C-3/accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
         return
     yield "accuracy_gate_pass"
     text = f"{share:.1%} of the answers are the reference's; the candidate's own scores pass"
-    yield note("C-3", "accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)
+    yield note("C-3/accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)
 
 
 def _unknown_ids(evidence: Evidence) -> list[str]:
@@ -161,7 +159,7 @@ def _unknown_ids(evidence: Evidence) -> list[str]:
         ids = evidence.answer_ids
     except HarnessError as error:
         return [error.message]
-    return [reason.text for reason in ids_known(ids, evidence) if reason.severity == "FAIL"]
+    return [reason.text for reason in ids_known(ids, evidence) if reason.severity == "error"]
 
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import (
     asked_options,
@@ -18,7 +20,6 @@ from compliance.signoff.conditions import (
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import NEEDS_QUALITY_GATE, SAME_OPTION, SIDE_EFFECTS, class_of
 from compliance.signoff.limits import KV_POOL_SHARE
-from compliance.signoff.reasons import Reason, fail, flag, note
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Levers:
     levers: list[str] = field(default_factory=list)
 
 
-def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> Iterator[Reason | Levers]:
+def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> Iterator[Finding | Levers]:
     """Compare the conditions of one reference and one candidate leg. Yields the findings, the `Levers` last.
 
     Args:
@@ -46,22 +47,20 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     changed = sorted({option_of(key) for key in options})
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
     state = Levers(levers=levers, evidence={key: list(value) for key, value in options.items()})
-    where = f"{ref.run.root} and {cand.run.root}"
+    where = ref.run.root, cand.run.root
     yield from _handicapped(levers, ref, cand, where)
     if confounds:
         text = f"reference and candidate differ in more than a lever: {in_words(confounds)}"
-        yield fail("G-1", "confounded", text, where, keys=sorted(confounds))
+        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
         state.same_conditions_ok = False
     if one_lever and len(levers) > 1:
-        yield fail(
-            "G-1", "several_levers", f"a patch changes one lever, here {', '.join(levers)}", where, levers=levers
-        )
+        yield fail("G-1/several_levers", f"a patch changes one lever, here {', '.join(levers)}", *where, levers=levers)
         state.same_conditions_ok = False
     extra = [name for name in changed if name not in levers and name not in side_effects | _effects_of(levers)]
     if extra:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
         text = f"differs beside the lever {', '.join(levers) or '(none claimed)'}: {in_words(keys)}"
-        yield fail("G-1", "second_knob", text, where, options=extra)
+        yield fail("G-1/second_knob", text, *where, options=extra)
         state.same_conditions_ok = False
     effects = [name for name in changed if name not in levers and name not in extra]
     if effects:
@@ -71,7 +70,7 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     yield state
 
 
-def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: str) -> Iterator[Reason]:
+def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
     """G-1: a gain by taking back what the reference alone was asked for is that of a slowed reference."""
     if ref.manifest is None or cand.manifest is None:
         return
@@ -80,26 +79,26 @@ def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: str) -
     if own:
         shown = ", ".join(f"{name} {value}" for name, value in own.items())
         text = f"{shown} was asked for in the reference alone; the candidate leaves it at the engine's default"
-        yield flag("G-1", "handicapped_reference", f"{text}: the gain may be that of a slowed reference", where)
+        yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
 
 
 def _effects_of(names: list[str]) -> frozenset[str]:
     return frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in names))
 
 
-def _inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim, state: Levers) -> Iterator[Reason]:
+def _inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim, state: Levers) -> Iterator[Finding]:
     """A side effect is no confound when neither leg came near what it changes."""
     problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
-    where = f"{ref.run.engine_log} and {cand.run.engine_log}"
+    where = ref.run.engine_log, cand.run.engine_log
     shown = ", ".join(effects)
     if problems:
         text = f"side effects ({shown}) are not shown to be without effect: {'; '.join(problems)}"
-        yield fail("G-1", "unproven_side_effect", text, where, effects=effects)
+        yield fail("G-1/unproven_side_effect", text, *where, effects=effects)
         state.same_conditions_ok = False
     elif claim.conditions == "identical":
-        yield flag("G-1", "side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", where)
+        yield warn("G-1/side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", *where)
     else:
-        yield note("G-1", "inert_side_effect", f"{shown} changed, and neither leg came near it", where, effects=effects)
+        yield note("G-1/inert_side_effect", f"{shown} changed, and neither leg came near it", *where, effects=effects)
 
 
 def _not_inert(evidence: Evidence) -> str | None:
@@ -120,26 +119,26 @@ def _not_inert(evidence: Evidence) -> str | None:
     return None
 
 
-def _engaged(levers: list[str], changed: list[str], where: str, state: Levers) -> Iterator[Reason]:
+def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
     """G-5: each lever is in force in the candidate and not in the reference."""
     idle = [name for name in levers if name not in changed]
     state.engagement_ok = bool(levers) and not idle
     if not levers:
-        yield fail("G-5", "no_op", "nothing differs between reference and candidate: no lever was pulled", where)
+        yield fail("G-5/no_op", "nothing differs between reference and candidate: no lever was pulled", *where)
     elif idle:
         text = f"{', '.join(idle)} is the same in both legs, as the record and the engine's log have it"
-        yield fail("G-5", "no_op", text, where, levers=idle)
+        yield fail("G-5/no_op", text, *where, levers=idle)
     else:
         shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in state.evidence.items())
-        yield note("G-5", "engaged", f"in force in the candidate: {shown}", where)
+        yield note("G-5/engaged", f"in force in the candidate: {shown}", *where)
 
 
-def _class(levers: list[str], claim: Claim, where: str, state: Levers) -> Iterator[Reason]:
+def _class(levers: list[str], claim: Claim, where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
     """G-8: by the table of levers, with the legs' own differences as evidence."""
     classes = {name: class_of(name) for name in levers}
     if unknown := [name for name, kind in classes.items() if kind is None]:
         text = f"no class is known for {', '.join(unknown)} (compliance/signoff/levers.py has the table)"
-        yield fail("G-8", "unknown_lever", text, where, levers=unknown)
+        yield fail("G-8/unknown_lever", text, *where, levers=unknown)
         return
     if not classes:
         return
@@ -147,7 +146,7 @@ def _class(levers: list[str], claim: Claim, where: str, state: Levers) -> Iterat
     if claim.lever_class == "A" and state.lever_class == "B":
         names = [name for name, kind in classes.items() if kind == "B"]
         text = f"claimed as a faster kernel, but {', '.join(names)} changes serving or algorithm"
-        yield flag("G-8", "not_a_kernel_gain", text, where, action="downgrade_headline", levers=names)
+        yield warn("G-8/not_a_kernel_gain", text, *where, levers=names)
     if gated := [name for name in levers if name in NEEDS_QUALITY_GATE]:
         text = f"{', '.join(gated)} changes the model's numbers: it also needs the gate on quality"
-        yield note("G-8", "needs_quality_gate", text, where, levers=gated)
+        yield note("G-8/needs_quality_gate", text, *where, levers=gated)

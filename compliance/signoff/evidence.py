@@ -12,7 +12,7 @@ from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_ac
 from compliance.evidence.leg_record import log_hashes
 from compliance.evidence.mllog_shape import LogShape, read_shape
 from compliance.evidence.performance import verify_performance
-from compliance.signoff.reasons import Reason, fail
+from compliance.finding import Finding, fail
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, find_results
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
@@ -39,7 +39,7 @@ class Evidence:
 
     leg: Leg
     part: Part | None = None
-    reasons: list[Reason] = field(default_factory=list)
+    reasons: list[Finding] = field(default_factory=list)
     sources: ScoreSources = field(default_factory=ScoreSources)
 
     @property
@@ -180,7 +180,7 @@ def require_directory(path: Path, option: str) -> None:
         raise InputError(f"{option} {path} {said}", "name a directory")
 
 
-def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Reason]]:
+def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[list[Evidence], list[Finding]]:
     """The legs in some directories, and why others cannot be judged.
 
     Args:
@@ -188,7 +188,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         sources: what answers are scored with; what they leave open, the manifests name.
     """
     legs: list[Evidence] = []
-    reasons: list[Reason] = []
+    reasons: list[Finding] = []
     for path in paths:
         if crashed := _crashed(RunDir(path)):
             reasons.append(crashed)
@@ -196,7 +196,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         try:
             results = find_results([path])
         except HarnessError as error:
-            reasons.append(fail("P-1", "missing_raw", error.message, path))
+            reasons.append(fail("P-1/missing_raw", error.message, path))
             continue
         for result in results:
             if result.error is not None:
@@ -208,7 +208,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
     return legs, reasons
 
 
-def _crashed(run: RunDir) -> Reason | None:
+def _crashed(run: RunDir) -> Finding | None:
     """A leg whose own record says that it did not end well (G-10)."""
     try:
         manifest = read_manifest(run.manifest)
@@ -220,7 +220,7 @@ def _crashed(run: RunDir) -> Reason | None:
         text = f"the leg finished with exit code {manifest.exit_code} and the error {manifest.error}"
     else:
         text = f"{unfinished(manifest)}; exit code {manifest.exit_code}"
-    return fail("G-10", "crashed", text, run.manifest, exit_code=manifest.exit_code)
+    return fail("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
 def _judge(evidence: Evidence) -> None:
@@ -236,11 +236,11 @@ def _judge(evidence: Evidence) -> None:
         evidence.reasons.append(_unreadable(error, evidence.run.root))
 
 
-def _unreadable(error: HarnessError | OSError, where: Path) -> Reason:
+def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     """Why a file could not be read: it is not there, or not whole."""
     if isinstance(error, HarnessError):
-        return fail("P-1", "missing_raw" if error.missing else "damaged_raw", error.message, where)
-    return fail("P-1", "damaged_raw", str(error), where)
+        return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
+    return fail("P-1/damaged_raw", str(error), where)
 
 
 def sources_of(leg: Leg, given: ScoreSources | None = None) -> ScoreSources:

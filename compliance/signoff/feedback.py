@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from compliance.signoff.reasons import as_word, reason_json
 from compliance.signoff.verdict import SCHEMA_VERSION, Verdict
 from runs.errors import InputError
 
@@ -17,8 +18,9 @@ def feedback(verdict: Verdict) -> dict[str, Any]:
 
     The reasons of a degraded sign-off are left out: it found nothing that could be relied on.
     """
-    order = {"FAIL": 0, "FLAG": 1}
-    lowering = [] if verdict.degraded else [one for one in verdict.reasons if one.severity in order]
+    names = ("check", "slug", "severity", "text", "where")
+    found = [] if verdict.degraded else verdict.reasons
+    lowering = [one for severity in ("error", "warning") for one in found if one.severity == severity]
     return {
         "schema_version": SCHEMA_VERSION,
         "short_name": verdict.short_name,
@@ -26,10 +28,7 @@ def feedback(verdict: Verdict) -> dict[str, Any]:
         "verdict": verdict.decision,
         "action": verdict.action,
         "error": verdict.degraded,
-        "to_mend": [
-            {"check": one.check, "slug": one.slug, "severity": one.severity, "text": one.text, "where": one.where}
-            for one in sorted(lowering, key=lambda one: order[one.severity])
-        ],
+        "to_mend": [{name: value for name, value in reason_json(one).items() if name in names} for one in lowering],
     }
 
 
@@ -52,7 +51,7 @@ def ledger_line(verdict: Verdict, remeasured: int = 0) -> dict[str, Any]:
         "noise_band_pct": verdict.noise_band_pct,
         "e2e_delta_pct": verdict.e2e_delta_pct,
         "levers": verdict.levers,
-        "reasons": [f"{one.check} {one.slug}" for one in verdict.reasons if one.severity == verdict.decision],
+        "reasons": [f"{one.group} {one.slug}" for one in verdict.reasons if as_word(one) == verdict.decision],
         "note": verdict.headline,
         "ref": verdict.ref,
         "cand": verdict.cand,

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import LEAST_REPEATS
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
 from compliance.signoff.metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.reasons import Decision, Reason, fail, flag, note
+from compliance.signoff.reasons import Decision
 
 
 @dataclass
@@ -44,11 +46,11 @@ def measure(ref: list[Evidence], cand: list[Evidence]) -> Delta:
     return Delta(name, higher, before, after)
 
 
-def real_delta(delta: Delta, band_pct: float) -> Iterator[Reason]:
+def real_delta(delta: Delta, band_pct: float) -> Iterator[Finding]:
     """G-4: more than the noise band, and the worst candidate is better than the best reference."""
     if min(len(delta.ref), len(delta.cand)) < LEAST_REPEATS:
         text = f"{len(delta.ref)} reference and {len(delta.cand)} candidate repeats; {LEAST_REPEATS} each are needed"
-        yield fail("G-4", "too_few_repeats", text, ref=len(delta.ref), cand=len(delta.cand))
+        yield fail("G-4/too_few_repeats", text, ref=len(delta.ref), cand=len(delta.cand))
         return
     middle = [
         sorted(side)[len(side) // 2] if len(side) % 2 else _mean_of_middle(side) for side in (delta.ref, delta.cand)
@@ -57,16 +59,16 @@ def real_delta(delta: Delta, band_pct: float) -> Iterator[Reason]:
     worst, best = (min, max) if delta.higher_is_better else (max, min)
     apart = worst(delta.cand) - best(delta.ref)
     delta.non_overlapping = apart > 0 if delta.higher_is_better else apart < 0
-    numbers = {"delta_pct": delta.pct, "band_pct": band_pct, "ref": delta.ref, "cand": delta.cand}
+    numbers: dict[str, Any] = {"delta_pct": delta.pct, "band_pct": band_pct, "ref": delta.ref, "cand": delta.cand}
     shown = f"{delta.metric} {middle[0]:.6g} to {middle[1]:.6g}: {delta.pct:+.3f} %"
     if delta.pct <= band_pct:
-        yield fail("G-4", "no_real_gain", f"{shown}, not more than the noise band of {band_pct:g} %", **numbers)
+        yield fail("G-4/no_real_gain", f"{shown}, not more than the noise band of {band_pct:g} %", **numbers)
     elif not delta.non_overlapping:
         text = f"{shown}, but the worst candidate ({worst(delta.cand):.6g}) is no better than the best reference"
-        yield fail("G-4", "overlap", f"{text} ({best(delta.ref):.6g})", **numbers)
+        yield fail("G-4/overlap", f"{text} ({best(delta.ref):.6g})", **numbers)
     else:
         delta.real = True
-        yield note("G-4", "real_gain", f"{shown}, all repeats apart", **numbers)
+        yield note("G-4/real_gain", f"{shown}, all repeats apart", **numbers)
 
 
 def _mean_of_middle(values: list[float]) -> float:
@@ -75,25 +77,30 @@ def _mean_of_middle(values: list[float]) -> float:
     return (ordered[half - 1] + ordered[half]) / 2
 
 
-def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Reason]:
+def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """G-3: the reference is still what was signed off as the baseline."""
     if claim.baseline is None or not delta.ref:
-        yield note("G-3", "no_earlier_baseline", "no baseline was given that was measured at another time: n/a")
+        yield note("G-3/no_earlier_baseline", "no baseline was given that was measured at another time: n/a")
         return
     now = medians(ref)[delta.metric]
     delta.drift_pct = abs(now - claim.baseline) / abs(claim.baseline) * 100 if claim.baseline else float("inf")
     text = f"{delta.metric} of the reference is {now:.6g}, of the given baseline {claim.baseline:.6g}"
     text += f": {delta.drift_pct:.3f} % apart"
-    numbers = {"now": now, "baseline": claim.baseline, "drift_pct": delta.drift_pct, "band_pct": band_pct}
+    numbers: dict[str, Any] = {
+        "now": now,
+        "baseline": claim.baseline,
+        "drift_pct": delta.drift_pct,
+        "band_pct": band_pct,
+    }
     if delta.drift_pct > band_pct:
-        yield fail("G-3", "baseline_drift", f"{text}, more than the noise band of {band_pct:g} %", **numbers)
+        yield fail("G-3/baseline_drift", f"{text}, more than the noise band of {band_pct:g} %", **numbers)
     else:
-        yield note("G-3", "no_drift", text, **numbers)
+        yield note("G-3/no_drift", text, **numbers)
 
 
 def claimed_numbers(
     delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float
-) -> Iterator[Reason]:
+) -> Iterator[Finding]:
     """G-2: every number of the claim against the derived one; the derived one counts."""
     for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
         for name, value in claimed.items():
@@ -101,20 +108,20 @@ def claimed_numbers(
             if value is None:
                 continue
             if known is None:
-                yield flag("G-2", "claim_vs_raw", f"{side} {name} {value:g} is claimed; the legs have no such number")
+                yield warn("G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed; the legs have no such number")
             elif abs(value - known) > band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
-                yield flag("G-2", "claim_vs_raw", text, claimed=value, raw=known)
+                yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
     if claim.delta_pct is not None and delta.pct is not None and abs(claim.delta_pct - delta.pct) > 2 * band_pct:
         isolated = claim.isolated_speedup is not None
         if not isolated:
             text = f"a gain of {claim.delta_pct:+.2f} % is claimed, the raw files give {delta.pct:+.2f} %"
-            yield flag("G-2", "claim_vs_raw", text, claimed=claim.delta_pct, raw=delta.pct)
+            yield warn("G-2/claim_vs_raw", text, claimed=claim.delta_pct, raw=delta.pct)
 
 
 def headline_integrity(
     delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float
-) -> Iterator[Reason]:
+) -> Iterator[Finding]:
     """G-6: what got worse while the headline got better. Limits that were broken make a leg INVALID (B-3)."""
     if delta.pct is None or delta.pct <= band_pct:
         return
@@ -128,11 +135,11 @@ def headline_integrity(
             continue
         delta.headline_integrity = "flag"
         text = f"{delta.metric} {delta.pct:+.1f} %, but {name} {before:.4g} to {after:.4g} ({worse_pct:.0f} % worse)"
-        yield flag("G-6", "hidden_regression", text, metric=name, before=before, after=after)
+        yield warn("G-6/hidden_regression", text, metric=name, before=before, after=after)
     yield from _cherry_picked(delta, metrics, claim)
 
 
-def _cherry_picked(delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim) -> Iterator[Reason]:
+def _cherry_picked(delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim) -> Iterator[Finding]:
     """Only the better number told, and tokens/s per p99 TTFT is worse: the trade was hidden."""
     if claim.reported_metrics is None or set(claim.reported_metrics) - {delta.metric}:
         return
@@ -146,27 +153,25 @@ def _cherry_picked(delta: Delta, metrics: dict[str, dict[str, float]], claim: Cl
         delta.headline_integrity = "fail"
         text = f"the claim tells of {delta.metric} alone, and tokens/s per ms of p99 TTFT fell"
         text += f" from {rates[0]:.4g} to {rates[1]:.4g}"
-        yield fail("G-6", "cherry_picked", text, ref=rates[0], cand=rates[1])
+        yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
 
 
-def isolated(delta: Delta, claim: Claim) -> Iterator[Reason]:
+def isolated(delta: Delta, claim: Claim) -> Iterator[Finding]:
     """G-11: a microbenchmark is no headline."""
     if claim.isolated_speedup is None and claim.headline != "isolated":
         return
     said = f"{claim.isolated_speedup:g} ×" if claim.isolated_speedup is not None else "a gain"
     if not delta.real:
         text = f"{said} in isolation is claimed, and no gain end to end was shown"
-        yield fail("G-11", "isolated_only", text, isolated=claim.isolated_speedup)
+        yield fail("G-11/isolated_only", text, isolated=claim.isolated_speedup)
     else:
         text = f"{said} in isolation is claimed; end to end it is {delta.pct:+.2f} %"
-        yield flag(
-            "G-11", "isolated_headline", text, action="replace_headline_with_e2e", isolated=claim.isolated_speedup
-        )
+        yield warn("G-11/isolated_headline", text, isolated=claim.isolated_speedup)
 
 
 def decomposition(
     delta: Delta, levers: list[str], claim: Claim, band_pct: float, resign: Callable[[str, Path], SignedPatch | str]
-) -> Iterator[Reason]:
+) -> Iterator[Finding]:
     """G-9: each lever of a bundle has a verdict of its own, and together they explain the whole.
 
     Args:
@@ -176,11 +181,11 @@ def decomposition(
     given = {one.lever: one.verdict_file for one in claim.patch_verdicts}
     for lever in levers:
         if lever not in given:
-            yield fail("G-9", "missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
+            yield fail("G-9/missing_patch_verdict", f"no patch verdict was given for {lever}", lever=lever)
             continue
         signed = resign(lever, given[lever])
         if isinstance(signed, str):
-            yield fail("G-9", "missing_patch_verdict", signed, given[lever], lever=lever)
+            yield fail("G-9/missing_patch_verdict", signed, given[lever], lever=lever)
             continue
         delta.decomposition.append({"lever": lever, "delta_pct": signed.gain_pct, "verdict": signed.decision})
         product *= 1 + signed.gain_pct / 100
@@ -189,6 +194,6 @@ def decomposition(
     explained_pct = (product - 1) * 100
     text = f"the levers together explain {explained_pct:+.2f} %, the bundle gained {delta.pct:+.2f} %"
     if abs(explained_pct - delta.pct) > NOISY_BANDS * band_pct:
-        yield flag("G-9", "unexplained_delta", text, explained_pct=explained_pct, delta_pct=delta.pct)
+        yield warn("G-9/unexplained_delta", text, explained_pct=explained_pct, delta_pct=delta.pct)
     else:
-        yield note("G-9", "explained", text, explained_pct=explained_pct)
+        yield note("G-9/explained", text, explained_pct=explained_pct)

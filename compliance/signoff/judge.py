@@ -11,6 +11,7 @@ from compliance.evidence.cross_checks import cross_checks
 from compliance.evidence.provenance import between_legs, provenance
 from compliance.evidence.schedule import late_issues, replay
 from compliance.evidence.stamps import across_legs, stamps
+from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
@@ -32,7 +33,6 @@ from compliance.signoff.gain import (
 from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
 from compliance.signoff.parity import harness, one_model, repetitions
-from compliance.signoff.reasons import Reason, fail
 from compliance.signoff.time_limit import time_limit
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
@@ -94,7 +94,7 @@ def sign_off(
     except UnknownRuleError as error:
         verdict.degraded = error.message
     except HarnessError as error:
-        verdict.reasons.append(fail("P-1", "damaged_raw", error.message))
+        verdict.reasons.append(fail("P-1/damaged_raw", error.message))
     except Exception as error:  # the tool's own failure is told apart from what it judges
         place = traceback.extract_tb(error.__traceback__)[-1]
         verdict.degraded = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
@@ -159,7 +159,7 @@ def _judge(
             verdict.reasons += tree_logs(tree, candidate or reference)
 
 
-def _each_leg(evidence: Evidence) -> Iterable[Reason]:
+def _each_leg(evidence: Evidence) -> Iterable[Finding]:
     yield from evidence.reasons
     if evidence.part is None:
         return
@@ -172,7 +172,7 @@ def _each_leg(evidence: Evidence) -> Iterable[Reason]:
     yield from late_issues(evidence)
 
 
-def _results(legs: list[Evidence]) -> Iterable[Reason]:
+def _results(legs: list[Evidence]) -> Iterable[Finding]:
     """The harness checks on each scenario of each benchmark by itself."""
     groups: dict[tuple[str, str], list[Evidence]] = {}
     for evidence in legs:
@@ -185,24 +185,24 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
     """All G checks: reference against candidate."""
     reference, candidate = performance_legs(ref), performance_legs(cand)
     if not reference or not candidate:
-        verdict.reasons.append(fail("G-4", "missing_raw", "a performance leg is missing on one of the two sides"))
+        verdict.reasons.append(fail("G-4/missing_raw", "a performance leg is missing on one of the two sides"))
         return
     band_pct = verdict.noise_band_pct
     for side in (reference, candidate):
-        verdict.reasons += same_conditions(side, "B-3") if len(side) > 1 else ()
+        verdict.reasons += same_conditions(side) if len(side) > 1 else ()
     verdict.reasons += spread(reference, band_pct) if len(reference) > 1 else ()
     for item in compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch"):
-        if isinstance(item, Reason):
+        if isinstance(item, Finding):
             verdict.reasons.append(item)
         else:
             _take_levers(verdict, item)
     for found in correctness(ref, cand):
-        if isinstance(found, Reason):
+        if isinstance(found, Finding):
             verdict.reasons.append(found)
         else:
             verdict.correctness_status = found
     if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
-        verdict.reasons += [reason for reason in coherent(ref) if reason.severity != "NOTE"]
+        verdict.reasons += [reason for reason in coherent(ref) if reason.severity != "note"]
     delta = measure(reference, candidate)
     verdict.reasons += real_delta(delta, band_pct)
     verdict.reasons += drift(delta, reference, claim, band_pct)

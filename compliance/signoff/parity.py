@@ -7,24 +7,24 @@ import numpy as np
 from compliance.audits.base import AuditRequest, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_consistency import OutputConsistency
 from compliance.audits.output_length import OutputLength
+from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
 from compliance.signoff.conditions import conditions_of, differences, in_words, without_mode
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import NEEDS_QUALITY_GATE
 from compliance.signoff.limits import LEAST_ALIKE, LEAST_REPETITIONS
-from compliance.signoff.reasons import Reason, fail, note
 from runs.errors import HarnessError
 
 
-def harness(legs: list[Evidence]) -> Iterator[Reason]:
+def harness(legs: list[Evidence]) -> Iterator[Finding]:
     """All of H on the legs of one result: every performance leg against every accuracy leg."""
     performance = [evidence for evidence in legs if evidence.is_performance]
     accuracy = [evidence for evidence in legs if not evidence.is_performance]
     if not performance or not accuracy:
         lacking = "performance" if not performance else "accuracy"
         text = f"no {lacking} leg: the two modes cannot be compared"
-        yield fail("H-1", "missing_raw", text, legs[0].run.root if legs else "")
+        yield fail("H-1/missing_raw", text, *(leg.run.root for leg in legs[:1]))
     yield from coherent(legs)
     for evidence in performance:
         yield from _load(evidence)
@@ -34,32 +34,32 @@ def harness(legs: list[Evidence]) -> Iterator[Reason]:
             yield from pace(evidence, other)
 
 
-def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Reason]:
+def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-1 and H-3 by the records, H-7 and the answers by the audits that need no legs of their own."""
     found = without_mode(differences(conditions_of(accuracy), conditions_of(performance)))
-    roots = f"{accuracy.run.root} and {performance.run.root}"
+    roots = accuracy.run.root, performance.run.root
     if found:
         data = {key: value for key, value in found.items() if key in ("data set", "model", "model revision")}
-        number, slug = ("H-3", "other_model_or_data") if data else ("H-1", "other_path")
+        rule = "H-3/other_model_or_data" if data else "H-1/other_path"
         text = f"accuracy and performance ran differently: {in_words(data or found)}"
-        yield fail(number, slug, text, roots, keys=sorted(found))
+        yield fail(rule, text, *roots, keys=sorted(found))
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
     audits: tuple[tuple[str, str, AuditTest], ...] = (
-        ("H-1", "other_answers", OutputConsistency()),
-        ("H-7", "other_length", OutputLength()),
+        ("H-1/other_answers", "H-1/output_consistency", OutputConsistency()),
+        ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
     legs = [  # read once for both audits
         LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.run),
         LegArtifacts(LegSpec("performance"), performance.run),
     ]
-    for number, slug, audit in audits:
-        yield from _audit(number, slug, audit, legs, performance)
+    for broken, kept, audit in audits:
+        yield from _audit(broken, kept, audit, legs, performance)
 
 
 def _audit(
-    number: str, slug: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
-) -> Iterator[Reason]:
+    broken: str, kept: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
+) -> Iterator[Finding]:
     request = AuditRequest(
         scenario=performance.leg.scenario,
         loadgen_key=performance.leg.benchmark.loadgen_key,
@@ -68,13 +68,15 @@ def _audit(
     try:
         result = audit.verify(request, legs)
     except HarnessError as error:
-        yield fail(number, slug, f"{audit.name} cannot judge: {error.message}", performance.run.root)
+        yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
         return
-    make = note if result.passed else fail
-    yield make(number, slug if not result.passed else audit.name, result.reason, performance.run.root)
+    if result.passed:
+        yield note(kept, result.reason, performance.run.root)
+    else:
+        yield fail(broken, result.reason, performance.run.root)
 
 
-def _load(evidence: Evidence) -> Iterator[Reason]:
+def _load(evidence: Evidence) -> Iterator[Finding]:
     """H-2: every loaded sample was issued, all of them equally often where the count allows it."""
     table = evidence.requests
     if table is None or not len(table):
@@ -84,13 +86,13 @@ def _load(evidence: Evidence) -> Iterator[Reason]:
     where = evidence.run.requests
     if len(table) >= len(loaded) and len(issued) != len(loaded):
         text = f"{len(issued)} different samples were issued, {len(loaded)} were loaded"
-        yield fail("H-2", "not_representative", text, where, issued=len(issued), loaded=len(loaded))
+        yield fail("H-2/not_representative", text, where, issued=len(issued), loaded=len(loaded))
     elif len(table) % len(loaded) == 0 and counts.min() != counts.max():
         text = f"samples were issued {counts.min()} to {counts.max()} times, not equally often"
-        yield fail("H-2", "not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
+        yield fail("H-2/not_representative", text, where, fewest=int(counts.min()), most=int(counts.max()))
 
 
-def repetitions(evidence: Evidence) -> Iterator[Reason]:
+def repetitions(evidence: Evidence) -> Iterator[Finding]:
     """H-5: a greedy model gives the same sample hardly ever another answer; invented answers are never the same."""
     table = evidence.requests
     if table is None:
@@ -104,10 +106,10 @@ def repetitions(evidence: Evidence) -> Iterator[Reason]:
         first.setdefault(index, digest)
     if repeated >= LEAST_REPETITIONS and alike < LEAST_ALIKE * repeated:
         text = f"{alike} of {repeated} repetitions of a sample have its first answer: greedy decoding repeats itself"
-        yield fail("H-5", "other_answers", text, evidence.run.requests, alike=alike, repeated=repeated)
+        yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, repeated=repeated)
 
 
-def one_model(legs: list[Evidence]) -> Iterator[Reason]:
+def one_model(legs: list[Evidence]) -> Iterator[Finding]:
     """H-5 across legs that record one model, data set and sampling: they answer the same samples alike."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in legs:
@@ -123,4 +125,4 @@ def one_model(legs: list[Evidence]) -> Iterator[Reason]:
         alike = sum(before[index] == answers[index] for index in common)
         if len(common) >= LEAST_REPETITIONS and alike < LEAST_ALIKE * len(common):
             text = f"{alike} of {len(common)} samples have the answers they have in {other.run.root}: another model"
-            yield fail("H-5", "other_answers", text, evidence.run.requests, alike=alike, common=len(common))
+            yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, common=len(common))

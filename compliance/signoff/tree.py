@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.evidence.leg_record import hash_in_accuracy_text
+from compliance.finding import Finding, fail, note
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.reasons import Reason, fail, note
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.reading import read_record
@@ -15,7 +15,7 @@ _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, sce
 _LEGS = ("performance/run_*", "accuracy")
 
 
-def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Reason]:
+def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
     """Compare; truncated accuracy logs by the SHA-256 that accuracy.txt keeps of the whole."""
     known = {digest for evidence in legs for digest in evidence.hashes.values()}
     found = [
@@ -25,25 +25,23 @@ def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Reason]:
         for path in sorted(scenario.glob(name))
     ]
     if not found:
-        yield fail("G-12", "missing_raw", "the tree holds no legs", tree)
+        yield fail("G-12/missing_raw", "the tree holds no legs", tree)
         return
     foreign = 0
     for run in found:
         for path in (run.summary, run.detail):
             if not path.is_file():
-                yield fail("G-12", "missing_raw", f"{path.name} is missing in the tree", run.root)
+                yield fail("G-12/missing_raw", f"{path.name} is missing in the tree", run.root)
             elif sha256_of(path) not in known:
                 foreign += 1
-                yield fail("G-12", "foreign_file", f"{path.name} is of none of the legs that were signed off", path)
+                yield fail("G-12/foreign_file", f"{path.name} is of none of the legs that were signed off", path)
         if run.accuracy_text.is_file() and run.accuracy_log.is_file() and _accuracy_hash(run) not in known:
             foreign += 1
             yield fail(
-                "G-12", "foreign_file", "the answers are of none of the legs that were signed off", run.accuracy_log
+                "G-12/foreign_file", "the answers are of none of the legs that were signed off", run.accuracy_log
             )
     if not foreign:
-        yield note(
-            "G-12", "tree_of_these_legs", f"all logs of {len(found)} legs in the tree are those of the legs", tree
-        )
+        yield note("G-12/tree_of_these_legs", f"all logs of {len(found)} legs in the tree are those of the legs", tree)
 
 
 def _accuracy_hash(run: RunDir) -> str | None:

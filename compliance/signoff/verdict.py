@@ -1,19 +1,18 @@
 """The verdict on a scope and its two forms: audit_verdict.json, and the text for people."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-from compliance.signoff.reasons import Action, Decision, Reason, decide
+from compliance.finding import Finding
+from compliance.signoff.reasons import Action, Decision, as_word, decide, in_a_line, is_unverifiable, reason_json
 from runs.errors import ExitCode
 
 SCHEMA_VERSION = 1
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]
 SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
 Policy = Literal["open", "closed"]
-# Slugs of evidence that is not there: nothing can then be said of the result.
-_UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
 
 
 @dataclass
@@ -24,7 +23,7 @@ class Verdict:
     noise_band_pct: float
     policy: Policy
     short_name: str = ""
-    reasons: list[Reason] = field(default_factory=list)
+    reasons: list[Finding] = field(default_factory=list)
     ref: list[str] = field(default_factory=list)
     cand: list[str] = field(default_factory=list)
     log_sha256: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -53,7 +52,7 @@ class Verdict:
     @property
     def unverifiable(self) -> bool:
         """Evidence is missing: nothing can be said of the result, whatever else was found."""
-        return any(reason.severity == "FAIL" and reason.slug in _UNVERIFIABLE for reason in self.reasons)
+        return any(is_unverifiable(reason) for reason in self.reasons)
 
     @property
     def blocks(self) -> bool:
@@ -95,8 +94,8 @@ class Verdict:
             "headline_integrity": self.headline_integrity,
             "metrics": self.metrics,
             "correctness_status": self.correctness_status,
-            "flags": [reason.slug for reason in self.reasons if reason.severity == "FLAG"],
-            "reasons": [asdict(reason) for reason in self.reasons],
+            "flags": [reason.slug for reason in self.reasons if reason.severity == "warning"],
+            "reasons": [reason_json(reason) for reason in self.reasons],
             "note": self.headline,
             "ref": self.ref,
             "cand": self.cand,
@@ -112,17 +111,17 @@ class Verdict:
         if self.degraded:
             return f"DEGRADED: no verdict, the sign-off itself failed: {self.degraded}"
         word = f"{self.decision}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
-        worst = [reason for reason in self.reasons if reason.severity == self.decision]
+        worst = [reason for reason in self.reasons if as_word(reason) == self.decision]
         if not worst:
             return word
         more = f"; and {len(worst) - 1} more" if len(worst) > 1 else ""
-        return f"{word}: {worst[0].check} {worst[0].slug}: {worst[0].text}{more}"
+        return f"{word}: {worst[0].group} {worst[0].slug}: {worst[0].sentence}{more}"
 
     def as_text(self) -> str:
         """For people: the verdict, what decides it, the numbers, then what else was seen."""
         lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
         for severity in ("FAIL", "FLAG", "NOTE"):
-            lines += [f"  {reason}" for reason in self.reasons if reason.severity == severity]
+            lines += [f"  {in_a_line(reason)}" for reason in self.reasons if as_word(reason) == severity]
         for side, values in self.metrics.items():
             if values:
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))

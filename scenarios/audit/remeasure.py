@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from compliance.finding import warn
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.reasons import flag
 from compliance.signoff.verdict import Verdict
 from compliance.verify.legs import PERFORMANCE, find_results
 from runs.errors import InputError
@@ -74,7 +74,7 @@ def remeasured(
         if verdict.action != "remeasure":
             return Remeasured(verdict, number)
     text = f"still too far apart after measuring again {most} times: what is compared with it inherits its noise"
-    verdict.reasons.append(flag("B-6", "baseline_imperfect", text, action="remeasure", rounds=most))
+    verdict.reasons.append(warn("B-6/baseline_imperfect", text, rounds=most))
     return Remeasured(verdict, most)
 
 

@@ -102,3 +102,7 @@ def test_every_frozen_case_keeps_verdict_and_reason_without_a_word(wordless: Cal
 def test_some_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None]) -> None:
     wordless()
     assert [outcome.case.name for outcome in run_cases(only="swap-") if not outcome.right] == []
+
+
+def test_what_the_sign_off_makes_of_a_rule_is_a_rule() -> None:
+    assert {rule for rule in SIGN_OFF.rules.values() if rule is not None} <= RULES.keys()

@@ -13,6 +13,7 @@ from compliance.mechanisms.declaration import Declaration, declare
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
 from compliance.signoff import sign_off
+from compliance.signoff.reasons import as_word
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
@@ -169,7 +170,7 @@ def test_sign_off_names_a_declaration_that_the_engine_contradicts(
     verdict = sign_off(scope, [leg, legs("off-acc")])
     assert verdict.decision == "FAIL"
     (reason,) = [one for one in verdict.reasons if one.slug == "mechanism_misdeclared"]
-    assert (reason.check, reason.severity) == ("P-7", "FAIL")
+    assert (reason.group, as_word(reason)) == ("P-7", "FAIL")
     assert said in reason.text
     assert reason.where == str(RunDir(leg).manifest)
 

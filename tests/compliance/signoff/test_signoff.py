@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from compliance.signoff import bundle_verdict, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
+from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Verdict
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
@@ -38,7 +39,7 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
 
 
 def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
-    return {reason.slug for reason in verdict.reasons if reason.severity == severity}
+    return {reason.slug for reason in verdict.reasons if as_word(reason) == severity}
 
 
 def test_an_honest_pair_passes_with_its_numbers(legs: FrozenLegs) -> None:
@@ -54,11 +55,12 @@ def test_an_honest_pair_passes_with_its_numbers(legs: FrozenLegs) -> None:
 def test_every_reason_has_an_id_and_a_file_that_exists(legs: FrozenLegs, tmp_path: Path) -> None:
     edited = legs.copy(tmp_path / "leg", "srv-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
     verdict = sign_off("harness", [edited, legs("srv-acc")])
-    failed = [reason for reason in verdict.reasons if reason.severity == "FAIL"]
+    failed = [reason for reason in verdict.reasons if reason.severity == "error"]
     assert failed
     for reason in failed:
-        assert reason.check[1] == "-"
-        assert Path(reason.where.split(":")[0]).exists()
+        assert reason.group[1] == "-"
+        assert reason.files
+        assert all(path.exists() for path in reason.files)
 
 
 def test_the_record_has_the_fields_of_a_signoff_in_every_scope(legs: FrozenLegs) -> None:

@@ -18,6 +18,7 @@ from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
 from compliance.signoff.faults import cover
+from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Verdict
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
@@ -80,7 +81,7 @@ def _score_again(run: RunDir) -> None:
 
 
 def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
-    return {reason.slug for reason in verdict.reasons if reason.severity == severity}
+    return {reason.slug for reason in verdict.reasons if as_word(reason) == severity}
 
 
 def test_answers_that_were_not_changed_pass(forged: Forge) -> None:
@@ -101,7 +102,7 @@ def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged
     assert slugs(verdict) == {"ids_outside_vocabulary"}
     (reason,) = [one for one in verdict.reasons if one.slug == "ids_outside_vocabulary"]
     assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
-    assert (reason.check, str(strange) in reason.text) == ("C-1", True)
+    assert (reason.group, str(strange) in reason.text) == ("C-1", True)
 
 
 def test_nor_may_a_candidate_answer_with_such_ids(legs: FrozenLegs, forged: Forge) -> None:
@@ -113,7 +114,7 @@ def test_nor_may_a_candidate_answer_with_such_ids(legs: FrozenLegs, forged: Forg
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
     assert sign_off("patch", ref, legs.paths(*names), claim).decision == "PASS"
     verdict = sign_off("patch", ref, forged(edit, names), claim)
-    failed = {reason.slug: reason.text for reason in verdict.reasons if reason.severity == "FAIL"}
+    failed = {reason.slug: reason.text for reason in verdict.reasons if reason.severity == "error"}
     assert "none of the model's 0 to 257" in failed["accuracy_gate_fail"]
 
 

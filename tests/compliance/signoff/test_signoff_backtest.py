@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.finding import fail, warn
 from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, Outcome, Score, read_cases, run_cases
 from compliance.signoff.faults import FAULTS
-from compliance.signoff.reasons import fail, flag
 from compliance.signoff.verdict import Verdict
 from runs.errors import InputError
 from tests.signoff.make_runs import LEGS
@@ -54,7 +54,7 @@ def test_the_score_counts_what_it_says() -> None:
     case = read_cases(DEFAULT_FOLDER)[0]
 
     def outcome(label: str, *said: str) -> Outcome:
-        reasons = [{"FAIL": fail, "FLAG": flag}[word]("P-1", "slug", "text") for word in said]
+        reasons = [{"FAIL": fail, "FLAG": warn}[word]("P-5/clock", "text") for word in said]
         return Outcome(
             case.model_copy(update={"verdict": label, "reason": None}), Verdict("harness", 0.5, "open", reasons=reasons)
         )

@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
+from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE, FOREIGN_SHARE
-from compliance.signoff.reasons import Reason
+from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Verdict
 from runs.errors import InputError
 from runs.record.contention import Contention, contention_of
@@ -46,7 +47,7 @@ def beside(legs: FrozenLegs, tmp_path: Path) -> With:
     return make
 
 
-def contended(verdict: Verdict) -> list[Reason]:
+def contended(verdict: Verdict) -> list[Finding]:
     return [reason for reason in verdict.reasons if reason.slug == "contended"]
 
 
@@ -103,7 +104,7 @@ def test_in_a_comparison_the_difference_counts(
     cand = [beside("ss-fast-1", candidate), beside("ss-fast-2", candidate)]
     verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
     found = contended(verdict)
-    assert [reason.severity for reason in found] == ["FLAG"] * flags
+    assert [as_word(reason) for reason in found] == ["FLAG"] * flags
     assert verdict.decision == ("FLAG" if flags else "PASS")
     for reason in found:
         assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
@@ -121,7 +122,7 @@ def test_the_times_of_an_accuracy_leg_count_nowhere(beside: With, legs: FrozenLe
 def test_older_and_short_legs_are_noted(beside: With, legs: FrozenLegs) -> None:
     verdict = sign_off("baseline", [beside("off-1", 0.6), *legs.paths("off-2", "off-acc")])
     (reason,) = [one for one in verdict.reasons if one.slug == "contention_not_recorded"]
-    assert (verdict.decision, reason.severity, reason.numbers) == ("PASS", "NOTE", {"legs": 3})
+    assert (verdict.decision, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
 
 
 @pytest.mark.parametrize(
@@ -140,4 +141,4 @@ def test_a_record_that_contradicts_itself_or_the_leg_is_a_fail(
     edited = record(0.3, 2.7, **changed)
     copy = legs.copy(tmp_path / "leg", "srv-2", ["set_manifest", "observed.contention", edited])
     verdict = sign_off("baseline", [legs("srv-1"), copy, legs("srv-acc")])
-    assert [reason.slug for reason in verdict.reasons if reason.severity == "FAIL"] == [slug]
+    assert [reason.slug for reason in verdict.reasons if reason.severity == "error"] == [slug]

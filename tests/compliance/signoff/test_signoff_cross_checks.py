@@ -9,8 +9,9 @@ import pytest
 
 from compliance.evidence.cross_checks import cross_checks
 from compliance.evidence.twins import twins
+from compliance.finding import Finding
 from compliance.signoff.conditions import asked_options, batch_limit
-from compliance.signoff.reasons import Reason
+from compliance.signoff.reasons import as_word
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir
@@ -23,8 +24,8 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory.mktemp("frozen"))
 
 
-def findings(path: Path) -> list[Reason]:
-    return [reason for reason in cross_checks(evidence(path)) if reason.severity != "NOTE"]
+def findings(path: Path) -> list[Finding]:
+    return [reason for reason in cross_checks(evidence(path)) if reason.severity != "note"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_each_fault_is_found_by_its_check(
     legs: FrozenLegs, tmp_path: Path, leg: str, faults: list[list[object]], check: str, slug: str, said: str
 ) -> None:
     found = findings(legs.copy(tmp_path / "leg", leg, *faults))
-    assert [one for one in found if (one.check, one.severity, one.slug) == (check, "FAIL", slug) and said in one.text]
+    assert [one for one in found if (one.group, as_word(one), one.slug) == (check, "FAIL", slug) and said in one.text]
 
 
 def test_a_heartbeat_whose_rates_do_not_belong_to_the_record(legs: FrozenLegs, tmp_path: Path) -> None:
@@ -75,8 +76,8 @@ def test_prompts_are_not_compared_without_the_data_set(legs: FrozenLegs, tmp_pat
     leg = legs.copy(
         tmp_path / "leg", "ss-1", ["cap_prompts", 512], ["set_manifest", "resolved.dataset_sha256", "0" * 64]
     )
-    found = [one for one in cross_checks(evidence(leg)) if one.check == "H-2"]
-    assert [(one.severity, one.slug) for one in found] == [("NOTE", "prompts_not_compared")]
+    found = [one for one in cross_checks(evidence(leg)) if one.group == "H-2"]
+    assert [(as_word(one), one.slug) for one in found] == [("NOTE", "prompts_not_compared")]
 
 
 def test_prompts_are_compared_where_the_data_set_lies_elsewhere_now(legs: FrozenLegs, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_prompts_are_compared_where_the_data_set_lies_elsewhere_now(legs: Frozen
     assert (
         sha256_of(bundled_dataset("bytes")) == orjson.loads((leg / "manifest.json").read_bytes())["dataset"]["sha256"]
     )
-    assert [one for one in cross_checks(evidence(leg)) if one.check == "H-2"] == []
+    assert [one for one in cross_checks(evidence(leg)) if one.group == "H-2"] == []
 
 
 def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs, tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs,
     write_json(run.manifest, content)
 
     def severities() -> set[str]:
-        return {one.severity for one in findings(run.root) if one.slug == "more_than_the_batch"}
+        return {as_word(one) for one in findings(run.root) if one.slug == "more_than_the_batch"}
 
     assert severities() == {"FLAG"}
     run.engine_log.write_text("INFO GPU KV cache size: 1,000,000 tokens\n")
@@ -128,7 +129,7 @@ def test_copies_whose_times_were_blurred_are_one_run(legs: FrozenLegs, tmp_path:
         for seed in (1, 2)
     ]  # fmt: skip
     (reason,) = twins(*copies)
-    assert (reason.severity, reason.slug) == ("FAIL", "same_run_twice")
+    assert (as_word(reason), reason.slug) == ("FAIL", "same_run_twice")
     assert said in reason.text
     issues = [one.requests.issue_ns for one in copies if one.requests is not None]
     assert np.array_equal(np.diff(issues[0]), np.diff(issues[1]))

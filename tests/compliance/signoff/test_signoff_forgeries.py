@@ -13,6 +13,7 @@ import pytest
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.faults import inject
+from compliance.signoff.reasons import as_word
 from compliance.signoff.record_faults import read_records, write_records
 from compliance.signoff.verdict import Verdict
 from runs.files import write_json
@@ -33,7 +34,7 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
 
 def slugs(verdict: Verdict) -> set[str]:
     """Of what decides the verdict."""
-    return {reason.slug for reason in verdict.reasons if reason.severity == verdict.decision}
+    return {reason.slug for reason in verdict.reasons if as_word(reason) == verdict.decision}
 
 
 def mend(leg: Path, seed: int = 1) -> Path:

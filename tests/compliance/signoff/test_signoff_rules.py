@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from compliance.evidence.mllog_shape import read_shape
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import differences, option_of, peak_in_flight, without_mode
@@ -16,7 +17,7 @@ from compliance.signoff.conditions_kept import Levers, _inert
 from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, class_of
 from compliance.signoff.limits import NOISE_BAND_PCT
-from compliance.signoff.reasons import Reason, decide, fail, flag, note
+from compliance.signoff.reasons import as_word, decide
 from compliance.signoff.verdict import Verdict
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.requests_log import RequestTable
@@ -26,19 +27,19 @@ REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
 
 
 def slugs(reasons: object) -> list[tuple[str, str]]:
-    return [(reason.severity, reason.slug) for reason in reasons]  # type: ignore[attr-defined]
+    return [(as_word(reason), reason.slug) for reason in reasons]  # type: ignore[attr-defined]
 
 
 def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
-    notes: list[Reason] = [note("P-6", "replayed", "")]
+    notes: list[Finding] = [note("P-6/replayed", "")]
     assert decide(notes) == ("PASS", "pass")
     flags = [
         *notes,
-        flag("B-1", "noisy", "", action="remeasure"),
-        flag("G-8", "class", "", action="downgrade_headline"),
+        warn("B-1/noisy_baseline", ""),
+        warn("G-8/not_a_kernel_gain", ""),
     ]
     assert decide(flags) == ("FLAG", "downgrade_headline")
-    assert decide([*flags, fail("P-1", "missing_raw", "")]) == ("FAIL", "eject")
+    assert decide([*flags, fail("P-1/missing_raw", "")]) == ("FAIL", "eject")
 
 
 def test_a_cold_first_repeat_is_named() -> None:
@@ -50,7 +51,7 @@ def test_a_cold_first_repeat_is_named() -> None:
 
 def test_steady_repeats_pass() -> None:
     (reason,) = judge_spread("tokens_per_second", REPEATED_WARM, NOISE_BAND_PCT)
-    assert (reason.severity, reason.slug) == ("NOTE", "steady")
+    assert (as_word(reason), reason.slug) == ("NOTE", "steady")
     assert reason.numbers["spread_pct"] == pytest.approx(0.118, abs=0.001)
 
 
@@ -212,6 +213,6 @@ def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
 
 
 def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
-    reason = note("B-4", "issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
+    reason = note("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
     record = Verdict("bundle", NOISE_BAND_PCT, "closed", reasons=[reason]).as_json()
     assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}

@@ -12,6 +12,7 @@ from compliance.signoff import sign_off
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
+from compliance.signoff.reasons import as_word
 from compliance.signoff.record_faults import shorten_requests
 from runs.errors import ExitCode
 from runs.files import write_json
@@ -47,7 +48,7 @@ def test_a_copy_is_found_whatever_was_done_to_it(
 ) -> None:
     copy = evidence(legs.copy(tmp_path / "copy", "srv-1", *faults))
     (reason,) = twins(copy, evidence(legs("srv-1")))
-    assert (reason.severity, reason.slug) == ("FAIL", "same_run_twice")
+    assert (as_word(reason), reason.slug) == ("FAIL", "same_run_twice")
     assert said in reason.text
 
 
@@ -55,9 +56,9 @@ def test_pace_is_compared_at_no_lower_load_and_in_one_direction(legs: FrozenLegs
     assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-acc")))) == []
     assert list(pace(evidence(legs("ss-1")), evidence(legs("ss-fast-acc")))) == []  # slower than its accuracy leg
     (reason,) = pace(evidence(legs("ss-fast-1")), evidence(legs("ss-acc")))
-    assert (reason.severity, reason.slug) == ("FLAG", "faster_than_accuracy")
+    assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
     found = list(pace(evidence(legs("ss-null")), evidence(legs("ss-acc"))))
-    assert {one.severity for one in found} == {"FAIL"}
+    assert {as_word(one) for one in found} == {"FAIL"}
     half = legs.copy(tmp_path / "half", "srv-1")
     shorten_requests(RunDir(half), 0.9 / FASTER_FLAG)
     assert [one.slug for one in pace(evidence(half), evidence(legs("srv-acc")))] == ["faster_than_accuracy"]
@@ -90,7 +91,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     other["resolved"]["engine_options"]["slots"] = 9
     write_json(folder / repeat / "manifest.json", other)
     (reason,) = caching(evidence(leg))
-    assert (reason.severity, reason.slug) == ("FAIL", "caching_audit_forged")
+    assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_forged")
     assert "engine.slots 8 / 9" in reason.text
 
     write_json(folder / repeat / "manifest.json", manifest)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from compliance.finding import fail, note, warn
 from compliance.signoff.feedback import append_ledger, feedback
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.reasons import fail, flag, note
 from compliance.signoff.verdict import Verdict
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
@@ -38,7 +38,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def noisy() -> Verdict:
-    return Verdict("baseline", 0.5, "open", reasons=[flag("B-1", "noisy_baseline", "text", action="remeasure")])
+    return Verdict("baseline", 0.5, "open", reasons=[warn("B-1/noisy_baseline", "text")])
 
 
 @pytest.mark.slow
@@ -155,7 +155,11 @@ def test_nothing_more_is_written_than_was_asked_for(
 
 
 def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
-    reasons = [note("B-1", "steady", "text"), flag("B-2", "outlier", "text", "file"), fail("P-3", "slug", "text")]
+    reasons = [
+        note("B-1/steady", "text"),
+        warn("B-2/outlier", "text", Path("file")),
+        fail("P-3/reported_vs_raw_mismatch", "text"),
+    ]
     verdict = Verdict("baseline", 0.5, "open", reasons=reasons)
     assert [one["check"] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
     verdict.degraded = "ValueError"
