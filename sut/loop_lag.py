@@ -1,11 +1,12 @@
 """Measures an event loop's lag: how long something that is due has to wait for the loop's next turn."""
 
 import asyncio
-from array import array
+from collections import deque
 
 import numpy as np
 
 from runs.record.loop_lag import LoopLag
+from sut.recorder import LatencyHistogram
 
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
 
@@ -13,13 +14,14 @@ INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth 
 class LagMeter:
     """Looks at fixed moments, `INTERVAL_S` apart. Moments that a busy loop slept through count too, each with its own
     delay: the figures are those of moments, not of turns.
-
-    Keeps 4 bytes a moment, 1.4 MB an hour.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lags_s = array("f")
+        self._pending_s: deque[float] = deque()  # seen by the loop, not yet in the histogram
+        self._histogram = LatencyHistogram()
+        self._worst_s = 0.0
+        self._moments = 0
         self._due_s = 0.0
         self._over = False
 
@@ -27,16 +29,25 @@ class LagMeter:
         """Begin. Safe from every thread."""
         self._loop.call_soon_threadsafe(self._begin)
 
-    def stop(self) -> LoopLag | None:
-        """No more looks; what came of them. None if there was none. Safe from every thread."""
+    def stop(self) -> None:
+        """No more looks. Safe from every thread."""
         self._over = True
-        lags_ms = np.array(self._lags_s, dtype=np.float64) * 1e3
-        if not len(lags_ms):
+
+    def so_far(self) -> LoopLag | None:
+        """What came of the looks; None before the first. From one thread only."""
+        lags_s = [self._pending_s.popleft() for _ in range(len(self._pending_s))]
+        if lags_s:
+            self._moments += len(lags_s)
+            self._worst_s = max(self._worst_s, *lags_s)
+            self._histogram.add(np.array(lags_s) * 1e9)
+        p99_ms = self._histogram.percentile_ms(99)
+        if p99_ms is None:
             return None
+        worst_ms = self._worst_s * 1e3
         return LoopLag(
-            p99_ms=round(float(np.percentile(lags_ms, 99)), 3),
-            worst_ms=round(float(lags_ms.max()), 3),
-            moments=len(lags_ms),
+            p99_ms=round(min(p99_ms, worst_ms), 3),  # of a bin's upper end
+            worst_ms=round(worst_ms, 3),
+            moments=self._moments,
             interval_ms=INTERVAL_S * 1e3,
         )
 
@@ -49,6 +60,6 @@ class LagMeter:
             return
         now_s = self._loop.time()
         while self._due_s <= now_s:
-            self._lags_s.append(now_s - self._due_s)
+            self._pending_s.append(now_s - self._due_s)
             self._due_s += INTERVAL_S
         self._loop.call_at(self._due_s, self._look)

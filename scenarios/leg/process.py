@@ -65,6 +65,7 @@ class LegProcess:
         self._last_beat = 0.0
         self._sut: LoadgenSut | None = None
         self._recorder: Recorder | None = None
+        self._lag: LagMeter | None = None
         self._started_s = 0.0
         self._engine: Engine | None = None
         self._tokens_before = 0  # made before LoadGen's clock ran
@@ -122,6 +123,8 @@ class LegProcess:
             progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
             progress.ttft_p99_ms = recorder.ttft.percentile_ms(99)
             progress.tpot_p99_ms = recorder.tpot.percentile_ms(99)
+        if self._lag is not None and (lag := self._lag.so_far()):
+            progress.loop_lag = lag.model_dump()
         write_progress(self.run_dir.progress, progress)
 
     def _wait(self, finished: Callable[[], bool], look: Callable[[], None] = lambda: None) -> None:
@@ -259,7 +262,6 @@ class LegProcess:
             For the record: who else used the cores meanwhile, and how late the loop was.
         """
         finished = threading.Event()
-        lag = LagMeter(self.loop)
 
         def look() -> None:
             watch.look()
@@ -286,15 +288,16 @@ class LegProcess:
         gc.disable()
         self._beat("running")
         cpu_before = read_cpu(self.manifest.parent_pid)
+        self._lag = lag = LagMeter(self.loop)
         lag.start()
         self._started_s = time.monotonic()
         threading.Thread(target=run_loadgen, name="loadgen", daemon=True).start()
         self._wait(finished.is_set, look)
-        loop_lag = lag.stop()
+        lag.stop()
         self._beat("closing")
         return {
             CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid)),
-            LOOP_LAG: loop_lag and loop_lag.model_dump(),
+            LOOP_LAG: self.progress.loop_lag,
         }
 
     def _run_loop(self) -> None:
