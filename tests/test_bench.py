@@ -13,7 +13,8 @@ from runs.errors import ExecutionError, ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
-from scripts.bench import null_path, reading, scoring, sizes
+from runs.record.requests_log import read_requests
+from scripts.bench import null_path, reading, real_size, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg
 from scripts.bench.llm_server import llm_server
@@ -61,6 +62,19 @@ def test_the_long_run_has_as_many_queries_as_it_says(tmp_path: Path) -> None:
     assert any(note.startswith(f"{SMALLEST.result_queries:,} records") for note in part.notes)
 
 
+@pytest.mark.slow  # four legs
+def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
+    data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
+    engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
+    part = real_size.measure_sizes(tmp_path, SMALLEST, {"scenario": "Offline", **engine, "dataset_path": str(data)})
+    found = {figure.name: figure for figure in part.figures}
+    assert found["loop lag, p99"].median <= found["loop lag, worst"].median
+    assert found["leg's memory"].median > 0.01
+    assert found["rate of the first 4 s"].median > 0
+    whole = read_requests(RunDir(tmp_path / "whole").requests)
+    assert 0 < len(whole) < SMALLEST.real_samples
+
+
 @pytest.mark.slow  # imports torch and transformers
 def test_scores_of_both_sides_are_equal(tmp_path: Path) -> None:
     part = scoring.run(tmp_path, SMALLEST)
@@ -106,8 +120,8 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as caught:
         main(["z"])
     assert caught.value.code == 2
-    assert "'z' is no part; choose from a, b, c, d, e, f, g" in capsys.readouterr().err
-    assert list(PARTS) == list("abcdefg")
+    assert "'z' is no part; choose from a, b, c, d, e, f, g, i" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefgi")
 
 
 def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ PARTS = {
     "e": ("accuracy scoring ÷ the reference procedure", "scoring"),
     "f": ("result.json of a long run", "reading"),
     "g": ("time from command to first query", "start"),
+    "i": ("an Offline query of 307,464 samples", "real_size"),
 }
 
 WIDTH = 120  # of the tables in a file
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Parts: " + "; ".join(f"{name} = {title}" for name, (title, _) in PARTS.items()) + ". Exit codes: "
         "0 measured (met or missed), 2 bad input, 3 cannot start, 4 a measurement failed, 130 interrupted.",
     )
-    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to g; default: all")
+    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to g, i; default: all")
     parser.add_argument(
         "--work-dir", type=Path, default=Path("output/bench"), metavar="DIR", help="for logs and models (output/bench)"
     )

@@ -28,8 +28,13 @@ class Sizes:
     # (f)
     result_queries: int = 270_336  # what a long Server run comes to
     growth_samples: tuple[int, ...] = (250_000, 1_000_000)  # in one Offline query
-    # (g)
+    # (g) and (i)
     rows: int = 13_368
+    # (i)
+    real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole data sets
+    real_seconds: float = 215.0
+    memory_seconds: float = 60.0
+    short_legs: tuple[int, int] = (832, 3_000)
 
 
 SMALLEST = Sizes(
@@ -48,4 +53,8 @@ SMALLEST = Sizes(
     result_queries=1_024,
     growth_samples=(500, 1_000),
     rows=64,
+    real_samples=2_048,
+    real_seconds=4.0,
+    memory_seconds=1.0,
+    short_legs=(64, 128),
 )

@@ -1,0 +1,119 @@
+"""(i) One Offline query of a real size: when its first answer comes, what it costs the leg, how steady the rate is."""
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from runs.errors import ExecutionError, ExitCode
+from runs.record.layout import RunDir
+from runs.record.loop_lag import LoopLag
+from runs.record.progress import read_progress
+from runs.record.requests_log import RequestTable, read_requests
+
+from .legs import LEG_TIMEOUT_S, started_leg
+from .models import TINY, VOCAB_SIZE, make_llama
+from .report import Part, at_least, at_most
+from .rows import write_rows
+from .sizes import Sizes
+
+POLL_S = 0.5
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen of one leg until it ended or was cut."""
+
+    requests: RequestTable
+    peak_memory_bytes: int  # of the leg's own process
+    lag: LoopLag | None
+
+    @property
+    def first_answer_s(self) -> float:
+        return float(self.requests.complete_ns.min() - self.requests.issue_ns.min()) / 1e9
+
+    def rate(self, begin_s: float, end_s: float) -> float:
+        """Samples answered per second, in a stretch behind the query's issue."""
+        since_s = (self.requests.complete_ns - self.requests.issue_ns.min()) / 1e9
+        return float(np.count_nonzero((since_s >= begin_s) & (since_s < end_s))) / (end_s - begin_s)
+
+    @property
+    def whole_rate(self) -> float:
+        return len(self.requests) / (float(self.requests.complete_ns.max() - self.requests.issue_ns.min()) / 1e9)
+
+
+def run(work: Path, sizes: Sizes) -> Part:
+    """Short legs to the end, long ones for as long as the figures need them."""
+    model = make_llama(work / TINY.name, TINY)
+    rows = write_rows(work / "rows.json", sizes.rows, VOCAB_SIZE)
+    options = {"scenario": "Offline", "vllm": True, "model_path": str(model), "dataset_path": str(rows)}
+    return measure_sizes(work, sizes, options)
+
+
+def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> Part:
+    """The part, on an engine chosen by `options`."""
+    part = Part("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
+
+    def leg(name: str, samples: int, seconds: float | None = None) -> _Seen:
+        # LoadGen rounds up to whole data sets.
+        fitting = {**options, "total_sample_count": min(samples, sizes.rows)}
+        return _leg(work / name, fitting, samples, seconds)
+
+    few_count, more_count = sizes.short_legs
+    few, more = leg("few", few_count), leg("more", more_count)
+    once = leg("data-set", sizes.rows, sizes.memory_seconds)
+    whole = leg("whole", sizes.real_samples, sizes.real_seconds)
+
+    first = part.add("first answer", "s", [whole.first_answer_s])
+    reference = part.add(f"first answer of {few_count:,} samples", "s", [few.first_answer_s])
+    part.add("first answer, later than that by", "s", [first.median - reference.median], at_most(5.0))
+    if whole.lag is not None:
+        part.add("loop lag, p99", "ms", [whole.lag.p99_ms], at_most(20.0))
+        part.add("loop lag, worst", "ms", [whole.lag.worst_ms], at_most(200.0))
+    memory = part.add("leg's memory", "GB", [whole.peak_memory_bytes / 1e9])
+    of_set = part.add(f"leg's memory, {sizes.rows:,} samples", "GB", [once.peak_memory_bytes / 1e9])
+    part.add_ratio("leg's memory ÷ that", memory, of_set, at_most(1.2))
+    rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(0.0, sizes.real_seconds)])
+    short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.whole_rate])
+    part.add_ratio("rate ÷ that", rate, short, at_least(0.95))
+    for minute in range(int(sizes.real_seconds // MINUTE_S)):
+        minute_rate = whole.rate(minute * MINUTE_S, (minute + 1) * MINUTE_S)
+        part.add(f"rate in minute {minute + 1}", "samples/s", [minute_rate])
+    part.notes.append(
+        f"the large leg is stopped after {sizes.real_seconds:.0f} s, that of {sizes.rows:,} samples (for its memory) "
+        f"after {sizes.memory_seconds:.0f} s. Memory: the highest resident size of the leg's own process, without the "
+        "engine's core. A sample is answered when LoadGen was given its answer."
+    )
+    return part
+
+
+def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Seen:
+    """Run a leg, to its end or until so many seconds behind LoadGen's start."""
+    run = RunDir(place)
+    conf: dict[str, object] = {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
+    memory_bytes, lag = 0, None
+    with started_leg(run, options, conf) as leg:
+        end = time.monotonic() + LEG_TIMEOUT_S
+        while leg.process.poll() is None:
+            if time.monotonic() > end:
+                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {run.engine_log}")
+            progress = read_progress(run.progress)
+            if progress is not None:
+                with contextlib.suppress(psutil.Error):
+                    memory_bytes = max(memory_bytes, psutil.Process(progress.pid).memory_info().rss)
+                if seconds is not None and progress.elapsed_s >= seconds:
+                    break
+            time.sleep(POLL_S)
+        cut = leg.process.poll() is None
+    expected = (ExitCode.INTERRUPTED,) if cut else (ExitCode.OK, ExitCode.NEGATIVE)
+    if leg.process.returncode not in expected:
+        raise ExecutionError(f"a leg ended with code {leg.process.returncode}", f"see {leg.log}")
+    last = read_progress(run.progress)
+    if last is not None and last.loop_lag is not None:
+        lag = LoopLag.model_validate(last.loop_lag)
+    return _Seen(read_requests(run.requests), memory_bytes, lag)
