@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg
 from runs.errors import InputError
@@ -48,6 +49,7 @@ def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[Findi
     if manifest is None:
         return
     yield from _hashes(leg.run, manifest, accuracy_text)
+    yield from record_is_whole(leg.run, manifest)
     for sentence in _of_another_leg(manifest, detail):
         yield fail("record-manifest", sentence, leg.run.manifest)
 

@@ -5,17 +5,18 @@ parent when the process is gone. Never two writers at a time.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runs.benchmark import Mode, Scenario
-from runs.errors import InputError, names_its_file
+from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
 from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
+from runs.record.manifest_parts import FinishedParts, SamplingPart, missing_hashes
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[2] = 2  # 1: from before seals, and before the parts of a finished leg had a fixed form
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
@@ -64,7 +65,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     status: Status = "planned"
     official: bool
     unofficial_reasons: list[str]
@@ -89,9 +90,35 @@ class Manifest(BaseModel):
     exit_code: int | None = None
     error: dict[str, Any] | None = None
 
+    @model_validator(mode="after")
+    def _whole_when_finished(self) -> Self:
+        if self.sealed and self.status == "finished":
+            parts = FinishedParts.model_validate(self.model_dump(exclude={"resolved"}))
+            if absent := missing_hashes(parts.observed.log_sha256):
+                raise ValueError(f"observed.log_sha256 lacks {', '.join(absent)}")
+            SamplingPart.model_validate(self.resolved.sampling)
+        return self
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the leg is of a version that seals its run directory (`runs.record.seal`)."""
+        return self.schema_version >= 2
+
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
-    write_json(path, manifest.model_dump(mode="json"))
+    """Write a manifest; one of a finished leg must be whole.
+
+    Raises:
+        ExecutionError: it is not.
+    """
+    content = manifest.model_dump(mode="json")
+    try:
+        Manifest.model_validate(content)
+    except ValidationError as error:
+        raise ExecutionError(
+            f"{path.name} of the leg is not whole: {_first_problem(error)}", "report this message"
+        ) from error
+    write_json(path, content)
 
 
 @names_its_file
@@ -105,8 +132,12 @@ def read_manifest(path: Path) -> Manifest:
         path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
     )
     try:
-        return Manifest.model_validate(content)
+        return Manifest.model_validate(content, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place}: {first['msg']}", "the file is damaged or of another version") from error
+        raise InputError(f"{path}: {_first_problem(error)}", "the file is damaged or of another version") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

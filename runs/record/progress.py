@@ -1,8 +1,11 @@
 """progress.json: the heartbeat of a running leg, replaced every second."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_json
@@ -25,6 +28,8 @@ PHASES = {
 @dataclass
 class Progress:
     """What a leg is doing. Latencies are counted from the moment LoadGen handed a query over."""
+
+    __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     phase: str  # one of PHASES
     time_ns: int
@@ -57,8 +62,28 @@ class Progress:
         return self.issued - self.completed
 
 
+_HEARTBEAT = TypeAdapter(Progress)
+
+
 def write_progress(path: Path, progress: Progress) -> None:
     write_json(path, asdict(progress))
+
+
+def read_last_progress(path: Path) -> Progress:
+    """The last heartbeat of a finished leg, every field there and of its type.
+
+    Raises:
+        InputError: it is missing, damaged, or of another form; names the field.
+    """
+    fix = "take the unchanged progress.json of the run"
+    content = read_object(path, fix, within=path.parent)
+    if absent := [name for name in (field.name for field in fields(Progress)) if name not in content]:
+        raise InputError(f"{path} has no {', '.join(absent)}", fix)
+    try:
+        return _HEARTBEAT.validate_json(orjson.dumps(content))  # strict, and JSON has no instances
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", fix) from error
 
 
 def read_progress(path: Path) -> Progress | None:

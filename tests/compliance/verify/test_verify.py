@@ -16,6 +16,7 @@ from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_re
 from runs.benchmark import AccuracyTarget
 from runs.errors import InputError
 from tests.conftest import Finished
+from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 
 
@@ -87,6 +88,7 @@ def test_a_manifest_that_claims_to_be_official_is_held_to_it(legs: DummyLegs, tm
     run = legs.copy(tmp_path / "leg", "Server")
     manifest = json.loads(run.manifest.read_bytes())
     run.manifest.write_text(json.dumps({**manifest, "official": True, "unofficial_reasons": []}))
+    reseal(run)
     assert verify_result(find_results([run.root])[0]).exit_code == 1
 
 
@@ -94,6 +96,7 @@ def test_an_unofficial_manifest_without_reasons_is_still_not_official(legs: Dumm
     run = legs.copy(tmp_path / "leg", "Server")
     manifest = json.loads(run.manifest.read_bytes())
     run.manifest.write_text(json.dumps({**manifest, "unofficial_reasons": []}))
+    reseal(run)
     verdict = verify_result(find_results([run.root])[0])
     assert verdict.outcome == "PASS"
     assert "the leg's record says so and gives no reason" in verdict.unofficial
@@ -150,6 +153,7 @@ def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Accu
     manifest = json.loads(run.manifest.read_bytes())
     manifest["model"]["sha256"] = {"model.safetensors": "0" * 64}
     run.manifest.write_text(json.dumps(manifest))
+    reseal(run)
     verdict = verify_result(find_results([home])[0])
     assert verdict.exit_code == 1
     assert "one model" in " ".join(verdict.failures)
@@ -177,6 +181,7 @@ def test_a_faster_engine_in_the_performance_leg_alone_is_found(
     manifest = json.loads(run.manifest.read_bytes())
     manifest["resolved"]["engine_options"] |= options
     run.manifest.write_text(json.dumps(manifest))
+    reseal(run)
     verdict = verify_result(find_results([home])[0])
     assert (verdict.outcome == "PASS") is passes, verdict.reasons
     assert found in " ".join(verdict.failures)
@@ -186,6 +191,7 @@ def test_scores_follow_the_answers_not_the_text(legs: DummyLegs, own_target: Acc
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     text = run.accuracy_text.read_text()
     run.accuracy_text.write_text(text.replace(str(own_target.rouge1), str(own_target.rouge1 + 1)))
+    reseal(run)
     verdict = verify_result(find_results([run.root])[0])
     assert verdict.exit_code == 4
     assert "does not belong to these answers" in verdict.reasons[0]

@@ -21,6 +21,7 @@ from runs.record.layout import ResultDir, RunDir
 from scenarios.commands.gate import gate_click_command
 from scenarios.commands.store import store_click_command
 from tests.conftest import ROOT
+from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
@@ -67,6 +68,7 @@ def say_in_manifest(run: RunDir, **configuration: Any) -> None:
     manifest = json.loads(run.manifest.read_text())
     manifest["engine"]["configuration"] |= configuration
     run.manifest.write_text(json.dumps(manifest))
+    reseal(run)
 
 
 def reachable(run: RunDir, share: float) -> AccuracyTarget:

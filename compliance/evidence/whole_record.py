@@ -1,0 +1,82 @@
+"""Is a finished leg's directory whole, and as it was when the leg ended?"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+
+from compliance.finding import Finding, fail
+from runs.errors import InputError
+from runs.reading import read_record
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
+from runs.record.progress import read_last_progress
+from runs.record.seal import BrokenFile, SealedFile, broken_files, read_seal
+
+# What the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
+_APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
+
+
+def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
+    """Every file as it was sealed, and the last heartbeat of this leg.
+
+    A leg from before there were seals is judged without: `record-version` tells of it.
+    """
+    if not manifest.sealed:
+        return
+    yield from _seal(run)
+    yield from _progress(run, manifest)
+
+
+def _seal(run: RunDir) -> Iterator[Finding]:
+    try:
+        seal = read_seal(run)
+        broken = list(broken_files(run, seal))
+    except InputError as error:
+        yield fail("record-seal", error.message, run.seal)
+        return
+    if _truncated_since(run, broken, seal.files):
+        broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
+    for one in broken:
+        sealed = f", sealed with {one.sealed.sha256}" if one.sealed else ", and the seal has no such file"
+        found = f": SHA-256 {one.sha256}" if one.sha256 else ""
+        yield fail("record-seal", f"{one.name} was {_SAID[one.state]}{found}{sealed}", run.root / one.name)
+
+
+_SAID = {"changed": "changed since the leg ended", "missing": "taken away", "added": "put there after the leg ended"}
+
+
+def _truncated_since(run: RunDir, broken: list[BrokenFile], sealed: dict[str, SealedFile]) -> bool:
+    """Were log and text changed by the official truncation alone? The text then ends with the sealed log's hash."""
+    names = {one.name for one in broken if one.state == "changed"}
+    log, text = run.accuracy_log.name, run.accuracy_text.name
+    if not {log, text} <= names:
+        return False
+    content = read_record(run.accuracy_text, "give the leg's own accuracy.txt")
+    appended = _APPENDED_HASH.search(content)
+    if appended is None or appended[1].decode() != sealed[log].sha256:
+        return False
+    return any(
+        hashlib.sha256(before).hexdigest() == sealed[text].sha256
+        for before in (content[: appended.start()], content[: appended.start()] + b"\n")
+    )
+
+
+def _progress(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
+    try:
+        progress = read_last_progress(run.progress)
+    except InputError as error:
+        yield fail("record-progress", error.message, run.progress)
+        return
+    expected = {
+        "phase": "done",
+        "pid": manifest.pid,
+        "scenario": manifest.resolved.scenario,
+        "mode": manifest.resolved.mode,
+        "completed": manifest.observed["samples_completed"],
+        "issued": manifest.observed["samples_issued"],
+        "error": None,
+    }
+    for name, value in expected.items():
+        if (found := getattr(progress, name)) != value:
+            text = f"{name} of {run.progress.name} is {found!r}, {run.manifest.name} has {value!r}"
+            yield fail("record-progress", text, run.progress)
