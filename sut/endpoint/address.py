@@ -1,0 +1,108 @@
+"""Where a server is, and what is needed to be let in: URL, TLS, key. The key is in no text that this file makes."""
+
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from runs.errors import InputError, SetupError
+
+_KEY = re.compile(r"[!-~]{1,4096}")  # what may stand in a header's value
+_HIDDEN = "[key]"
+
+
+@dataclass(frozen=True)
+class ServerAddress:
+    """One server. `url` is how it is named in messages and records."""
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+    path: str  # before every path that is asked for; mostly empty
+
+    @classmethod
+    def parse(cls, text: str) -> "ServerAddress":
+        """Read `http://host:port`, with or without the `/v1` that clients of OpenAI's interface are given.
+
+        Raises:
+            InputError: another scheme, no host, a bad port, or a password in the URL (which is not repeated).
+        """
+        fix = "write http://HOST:PORT or https://HOST:PORT"
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as error:
+            raise InputError(f"--api-server: {error}", fix) from error
+        if parts.username or parts.password:
+            raise InputError("--api-server: the URL has a user or password in it", "use --api-key-env for a key")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise InputError(f"--api-server {text}: not the address of a server", fix)
+        tls = parts.scheme == "https"
+        path = parts.path.rstrip("/").removesuffix("/v1")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        port = port or (443 if tls else 80)
+        return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
+
+    @property
+    def authority(self) -> str:
+        """The value of a request's Host header."""
+        return self.url.split("://", 1)[1].removesuffix(self.path)
+
+
+def addresses(text: str) -> list[ServerAddress]:
+    """`--api-server`: one URL, or several with commas between them.
+
+    Raises:
+        InputError: one of them is no address, or stands there twice.
+    """
+    found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
+    for place, address in enumerate(found):
+        if address in found[:place]:
+            raise InputError(f"--api-server names {address.url} twice", "name each server once")
+    return found
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a client needs besides the address. `repr` and `hidden` never show the key."""
+
+    key: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+
+    @classmethod
+    def from_environment(cls, key_variable: str | None, ca_file: Path | None = None) -> "Access":
+        """Take the key out of the environment variable of this name.
+
+        Raises:
+            InputError: the variable is not set, or what it holds cannot stand in a header.
+        """
+        if key_variable is None:
+            return cls(None, ca_file)
+        key = os.environ.get(key_variable)
+        if not key:
+            raise InputError(f"--api-key-env {key_variable}: there is no such variable", "export it before the run")
+        if not _KEY.fullmatch(key):
+            raise InputError(
+                f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII", "export the bare key"
+            )
+        return cls(key, ca_file)
+
+    def tls_context(self, address: ServerAddress) -> ssl.SSLContext | None:
+        """Certificates are always verified, against a private CA where one is given.
+
+        Raises:
+            SetupError: the CA's file cannot be read.
+        """
+        if not address.tls:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise SetupError(f"--api-ca {self.ca_file}: {error}", "name a readable PEM file") from error
+
+    def hidden(self, text: str) -> str:
+        """A server's words as they may be shown: a server may repeat the key it was given."""
+        return text.replace(self.key, _HIDDEN) if self.key else text

@@ -1,0 +1,118 @@
+"""The client of one server: a dialect, a pool of connections, and what is demanded of every answer."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.client_record import ClientRecord
+from sut.endpoint.connection import request_head
+from sut.endpoint.dialects.base import Answer, BodyTemplate, Dialect
+from sut.endpoint.exchange import FINISH_REASONS, Exchange, failure, same_prompt
+from sut.endpoint.fault import Fault
+from sut.endpoint.pool import ConnectionPool
+from sut.engine import Request
+
+LOOK_INTERVAL_S = 1.0
+GAP_FACTOR = 3.0  # a stream may be silent for this many times what the slowest tokens so far would take
+
+
+class Client:
+    """See the module.
+
+    Args:
+        silence_s: how long a stream that has begun may bring nothing, at the least; nothing is decided before
+            one has ended, because nobody knows yet how long tokens take here.
+        on_error: told when a lost connection cannot be opened again.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        access: Access,
+        dialect: Dialect,
+        *,
+        connections: int,
+        silence_s: float,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.address = address
+        self.dialect = dialect
+        self.record = ClientRecord()
+        self.moved = 0  # chunks with ids so far
+        self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
+        self.head = request_head(address, "POST", dialect.path, access.key)
+        self._access = access
+        self._template = dialect.template()
+        self._silence_s = silence_s
+        self._closed = False
+        self._pool = ConnectionPool(
+            address, access.tls_context(address), connections, on_error, renew_unused=dialect.renew_unused
+        )
+
+    async def open(self) -> None:
+        """Open all connections.
+
+        Raises:
+            SetupError: see `ConnectionPool.open`.
+        """
+        await self._pool.open()
+        loop = asyncio.get_running_loop()
+        self.record.watch_loop(loop)
+        self._look()
+
+    def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
+        """Send a request, as the leg's sampling or another template says it; its sink is told the rest."""
+        self._pool.submit(Exchange(self, request, template or self._template))
+
+    def check(self, request: Request, answer: Answer) -> None:
+        """What is demanded of every answer before it counts.
+
+        Raises:
+            Fault: saying what is wrong.
+        """
+        ids, least, most = len(answer.ids), self.dialect.sampling.min_tokens, self.dialect.sampling.max_tokens
+        if answer.finish_reason is None:
+            raise Fault(f"the response ends after {ids} ids without a finish reason")
+        if not ids:
+            raise Fault("the answer has no token ids: the server gives text only, or nothing")
+        if answer.finish_reason not in FINISH_REASONS:
+            raise Fault(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
+        if answer.completion_tokens is None or answer.prompt_tokens is None:
+            raise Fault("the server counts no tokens (no usage), so the ids cannot be held against a count")
+        if answer.completion_tokens != ids:
+            raise Fault(f"{ids} ids came, and the server counts {answer.completion_tokens}")
+        if answer.prompt_tokens != len(request.prompt_ids):
+            raise Fault(f"{len(request.prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}")
+        if answer.prompt_ids is not None and not same_prompt(request.prompt_ids, answer.prompt_ids):
+            raise Fault("the prompt's ids came back changed")
+        if not least <= ids <= most:
+            raise Fault(f"{ids} ids came; from {least} to {most} were asked for")
+
+    def fail(self, request: Request, reason: str) -> None:
+        request.sink.failed(request, failure(self.address.url, request, self._access.hidden(reason)))
+
+    def _look(self) -> None:
+        """Once a second: is there a response that can be waited for no longer?"""
+        if self._closed:
+            return
+        now_ns = time.time_ns()
+        slowest_s = self.slowest_token_ns * self.dialect.sampling.max_tokens / 1e9
+        silence_s = max(self._silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
+        for receiver in self._pool.busy():
+            if isinstance(receiver, Exchange) and (reason := receiver.overdue(now_ns, silence_s)):
+                receiver.broken(reason)
+        asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+
+    def close(self) -> None:
+        self._closed = True
+        self._pool.close()
+
+    @property
+    def connections_renewed(self) -> int:
+        return self._pool.renewed
+
+    @property
+    def most_waiting(self) -> int:
+        """The most requests that waited for a free connection at a time."""
+        return self._pool.most_waiting

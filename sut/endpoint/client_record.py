@@ -1,0 +1,93 @@
+"""What a client observed about itself and about the answers' form; goes on record with the leg.
+
+LoadGen takes its own times when it is called, so they are later than the true ones by what this client needs. That
+lateness is measured here: issue to the last byte of the request on the wire, and bytes read to LoadGen told.
+"""
+
+import asyncio
+from array import array
+from typing import Any
+
+import numpy as np
+
+from sut.recorder import LatencyHistogram
+
+KEPT = 1024  # values between two looks of the histogram
+LAG_INTERVAL_S = 0.02
+
+
+class Lateness:
+    """A histogram and the worst; nothing that grows."""
+
+    def __init__(self) -> None:
+        self._kept = array("q")
+        self._histogram = LatencyHistogram()
+        self.count = 0
+        self._worst_ns = 0
+
+    def add(self, value_ns: int) -> None:
+        self._kept.append(value_ns)
+        if len(self._kept) >= KEPT:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        if self._kept:
+            values = np.frombuffer(self._kept, dtype=np.int64).astype(np.float64)
+            self._kept = array("q")
+            self.count += len(values)
+            self._worst_ns = max(self._worst_ns, int(values.max()))
+            self._histogram.add(values)
+
+    def facts(self) -> dict[str, Any]:
+        """Count, p50, p99 and worst, in ms; percentiles are within 2 %, and 0.001 stands for anything less."""
+        self._take_in()
+        if not self.count:
+            return {"count": 0}
+        return {
+            "count": self.count,
+            "p50_ms": self._histogram.percentile_ms(50),
+            "p99_ms": self._histogram.percentile_ms(99),
+            "worst_ms": self._worst_ns / 1e6,
+        }
+
+
+class ClientRecord:
+    """Counts of one client's timed queries."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.tokens = 0
+        self.chunks = 0  # events that brought ids
+        self.most_tokens_in_a_chunk = 0
+        self.answers_read_at_once = 0  # of those with more than one id, streaming: TPOT 0
+        self.answers_in_one_chunk = 0  # of these
+        self.first_tokens_with_others = 0  # first chunks with more than one id
+        self.answers_with_cached_count = 0  # the server said how many prompt tokens it took from a cache
+        self.issue_to_wire = Lateness()
+        self.read_to_loadgen = Lateness()
+        self.loop_lag = Lateness()
+
+    def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure from now on how late the loop turns to what is due."""
+
+        def look(due_s: float) -> None:
+            now_s = loop.time()
+            self.loop_lag.add(int((now_s - due_s) * 1e9))
+            loop.call_at(now_s + LAG_INTERVAL_S, look, now_s + LAG_INTERVAL_S)
+
+        loop.call_at(loop.time(), look, loop.time())
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "answers": self.answers,
+            "tokens": self.tokens,
+            "chunks": self.chunks,
+            "most_tokens_in_a_chunk": self.most_tokens_in_a_chunk,
+            "answers_read_at_once": self.answers_read_at_once,
+            "answers_in_one_chunk": self.answers_in_one_chunk,
+            "first_tokens_with_others": self.first_tokens_with_others,
+            "answers_with_cached_count": self.answers_with_cached_count,
+            "issue_to_wire": self.issue_to_wire.facts(),
+            "read_to_loadgen": self.read_to_loadgen.facts(),
+            "loop_lag": self.loop_lag.facts(),
+        }

@@ -1,0 +1,83 @@
+"""What every dialect can do: write a request's body, and read what comes back into an `Answer`."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import orjson
+
+from sut.engine import SamplingPolicy
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # LoadGen is given int32
+NOTHING = msgspec.Raw()  # in place of a part that is kept as it came, and did not come
+WORDS_OF_AN_ERROR = 300
+
+
+@dataclass(slots=True)
+class Answer:
+    """What has come of one response so far. None: the server has not said it."""
+
+    ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    prompt_ids: bytes | None = None  # as JSON, where the server repeats them
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+class BodyTemplate:
+    """A request's body but for the prompt's ids: everything else is the same for all of them."""
+
+    def __init__(self, fields: dict[str, Any], prompt_field: str) -> None:
+        self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
+
+    def body(self, prompt_ids: list[int]) -> bytes:
+        return self._head + orjson.dumps(prompt_ids) + b"}"
+
+
+class Dialect(ABC):
+    """One server's language.
+
+    Args:
+        model: the model's name at the server.
+        sampling: sent in full.
+        streaming: whether ids come as they are made, or all at the end.
+    """
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    prompt_field: ClassVar[str]
+    renew_unused: ClassVar[bool] = False  # the server closes connections that were never used
+    has_min_tokens: ClassVar[bool] = True
+    min_tokens_holds_stop_ids: ClassVar[bool] = True  # holds stop ids back too, not the model's own end alone
+
+    def __init__(self, model: str, sampling: SamplingPolicy, *, streaming: bool) -> None:
+        self.model = model
+        self.sampling = sampling
+        self.streaming = streaming
+
+    def template(self, sampling: SamplingPolicy | None = None, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
+        """The body for the sampling of the leg, or for another one that a probe asks for."""
+        return BodyTemplate(self.fields(sampling or self.sampling, stop_ids), self.prompt_field)
+
+    @abstractmethod
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        """Everything of the body but the prompt."""
+
+    @abstractmethod
+    def read(self, payload: bytes, answer: Answer) -> int:
+        """Read one event, or the whole body where nothing is streamed, into `answer`.
+
+        Returns:
+            How many ids came with it.
+
+        Raises:
+            Fault: the server tells of an error.
+            msgspec.DecodeError: it is not the JSON that the dialect speaks.
+        """
+
+
+def error_words(said: bytes) -> str:
+    """An error as a server said it, on one line and not too long."""
+    return " ".join(said.decode("utf-8", "replace").split())[:WORDS_OF_AN_ERROR]

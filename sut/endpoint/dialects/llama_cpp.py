@@ -1,0 +1,72 @@
+"""llama.cpp's own `/completion`. It has no `min_tokens`, and leaves ids out of a stream whose text ends in half a
+character; the count that it gives at the end shows both.
+
+Read in: llama.cpp, tools/server/README.md.
+"""
+
+from typing import Any
+
+import msgspec
+
+from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, TokenId, error_words
+from sut.endpoint.fault import Fault
+from sut.engine import SamplingPolicy
+
+
+class _Timings(msgspec.Struct):
+    cache_n: int | None = None
+
+
+class _Event(msgspec.Struct):
+    tokens: list[TokenId] | None = None
+    stop: bool = False
+    stop_type: str | None = None
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    timings: _Timings | None = None
+    truncated: bool = False
+    error: msgspec.Raw = NOTHING
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
+
+
+class LlamaCppCompletion(Dialect):
+    """See the module."""
+
+    name = "llama.cpp"
+    path = "/completion"
+    prompt_field = "prompt"
+    renew_unused = True
+    has_min_tokens = False
+    min_tokens_holds_stop_ids = False
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": 0.0,
+            "repeat_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "seed": sampling.seed,
+            "n_predict": sampling.max_tokens,
+            "cache_prompt": False,
+            "return_tokens": True,
+            "stream": self.streaming,
+        }
+
+    def read(self, payload: bytes, answer: Answer) -> int:
+        event = _decode(payload)
+        if event.tokens is None:
+            raise Fault(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+        if event.stop:
+            if event.truncated:
+                raise Fault("the server cut the context: raise its context size")
+            answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
+            answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
+            answer.cached_tokens = event.timings.cache_n if event.timings else None
+        answer.ids += event.tokens
+        return len(event.tokens)

@@ -1,0 +1,155 @@
+"""Servers whose events look like OpenAI's completions with token ids added: vLLM's two routes and TensorRT-LLM's.
+
+Read in: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/scale_out/token_in_token_out;
+TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py.
+"""
+
+from typing import Any
+
+import msgspec
+
+from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, TokenId, error_words
+from sut.endpoint.fault import Fault
+from sut.engine import SamplingPolicy
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[TokenId] | None = None
+    finish_reason: str | None = None
+    prompt_token_ids: msgspec.Raw = NOTHING
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Event(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    prompt_token_ids: msgspec.Raw = NOTHING
+    error: msgspec.Raw = NOTHING
+    message: str | None = None  # of an error without an object around it
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+_NULL = b"null"
+
+
+class _Completions(Dialect):
+    """What the three have in common."""
+
+    def read(self, payload: bytes, answer: Answer) -> int:
+        event = _decode(payload)
+        if event.choices is None:
+            said = bytes(event.error) or (event.message or "").encode() or payload
+            raise Fault(f"the server tells of an error: {error_words(said)}")
+        if event.usage is not None:
+            answer.prompt_tokens = event.usage.prompt_tokens
+            answer.completion_tokens = event.usage.completion_tokens
+            if event.usage.prompt_tokens_details is not None:
+                answer.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
+        _keep_prompt(event.prompt_token_ids, answer)
+        if not event.choices:
+            return 0
+        choice = event.choices[0]
+        _keep_prompt(choice.prompt_token_ids, answer)
+        if choice.finish_reason is not None:
+            answer.finish_reason = choice.finish_reason
+        if not choice.token_ids:
+            return 0
+        answer.ids += choice.token_ids
+        return len(choice.token_ids)
+
+    def _stream(self) -> dict[str, Any]:
+        return {"stream": True, "stream_options": {"include_usage": True}} if self.streaming else {"stream": False}
+
+
+def _keep_prompt(raw: msgspec.Raw, answer: Answer) -> None:
+    said = bytes(raw)
+    if said and said != _NULL:
+        answer.prompt_ids = said
+
+
+class VllmCompletions(_Completions):
+    """vLLM's `/v1/completions` with `return_token_ids`. It makes text too, which is thrown away."""
+
+    name = "vllm"
+    path = "/v1/completions"
+    prompt_field = "prompt"
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            **_vllm_sampling(sampling, stop_ids),
+            "add_special_tokens": False,
+            "return_token_ids": True,
+            # Two chunks a request, as the engine in the leg's process is asked for two outputs.
+            **({"stream_interval": sampling.max_tokens + 1} if self.streaming else {}),
+            **self._stream(),
+        }
+
+
+class VllmTokens(_Completions):
+    """vLLM's token-in-token-out route, there with `--enable-scale-out` or `--tokens-only`: no text is made."""
+
+    name = "vllm-tokens"
+    path = "/inference/v1/generate"
+    prompt_field = "token_ids"
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        parameters = _vllm_sampling(sampling, stop_ids) | {"detokenize": False}
+        if self.streaming:
+            parameters["stream_interval"] = sampling.max_tokens + 1
+        return {
+            "model": self.model,
+            "sampling_params": parameters,
+            "return_token_ids": True,
+            **self._stream(),
+        }
+
+
+class TensorRtLlm(_Completions):
+    """`trtllm-serve`: `/v1/completions` with `detokenize` off. It refuses fields that it does not know."""
+
+    name = "tensorrt-llm"
+    path = "/v1/completions"
+    prompt_field = "prompt"
+    min_tokens_holds_stop_ids = False
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "seed": sampling.seed,
+            "min_tokens": sampling.min_tokens,
+            "max_tokens": sampling.max_tokens,
+            "stop_token_ids": list(stop_ids),
+            "add_special_tokens": False,
+            "detokenize": False,
+            **self._stream(),
+        }
+
+
+def _vllm_sampling(sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+    """All that decides about a token. What is not sent, a server may take from the model's generation_config.json."""
+    return {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": 0.0,
+        "seed": sampling.seed,
+        "min_tokens": sampling.min_tokens,
+        "max_tokens": sampling.max_tokens,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "stop_token_ids": list(stop_ids),
+    }

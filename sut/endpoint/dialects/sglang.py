@@ -1,0 +1,84 @@
+"""SGLang's own `/generate`. Its stream repeats all ids so far with each event, unless the server was told otherwise.
+
+Read in: SGLang, docs/basic_usage/sampling_params, python/sglang/srt/managers (tokenizer_manager.py, io_struct.py).
+"""
+
+from typing import Any
+
+import msgspec
+
+from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, TokenId, error_words
+from sut.endpoint.fault import Fault
+from sut.engine import SamplingPolicy
+
+
+class _FinishReason(msgspec.Struct):
+    type: str
+    message: str | None = None
+
+
+class _MetaInfo(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: _FinishReason | None = None
+    cached_tokens: int | None = None
+
+
+class _Event(msgspec.Struct):
+    output_ids: list[TokenId] | None = None
+    meta_info: _MetaInfo | None = None
+    error: msgspec.Raw = NOTHING
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class SglangGenerate(Dialect):
+    """See the module."""
+
+    name = "sglang"
+    path = "/generate"
+    prompt_field = "input_ids"
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        parameters: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": 0.0,
+            "sampling_seed": sampling.seed,
+            "min_new_tokens": sampling.min_tokens,
+            "max_new_tokens": sampling.max_tokens,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "stop_token_ids": list(stop_ids),
+        }
+        if self.streaming:
+            parameters["stream_interval"] = sampling.max_tokens + 1
+        return {"sampling_params": parameters, "stream": self.streaming}
+
+    def read(self, payload: bytes, answer: Answer) -> int:
+        event = _decode(payload)
+        if event.meta_info is None:
+            raise Fault(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+        if event.output_ids is None:
+            raise Fault("the answer has no output_ids: the server gives text only")
+        before, ids, told = len(answer.ids), event.output_ids, event.meta_info
+        if told.completion_tokens == before + len(ids):
+            answer.ids += ids
+        elif told.completion_tokens == len(ids) and ids[:before] == answer.ids:
+            answer.ids = ids
+        else:
+            raise Fault(
+                f"{len(ids)} output_ids came after {before}, and completion_tokens is {told.completion_tokens}: "
+                "neither new ids nor all so far"
+            )
+        answer.prompt_tokens, answer.completion_tokens = told.prompt_tokens, told.completion_tokens
+        answer.cached_tokens = told.cached_tokens
+        if told.finish_reason is not None:
+            if told.finish_reason.type == "abort":
+                said = error_words((told.finish_reason.message or "").encode())
+                raise Fault(f"the server gave up on the request: {said}")
+            answer.finish_reason = told.finish_reason.type
+        return len(answer.ids) - before

@@ -1,0 +1,219 @@
+"""One request over HTTP, from the body that is sent to the answer that is told; every doubt about it ends the leg."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import orjson
+
+from runs.errors import ExecutionError
+from sut.endpoint.dialects.base import Answer, BodyTemplate, error_words
+from sut.endpoint.events import EventStream
+from sut.endpoint.fault import Fault
+from sut.engine import Request
+
+if TYPE_CHECKING:
+    from sut.endpoint.client import Client
+
+DONE = b"[DONE]"
+MOST_BODY_BYTES = 16 << 20  # of one response; one with 128 ids, its text and a repeated prompt has some 20 kB
+MOST_ERROR_BYTES = 64 << 10
+END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad status to the end of its body
+FINISH_REASONS = ("stop", "length")
+LEFT_OUT_SHARE = 0.01  # of the answers a p99, by which the benchmark judges TPOT, says nothing
+FEW_ANSWERS = 3
+
+
+class Exchange:
+    """Sends one request when a connection is free, and hears its response. A plain class: there are many."""
+
+    __slots__ = (
+        "_answer",
+        "_body_bytes",
+        "_chunks",
+        "_client",
+        "_done",
+        "_events",
+        "_first_read_ns",
+        "_last_read_ns",
+        "_parts",
+        "_progress_ns",
+        "_request",
+        "_status",
+        "_template",
+    )
+
+    def __init__(self, client: "Client", request: Request, template: BodyTemplate) -> None:
+        self._client = client
+        self._request = request
+        self._template = template
+        self._answer = Answer()
+        self._events = EventStream()
+        self._parts: list[bytes] = []  # of a body that is no stream
+        self._status = 200
+        self._body_bytes = 0
+        self._chunks = 0
+        self._first_read_ns = 0
+        self._last_read_ns = 0  # of ids
+        self._progress_ns = 0  # of the last thing that moved this response on
+        self._done = False
+
+    # The way there ------------------------------------------------------------------------------------------
+
+    def request(self) -> tuple[bytes, bytes]:
+        return self._client.head, self._template.body(self._request.prompt_ids)
+
+    def sent(self, sent_ns: int) -> None:
+        if self._request.seq >= 0:
+            self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
+
+    # The way back -------------------------------------------------------------------------------------------
+
+    def head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self._status = status
+        self._progress_ns = time.time_ns()
+        if status != 200:
+            return
+        encoding = headers.get(b"content-encoding", b"identity")
+        if encoding != b"identity":
+            raise Fault(f"the response is encoded ({encoding.decode('latin-1')}), though it was asked for as it is")
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        wanted = b"text/event-stream" if self._client.dialect.streaming else b"application/json"
+        if kind != wanted:
+            raise Fault(f"the response is {kind.decode('latin-1') or 'of no type'}, not {wanted.decode()}")
+
+    def body(self, data: bytes, read_ns: int) -> None:
+        self._body_bytes += len(data)
+        if self._body_bytes > MOST_BODY_BYTES:
+            raise Fault(f"a response of more than {MOST_BODY_BYTES >> 20} MiB")
+        if self._status != 200:
+            if self._body_bytes <= MOST_ERROR_BYTES:
+                self._parts.append(data)
+        elif self._client.dialect.streaming:
+            for payload in self._events.feed(data):
+                self._event(payload, read_ns)
+        else:
+            self._parts.append(data)
+
+    def _event(self, payload: bytes, read_ns: int) -> None:
+        if self._done:
+            raise Fault("the stream goes on behind its end")
+        if payload == DONE:
+            self._done = True
+        elif self._read(payload, read_ns) and self._chunks == 1 and self._client.dialect.streaming:
+            self._request.sink.first_token(self._request, self._answer.ids[0])
+            if self._request.seq >= 0:
+                self._client.record.read_to_loadgen.add(time.time_ns() - read_ns)
+
+    def _read(self, payload: bytes, read_ns: int) -> int:
+        answer, client = self._answer, self._client
+        finished = answer.finish_reason is not None
+        try:
+            new = client.dialect.read(payload, answer)
+        except msgspec.DecodeError as error:
+            raise Fault(
+                f"what came back is not what {client.dialect.name} says ({error}): {error_words(payload)}"
+            ) from error
+        if not new:
+            return 0
+        if finished:
+            raise Fault("ids came behind the finish reason")
+        client.moved += 1
+        self._chunks += 1
+        if self._chunks == 1:
+            self._first_read_ns = read_ns
+        else:
+            client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
+        self._last_read_ns = self._progress_ns = read_ns
+        record = client.record
+        if self._request.seq >= 0:
+            record.chunks += 1
+            record.most_tokens_in_a_chunk = max(record.most_tokens_in_a_chunk, new)
+            if self._chunks == 1 and new > 1:
+                record.first_tokens_with_others += 1
+        return new
+
+    def end(self, read_ns: int) -> None:
+        try:
+            self._end(read_ns)
+        except Fault as fault:
+            self.broken(str(fault))
+
+    def _end(self, read_ns: int) -> None:
+        if self._status != 200:
+            raise Fault(self._refusal())
+        if not self._client.dialect.streaming:
+            self._read(b"".join(self._parts), read_ns)
+        elif not self._events.is_between_events:
+            raise Fault("the stream ends within an event")
+        answer, request, record = self._answer, self._request, self._client.record
+        self._client.check(request, answer)
+        if request.seq >= 0:
+            record.answers += 1
+            record.tokens += len(answer.ids)
+            record.answers_with_cached_count += answer.cached_tokens is not None
+        if self._client.dialect.streaming and len(answer.ids) > 1 and self._last_read_ns <= self._first_read_ns:
+            self._without_tpot()
+        request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
+        if request.seq >= 0:
+            record.read_to_loadgen.add(time.time_ns() - read_ns)
+
+    def _without_tpot(self) -> None:
+        """All tokens were read at one time. A few such answers can be this client's own lateness, or the server's;
+        more than the share that a p99 leaves out would be a TPOT that nobody measured."""
+        record = self._client.record
+        if self._request.seq < 0:
+            return
+        record.answers_in_one_chunk += self._chunks == 1
+        record.answers_read_at_once += 1
+        if record.answers_read_at_once > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
+            raise Fault(
+                f"{record.answers_read_at_once} of {record.answers} answers had all their tokens in one read "
+                f"({record.answers_in_one_chunk} in one chunk): "
+                "TPOT is 0; the server, or what is before it, does not stream"
+            )
+
+    def _refusal(self) -> str:
+        first_line = b"".join(self._parts).strip().split(b"\n")[0]
+        return f"status {self._status}: {error_words(first_line) or 'without a word'}"
+
+    def broken(self, reason: str) -> None:
+        if self._status != 200 and self._parts and not reason.startswith("status"):
+            reason = self._refusal()
+        self._client.fail(self._request, reason)
+
+    def overdue(self, now_ns: int, silence_s: float) -> str | None:
+        """Why this response can be waited for no longer, or None.
+
+        Args:
+            silence_s: how long a stream that has begun may bring nothing.
+        """
+        if not self._progress_ns:
+            return None  # not begun: it may wait in the server's queue, which the leg's own watchdog looks after
+        waited_s = (now_ns - self._progress_ns) / 1e9
+        most = self._client.dialect.sampling.max_tokens
+        over = self._answer.finish_reason is not None or len(self._answer.ids) >= most
+        if self._status != 200 and waited_s > END_LIMIT_S:
+            return self._refusal()
+        if over and waited_s > END_LIMIT_S:
+            return f"all ids came, and no end of the response for {waited_s:.0f} s"
+        if self._chunks and waited_s > silence_s:
+            return f"{len(self._answer.ids)} ids came, then nothing for {waited_s:.0f} s"
+        return None
+
+
+def same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
+    """Whether the ids that came back, as JSON, are those that were sent."""
+    if repeated == orjson.dumps(prompt_ids):
+        return True
+    try:
+        found = orjson.loads(repeated)
+    except orjson.JSONDecodeError:
+        return False
+    return bool(found in (prompt_ids, [prompt_ids]))
+
+
+def failure(url: str, request: Request, reason: str) -> ExecutionError:
+    """A failed request as the leg's end: server, query, and what was wrong."""
+    which = f"query {request.seq}, sample {request.sample_index}" if request.seq >= 0 else "a request before the clock"
+    return ExecutionError(f"server {url}, {which}: {reason}", "see the server's log; nothing is sent twice")

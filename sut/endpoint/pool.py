@@ -1,0 +1,223 @@
+"""A bounded set of connections to one server, all opened before the clock starts.
+
+The connection that was used last is used first, so the others keep still. Servers close a connection that has been
+idle for some seconds (uvicorn: 5), and a request sent in that moment would be lost, so an idle one is renewed before.
+What finds no free connection waits in order.
+"""
+
+import asyncio
+import contextlib
+import resource
+import ssl
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from runs.errors import SetupError
+from sut.endpoint.address import ServerAddress
+from sut.endpoint.connection import HttpConnection, Receiver
+
+CONNECT_TIMEOUT_S = 10.0
+OPENED_AT_A_TIME = 64
+RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
+SPARE_FILES = 256  # everything else that the process has open
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class Job(Receiver, Protocol):
+    """A request that is to be sent, and the receiver of its response."""
+
+    def request(self) -> tuple[bytes, bytes]:
+        """Head and body; asked for when there is a connection, so that waiting jobs hold no bodies."""
+
+
+class ConnectionPool:
+    """See the module.
+
+    Args:
+        size: connections, from first to last.
+        on_error: told when a connection that was lost cannot be opened again.
+        renew_unused: renew connections too that have carried nothing yet, for servers that count from the opening.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        tls: ssl.SSLContext | None,
+        size: int,
+        on_error: Callable[[BaseException], None],
+        *,
+        renew_unused: bool = False,
+    ) -> None:
+        self._address = address
+        self._tls = tls
+        self._size = size
+        self._on_error = on_error
+        self._renew_unused = renew_unused
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[HttpConnection] = []  # the last one is used next
+        self._open: set[HttpConnection] = set()
+        self._waiting: deque[Job] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.renewed = 0
+        self.most_waiting = 0
+
+    async def open(self) -> None:
+        """Open every connection.
+
+        Raises:
+            SetupError: the system allows fewer, or the server does not answer.
+        """
+        check_limits(self._address, self._size)
+        gate = asyncio.Semaphore(OPENED_AT_A_TIME)
+
+        async def one() -> None:
+            async with gate:
+                await self._connect()
+
+        await asyncio.gather(*(one() for _ in range(self._size)))
+        self._sweep()
+
+    async def _connect(self) -> None:
+        connection = await connect(self._address, self._tls, self)
+        if self._closed:
+            connection.close()
+            return
+        self._open.add(connection)
+        self.released(connection)
+
+    def submit(self, job: Job) -> None:
+        """Send a job at once, or when a connection is free."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closing:
+                connection.exchange(*job.request(), job)
+                return
+        self._waiting.append(job)
+        self.most_waiting = max(self.most_waiting, len(self._waiting))
+
+    def busy(self) -> list[Receiver]:
+        """Who waits for a response right now."""
+        return [connection.receiver for connection in self._open if connection.receiver is not None]
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in [*self._open]:
+            connection.close()
+
+    # Of connections ------------------------------------------------------------------------------------------
+
+    def released(self, connection: HttpConnection) -> None:
+        if self._waiting:
+            # In a turn of its own: the answer that freed the connection is told first.
+            self._loop.call_soon(self._serve, connection)
+        else:
+            self._rest(connection)
+
+    def _serve(self, connection: HttpConnection) -> None:
+        if connection.is_closing:
+            return  # `lost` opens another one, which serves who waits
+        if self._waiting:
+            job = self._waiting.popleft()
+            connection.exchange(*job.request(), job)
+        else:
+            self._rest(connection)
+
+    def _rest(self, connection: HttpConnection) -> None:
+        connection.idle_since_s = self._loop.time()
+        self._idle.append(connection)
+
+    def lost(self, connection: HttpConnection) -> None:
+        self._open.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(connection)
+        if not self._closed:
+            self.renewed += 1
+            task = self._loop.create_task(self._reopen())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _reopen(self) -> None:
+        try:
+            await self._connect()
+        except Exception as error:
+            self._on_error(error)
+
+    def _sweep(self) -> None:
+        """Renew what has been idle for long; `lost` opens a new one in each one's place."""
+        if self._closed:
+            return
+        oldest_s = self._loop.time() - RENEW_AFTER_IDLE_S
+        for connection in [*self._idle]:
+            if connection.idle_since_s < oldest_s and (connection.used or self._renew_unused):
+                self._idle.remove(connection)
+                connection.close()
+        self._loop.call_later(RENEW_AFTER_IDLE_S / 4, self._sweep)
+
+
+async def connect(
+    address: ServerAddress, tls: ssl.SSLContext | None, owner: "ConnectionPool | OneExchange"
+) -> HttpConnection:
+    """A new connection; the environment's proxies are not looked at.
+
+    Raises:
+        SetupError: no connection within the time limit, or a certificate that does not hold.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            _, connection = await loop.create_connection(
+                lambda: HttpConnection(owner), address.host, address.port, ssl=tls
+            )
+    except ssl.SSLCertVerificationError as error:
+        raise SetupError(
+            f"server {address.url}: its certificate does not hold: {error.verify_message}",
+            "name the certificate authority's file with --api-ca",
+        ) from error
+    except TimeoutError as error:
+        raise SetupError(
+            f"server {address.url} took no connection within {CONNECT_TIMEOUT_S:.0f} s", "start it, or mend the address"
+        ) from error
+    except OSError as error:
+        raise SetupError(
+            f"server {address.url} takes no connection: {error.strerror or error}", "start it, or mend the address"
+        ) from error
+    return connection
+
+
+class OneExchange:
+    """Owner of a connection that is used once."""
+
+    def released(self, connection: HttpConnection) -> None:
+        connection.close()
+
+    def lost(self, connection: HttpConnection) -> None:
+        """Nothing to keep."""
+
+
+def check_limits(address: ServerAddress, size: int) -> None:
+    """Whether the system lets a process have so many connections to one server.
+
+    Raises:
+        SetupError: too few open files, or too few local ports.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = size + SPARE_FILES
+    if soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            raise SetupError(
+                f"{size} connections to {address.url} need {needed} open files; the limit is {hard}",
+                "lower --api-connections, or raise the limit (ulimit -Hn)",
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    try:
+        low, high = map(int, PORT_RANGE.read_text().split())
+    except (OSError, ValueError):
+        return  # another kind of system
+    if size > (high - low) // 2:  # half: a closed connection keeps its port for a minute
+        raise SetupError(
+            f"{size} connections to {address.url}, and the system has {high - low + 1} local ports",
+            "lower --api-connections, or widen net.ipv4.ip_local_port_range",
+        )

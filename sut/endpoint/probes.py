@@ -1,0 +1,125 @@
+"""What a server is shown to do before the clock starts: requests whose answers tell what it honours.
+
+A probe fails the leg; nothing is tried another way. What no request can show (weights, precision) is not here.
+"""
+
+import asyncio
+import dataclasses
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from runs.errors import HarnessError, SetupError
+from sut.endpoint.client import Client
+from sut.endpoint.dialects.base import BodyTemplate, Dialect
+from sut.engine import Request
+
+PROBE_SEED = 20_250_715
+PROBE_TOKENS = 64
+LOWEST_ID, HIGHEST_ID = 10, 250  # there in every vocabulary, the byte tokenizer's too
+PROBE_TIMEOUT_S = 120.0
+FORCED_TOKENS = 4  # of the probe of min_tokens
+SHORT_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class _Told:
+    ids: list[int]
+    finish_reason: str
+    cached_tokens: int
+
+
+class _ProbeSink:
+    def __init__(self) -> None:
+        self.told: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
+
+    def first_token(self, request: Request, token_id: int) -> None: ...
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        if not self.told.done():
+            self.told.set_result(_Told(token_ids, finish_reason, cached_tokens))
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        if not self.told.done():
+            self.told.set_exception(error)
+
+
+async def probe(client: Client) -> dict[str, Any]:
+    """Ask what has to be shown, one request after the other; every answer is also checked as any of the leg's is.
+
+    Returns:
+        Facts for the manifest.
+
+    Raises:
+        SetupError: the server refuses the benchmark's sampling, or does not honour it.
+    """
+    url, sampling = client.address.url, client.dialect.sampling
+    chooser = random.Random(PROBE_SEED)
+    prompt = [chooser.randrange(LOWEST_ID, HIGHEST_ID) for _ in range(PROBE_TOKENS)]
+    first = await _ask(client, prompt)
+    again = await _ask(client, prompt)
+    if sampling.temperature == 0 and first.ids != again.ids:
+        raise SetupError(
+            f"server {url}: the same prompt gave other ids the second time (temperature 0): "
+            f"{_parted(first.ids, again.ids)}",
+            "the server must decode greedily, batch by batch the same",
+        )
+    if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
+        raise SetupError(
+            f"server {url}: {len(first.ids)} of at most {sampling.max_tokens} ids, and finish reason "
+            f"{first.finish_reason!r}",
+            "the server must end at max_tokens and say so",
+        )
+    least = await _show_min_tokens(client, prompt, first.ids)
+    return {
+        "prompt_tokens": len(prompt),
+        "output_tokens": len(first.ids),
+        "finish_reason": first.finish_reason,
+        "greedy_twice_equal": first.ids == again.ids,
+        "min_tokens_honoured": least,
+        "cached_tokens_of_the_repeat": again.cached_tokens,
+    }
+
+
+async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
+    """The answer's first token is made a stop token: only `min_tokens` keeps it from ending there at once."""
+    dialect, most = client.dialect, client.dialect.sampling.max_tokens
+    if not dialect.min_tokens_holds_stop_ids or most < FORCED_TOKENS:
+        return None
+    sampling = dataclasses.replace(dialect.sampling, min_tokens=FORCED_TOKENS, max_tokens=min(most, SHORT_TOKENS))
+    told = await _ask(client, prompt, dialect.template(sampling, (ids[0],)))
+    if len(told.ids) < FORCED_TOKENS:
+        raise SetupError(
+            f"server {client.address.url}: min_tokens {FORCED_TOKENS} was asked for, and {len(told.ids)} id(s) came",
+            "the server ignores min_tokens; a newer version may not",
+        )
+    return True
+
+
+async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> _Told:
+    sink = _ProbeSink()
+    client.submit(Request(sink, prompt), template)
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            return await sink.told
+    except TimeoutError as error:
+        raise SetupError(
+            f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s", "see its log"
+        ) from error
+    except HarnessError as error:
+        raise SetupError(error.message, "the server must do what the benchmark asks; see docs/endpoint.md") from error
+
+
+def _parted(first: list[int], second: list[int]) -> str:
+    both = zip(first, second, strict=False)
+    place = next((place for place, (one, other) in enumerate(both) if one != other), min(len(first), len(second)))
+    return f"apart from id {place} of {len(first)} and {len(second)}"
+
+
+def not_asked(dialect: Dialect) -> list[str]:
+    """What of the sampling this dialect cannot be asked for."""
+    if dialect.has_min_tokens:
+        return []
+    return [
+        f"{dialect.name} knows no min_tokens; every answer is checked to have {dialect.sampling.min_tokens} or more"
+    ]

@@ -1,0 +1,257 @@
+"""Questions to a server before and after a leg: which one it is, what it serves, what it counts."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+
+from runs.errors import ExecutionError, InputError, SetupError
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.connection import request_head
+from sut.endpoint.dialects.base import Dialect, error_words
+from sut.endpoint.dialects.llama_cpp import LlamaCppCompletion
+from sut.endpoint.dialects.openai import TensorRtLlm, VllmCompletions, VllmTokens
+from sut.endpoint.dialects.sglang import SglangGenerate
+from sut.endpoint.pool import OneExchange, connect
+
+ANSWER_TIMEOUT_S = 10.0
+MOST_ANSWER_BYTES = 4 << 20
+
+DIALECTS: dict[str, type[Dialect]] = {
+    dialect.name: dialect for dialect in (VllmCompletions, VllmTokens, SglangGenerate, TensorRtLlm, LlamaCppCompletion)
+}
+# How each server signs its list of models. [vLLM, SGLang, TensorRT-LLM: ModelCard.owned_by; llama.cpp: /v1/models]
+_BY_OWNER: dict[str, type[Dialect]] = {
+    "vllm": VllmCompletions,
+    "sglang": SglangGenerate,
+    "tensorrt_llm": TensorRtLlm,
+    "llamacpp": LlamaCppCompletion,
+}
+# Counters of prompt tokens looked up in a cache and found there; series that tell of work. [each server's /metrics]
+CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total")
+GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
+_CACHE_CONFIGURATION = "vllm:cache_config_info"
+_SHOWN_METRICS = (
+    *CACHE_HITS,
+    *GENERATED,
+    "vllm:prefix_cache_queries_total",
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:num_preemptions_total",
+    "sglang:num_running_reqs",
+    "sglang:num_queue_reqs",
+    "sglang:cache_hit_rate",
+    "llamacpp:requests_processing",
+    "llamacpp:requests_deferred",
+)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole response."""
+
+    status: int
+    content: bytes
+
+    def json(self) -> Any:
+        """The content, or None where it is no JSON."""
+        try:
+            return orjson.loads(self.content)
+        except orjson.JSONDecodeError:
+            return None
+
+
+class _Listener:
+    """Collects one response."""
+
+    def __init__(self) -> None:
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._status = 0
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def sent(self, sent_ns: int) -> None: ...
+
+    def head(self, status: int, headers: dict[bytes, bytes]) -> None:
+        self._status = status
+
+    def body(self, data: bytes, read_ns: int) -> None:
+        self._size += len(data)
+        if self._size > MOST_ANSWER_BYTES:
+            raise ValueError(f"a response of more than {MOST_ANSWER_BYTES >> 20} MiB")
+        self._parts.append(data)
+
+    def end(self, read_ns: int) -> None:
+        if not self.reply.done():
+            self.reply.set_result(Reply(self._status, b"".join(self._parts)))
+
+    def broken(self, reason: str) -> None:
+        if not self.reply.done():
+            self.reply.set_exception(ExecutionError(reason))
+
+
+async def ask(address: ServerAddress, access: Access, path: str) -> Reply:
+    """GET one path over a connection of its own.
+
+    Raises:
+        SetupError: no connection, no whole response, or none in time.
+    """
+    connection = await connect(address, access.tls_context(address), OneExchange())
+    listener = _Listener()
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            connection.exchange(request_head(address, "GET", path, access.key), b"", listener)
+            return await listener.reply
+    except TimeoutError as error:
+        raise SetupError(
+            f"server {address.url} did not answer GET {path} within {ANSWER_TIMEOUT_S:.0f} s", "see the server's log"
+        ) from error
+    except ExecutionError as error:
+        raise SetupError(f"server {address.url}, GET {path}: {error.message}", "is it an HTTP server?") from error
+    finally:
+        connection.close()
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a server says of itself. None and empty: it does not say."""
+
+    owner: str | None
+    version: str | None
+    model: str
+    model_root: str | None
+    max_model_len: int | None
+    prefix_caching: bool | None
+    slots: int | None  # llama.cpp: requests at a time
+    metrics: dict[str, float] = field(default_factory=dict)
+    cache_configuration: dict[str, str] = field(default_factory=dict)
+
+
+async def learn(address: ServerAddress, access: Access, model_name: str | None) -> ServerFacts:
+    """Ask a server for everything that it tells.
+
+    Raises:
+        SetupError: it does not answer, refuses, or lists no models.
+        InputError: it serves another model, or several and none was named.
+    """
+    reply = await ask(address, access, "/v1/models")
+    if reply.status != 200:
+        said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
+        raise SetupError(
+            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'without a word'}",
+            "give a key with --api-key-env" if reply.status in (401, 403) else "give the server's own address",
+        )
+    card = _model_card(reply.json(), address, model_name)
+    version = (await ask(address, access, "/version")).json()
+    properties = (await ask(address, access, "/props")).json() if card.get("owned_by") == "llamacpp" else None
+    sglang = (await ask(address, access, "/get_server_info")).json() if card.get("owned_by") == "sglang" else None
+    metrics, configuration = await read_metrics(address, access)
+    caching: bool | None = None
+    if "enable_prefix_caching" in configuration:
+        caching = configuration["enable_prefix_caching"] == "True"
+    elif isinstance(sglang, dict) and isinstance(sglang.get("disable_radix_cache"), bool):
+        caching = not sglang["disable_radix_cache"]
+    said_version = next((said.get("version") for said in (version, sglang) if isinstance(said, dict)), None)
+    return ServerFacts(
+        owner=card.get("owned_by"),
+        version=said_version if isinstance(said_version, str) else None,
+        model=card["id"],
+        model_root=card.get("root"),
+        max_model_len=card.get("max_model_len") if isinstance(card.get("max_model_len"), int) else None,
+        prefix_caching=caching,
+        slots=properties.get("total_slots") if isinstance(properties, dict) else None,
+        metrics=metrics,
+        cache_configuration=configuration,
+    )
+
+
+def _model_card(listed: Any, address: ServerAddress, model_name: str | None) -> dict[str, Any]:
+    data = listed.get("data") if isinstance(listed, dict) else None
+    cards: list[dict[str, Any]] = [
+        card for card in data or [] if isinstance(card, dict) and isinstance(card.get("id"), str)
+    ]
+    if not cards:
+        raise SetupError(f"server {address.url} lists no models at /v1/models", "give the server's own address")
+    names = [card["id"] for card in cards]
+    if model_name is None and len(cards) > 1:
+        raise InputError(
+            f"server {address.url} serves several models: {', '.join(names[:5])}", "name one with --api-model-name"
+        )
+    if model_name is not None and model_name not in names:
+        raise InputError(
+            f"--api-model-name {model_name}: server {address.url} serves {', '.join(names[:5])}", "name one of these"
+        )
+    return cards[0 if model_name is None else names.index(model_name)]
+
+
+async def choose_dialect(
+    address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None
+) -> type[Dialect]:
+    """The dialect that was asked for, or the one of the server that this is.
+
+    Raises:
+        InputError: there is no such dialect.
+        SetupError: the server does not say what it is.
+    """
+    if asked is not None:
+        if asked not in DIALECTS:
+            raise InputError(f"--api-dialect {asked}: unknown", f"choose from {', '.join(DIALECTS)}")
+        return DIALECTS[asked]
+    found = _BY_OWNER.get(facts.owner or "")
+    if found is None:
+        raise SetupError(
+            f"server {address.url} calls itself {facts.owner!r}, which says nothing about its language",
+            f"give --api-dialect: {', '.join(DIALECTS)}",
+        )
+    if found is VllmCompletions and (await ask(address, access, VllmCompletions.path)).status == 404:
+        return VllmTokens  # started with --tokens-only
+    return found
+
+
+async def read_metrics(address: ServerAddress, access: Access) -> tuple[dict[str, float], dict[str, str]]:
+    """The series worth keeping (summed over their labels), and vLLM's cache configuration; empty where there are none.
+
+    Raises:
+        SetupError: the server does not answer at all.
+    """
+    reply = await ask(address, access, "/metrics")
+    found: dict[str, float] = {}
+    configuration: dict[str, str] = {}
+    if reply.status != 200:
+        return found, configuration
+    try:
+        for family in text_string_to_metric_families(reply.content.decode("utf-8", "replace")):
+            for sample in family.samples:
+                if sample.name in _SHOWN_METRICS:
+                    found[sample.name] = found.get(sample.name, 0.0) + sample.value
+                elif sample.name == _CACHE_CONFIGURATION:
+                    configuration = dict(sample.labels)
+    except ValueError:  # TensorRT-LLM has JSON there
+        return {}, {}
+    return found, configuration
+
+
+def first_of(metrics: dict[str, float], names: tuple[str, ...]) -> float | None:
+    """The first of these series that the server has."""
+    return next((metrics[name] for name in names if name in metrics), None)
+
+
+async def wait_until_ready(
+    address: ServerAddress, access: Access, look: Callable[[], None], pause_s: float = 0.5
+) -> None:
+    """Ask until the server answers; whoever waits bounds the time.
+
+    Args:
+        look: called between two questions; raises when there is nothing to wait for any more.
+    """
+    while True:
+        look()
+        try:
+            if (await ask(address, access, "/v1/models")).status == 200:
+                return
+        except SetupError:
+            pass  # not listening yet
+        await asyncio.sleep(pause_s)
