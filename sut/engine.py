@@ -70,8 +70,23 @@ class EngineReport:
     limits: EngineLimits = EngineLimits()
 
 
+@dataclass(frozen=True)
+class Observed:
+    """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest.
+
+    Attributes:
+        facts: plain data.
+        unofficial_reasons: why the leg could not be submitted; sentences.
+        notes: what a person should know; sentences.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    unofficial_reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
 class Engine(Protocol):
-    """Life cycle: `start` → any number of `submit` → `stop`."""
+    """Life cycle: `start` → any number of `submit` → `observed` → `stop`."""
 
     async def start(self) -> EngineReport:
         """Bring the engine up and compare every option asked for with the one in force.
@@ -92,5 +107,13 @@ class Engine(Protocol):
 
     def generated_tokens(self) -> int | None:
         """Output tokens made since the start, those of unfinished answers too; None where they are not counted."""
+
+    async def observed(self) -> Observed:
+        """What is to be said once all requests are answered.
+
+        Raises:
+            ExecutionError: the engine cannot be asked any more.
+        """
+        return Observed()
 
     async def stop(self) -> None: ...

@@ -7,14 +7,15 @@ from pydantic import BaseModel
 
 from runs.errors import InputError, SetupError
 from sut.dummy.kind import DummyKind, DummyOptions
+from sut.endpoint.kind import EndpointKind, EndpointOptions
 from sut.engine_kind import EngineKind
 from sut.vllm.kind import VllmKind, VllmOptions
 
 DEFAULT = VllmKind.name
-KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), DummyKind())}
+KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), EndpointKind(), DummyKind())}
 
 
-class EngineOptions(DummyOptions, VllmOptions):
+class EngineOptions(DummyOptions, EndpointOptions, VllmOptions):
     """The options of all kinds; `--help` shows those of the last base first."""
 
 

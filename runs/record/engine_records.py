@@ -20,6 +20,19 @@ class EngineRecord:
 
 ENGINE_RECORDS: dict[str, EngineRecord] = {
     "vllm": EngineRecord(named_options=("dtype", "tensor_parallel_size")),
+    "endpoint": EngineRecord(
+        prints_configuration=False,
+        batch_field="connections",
+        named_options=(
+            "api_server",
+            "api_model_name",
+            "api_dialect",
+            "api_key_env",
+            "api_ca",
+            "api_connections",
+            "serve",
+        ),
+    ),
     "dummy": EngineRecord(
         runs_model=False,
         prints_configuration=False,

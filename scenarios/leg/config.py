@@ -14,8 +14,6 @@ from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
 from sut.engines import DEFAULT, KINDS, EngineOptions
 
-ENGINES = (*KINDS, "endpoint")  # the last is refused for now (plan.py)
-
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
 
@@ -65,7 +63,7 @@ class LegOptions(BaseModel):
 
     # Engine
     engine: str = option_field(
-        DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(ENGINES)
+        DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(KINDS)
     )
     vllm: bool = option_field(False, "The same as --engine vllm.", "engine")
     sampling_arg: dict[str, Any] = option_field(
@@ -96,10 +94,6 @@ class LegOptions(BaseModel):
         "engine",
         "S",
     )
-    api_server: str | None = option_field(
-        None, "URL of an OpenAI-compatible server (engine endpoint).", "engine", "URL"
-    )
-    api_model_name: str | None = option_field(None, "Model name at that server.", "engine", "NAME")
 
     # What the result is to be called
     mechanism: MechanismBlock | None = option_field(
@@ -131,8 +125,8 @@ class LegOptions(BaseModel):
     @field_validator("engine")
     @classmethod
     def _known_engine(cls, value: str) -> str:
-        if value not in ENGINES:
-            raise ValueError(f"there is no such engine; choose from {', '.join(ENGINES)}")
+        if value not in KINDS:
+            raise ValueError(f"there is no such engine; choose from {', '.join(KINDS)}")
         return value
 
     @field_validator("lg_model_name")

@@ -160,11 +160,6 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> dict[str, Any] | Non
 def _engine_kind(config: RunConfig) -> EngineKind[Any]:
     if config.vllm and config.engine != "vllm":
         raise InputError(f"--vllm and --engine {config.engine} contradict each other", "give one of them")
-    if config.engine == "endpoint" or config.api_server or config.api_model_name:
-        raise SetupError(
-            "OpenAI-compatible endpoints (--api-server, --engine endpoint) are not supported yet",
-            "use --vllm, which runs the engine in this process",
-        )
     kind = engine_kind(config.engine)
     refuse_options_of_others(kind, config)
     return kind

@@ -39,7 +39,7 @@ from scenarios.leg.loadgen_settings import build_log_settings, build_settings, e
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import EngineWatch
 from sut.admission import Admission
-from sut.engine import Engine, EngineReport
+from sut.engine import Engine, EngineReport, Observed
 from sut.engines import engine_kind
 from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
@@ -200,6 +200,7 @@ class LegProcess:
             **around,
             START_STAGES: self._stages.seconds,
         }
+        self._record_observed(self._on_loop(engine.observed()))
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 
@@ -241,6 +242,14 @@ class LegProcess:
         if plan.loadgen_scenario == "Server":
             progress.ttft_limit_ms = settings.ttft_latency / 1e6
             progress.tpot_limit_ms = settings.tpot_latency / 1e6
+
+    def _record_observed(self, observed: Observed) -> None:
+        """Put on record what the engine saw of itself, and what follows from it."""
+        if observed.facts:
+            self.manifest.observed["engine"] = observed.facts
+        self.manifest.notes += observed.notes
+        self.manifest.unofficial_reasons += observed.unofficial_reasons
+        self.manifest.official = not self.manifest.unofficial_reasons
 
     def _gate(self, report: EngineReport, settings: Any) -> Gate:
         asked = self.plan.admission

@@ -22,7 +22,7 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from sut.engine import EngineLimits, EngineReport, Request
+from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
@@ -49,7 +49,7 @@ class NullSpec:
     library_samples: int
 
 
-class NullEngine:
+class NullEngine(Engine):
     """Answers every request as soon as it is handed over."""
 
     def __init__(self, *, first_token: bool) -> None:

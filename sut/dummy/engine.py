@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, InputError, SetupError
-from sut.engine import EngineLimits, EngineReport, Request
+from sut.engine import Engine, EngineLimits, EngineReport, Request
 
 FaultKind = Literal["start", "raise", "fail", "die", "swallow", "twice", "empty", "freeze"]
 FAULT_KINDS: dict[FaultKind, str] = {
@@ -77,7 +77,7 @@ class Service:
 Cheat = Callable[[Request, Service], None]
 
 
-class DummyEngine:
+class DummyEngine(Engine):
     """See the module.
 
     Args:

@@ -40,6 +40,7 @@ class Client:
         self.dialect = dialect
         self.record = ClientRecord()
         self.moved = 0  # chunks with ids so far
+        self.generated = 0  # ids so far
         self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
         self.head = request_head(address, "POST", dialect.path, access.key)
         self._access = access

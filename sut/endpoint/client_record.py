@@ -63,6 +63,7 @@ class ClientRecord:
         self.answers_in_one_chunk = 0  # of these
         self.first_tokens_with_others = 0  # first chunks with more than one id
         self.answers_with_cached_count = 0  # the server said how many prompt tokens it took from a cache
+        self.cached_tokens = 0  # prompt tokens that the server took from a cache
         self.issue_to_wire = Lateness()
         self.read_to_loadgen = Lateness()
         self.loop_lag = Lateness()
@@ -87,6 +88,7 @@ class ClientRecord:
             "answers_in_one_chunk": self.answers_in_one_chunk,
             "first_tokens_with_others": self.first_tokens_with_others,
             "answers_with_cached_count": self.answers_with_cached_count,
+            "cached_tokens": self.cached_tokens,
             "issue_to_wire": self.issue_to_wire.facts(),
             "read_to_loadgen": self.read_to_loadgen.facts(),
             "loop_lag": self.loop_lag.facts(),

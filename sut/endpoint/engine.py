@@ -13,8 +13,9 @@ from typing import Any
 from runs.errors import ExecutionError, HarnessError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
+from sut.endpoint.client_record import ClientRecord
 from sut.endpoint.dialects.base import Dialect
-from sut.endpoint.probes import not_asked, probe
+from sut.endpoint.probes import PROBE_TOKENS, not_asked, probe
 from sut.endpoint.questions import (
     CACHE_HITS,
     GENERATED,
@@ -24,13 +25,14 @@ from sut.endpoint.questions import (
     learn,
     read_metrics,
 )
-from sut.engine import EngineReport, Request, SamplingPolicy
+from sut.endpoint.served import ServedServer
+from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request, SamplingPolicy
 
 QUIET_S = 5.0  # nothing came for so long: the server's own counters are asked whether it works
 QUIET_LOOK_S = 2.0
 
 
-class EndpointEngine:
+class EndpointEngine(Engine):
     """See the module.
 
     Args:
@@ -42,7 +44,11 @@ class EndpointEngine:
         key_variable: environment variable that holds the key.
         ca_file: certificate authority of the server.
         connections: at most, and from the start.
+        probe_tokens: of the prompts that are sent before the clock starts.
+        declared: what nobody can see of the server; goes on record as declared.
         silence_s: how long a stream that has begun may bring nothing, at the least.
+        serve: command that starts the server; None for one that runs.
+        server_log: takes that command's output.
     """
 
     def __init__(
@@ -56,7 +62,11 @@ class EndpointEngine:
         key_variable: str | None = None,
         ca_file: str | None = None,
         connections: int = 1024,
+        probe_tokens: int = PROBE_TOKENS,
+        declared: dict[str, Any] | None = None,
         silence_s: float = 20.0,
+        serve: str | None = None,
+        server_log: Path = Path("server.log"),
     ) -> None:
         self._address = ServerAddress.parse(url)
         self._access = Access.from_environment(key_variable, Path(ca_file) if ca_file else None)
@@ -66,17 +76,21 @@ class EndpointEngine:
         self._model_name = model_name
         self._connections = connections
         self._silence_s = silence_s
+        self._probe_tokens = probe_tokens
+        self._declared = declared
+        self._served = ServedServer(serve, server_log, self._address) if serve else None
+        self._learned: ServerFacts | None = None
         self._client: Client | None = None
         self._lost: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generated = 0.0  # by the server's own counter, where it has one
-        self._moved_s = 0.0
         self._hits_before: float | None = None
-        self._facts: dict[str, Any] = {}
 
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
-        learned = await learn(address, access, self._model_name)
+        if self._served is not None:
+            await self._served.start(access)
+        learned = self._learned = await learn(address, access, self._model_name)
         kind = await choose_dialect(address, access, learned, self._asked_dialect)
         dialect = kind(learned.model, self._sampling, streaming=self._streaming)
         connections = min(self._connections, learned.slots or self._connections)
@@ -84,7 +98,7 @@ class EndpointEngine:
             address, access, dialect, connections=connections, silence_s=self._silence_s, on_error=self._server_lost
         )
         await client.open()
-        probed = await probe(client)
+        probed = await probe(client, self._probe_tokens)
         self._hits_before = first_of(learned.metrics, CACHE_HITS)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
@@ -93,16 +107,19 @@ class EndpointEngine:
         return EngineReport(
             name="endpoint",
             versions={learned.owner or "server": learned.version} if learned.version else {},
-            asked={"dialect": self._asked_dialect, "connections": self._connections},
-            in_force={"dialect": dialect.name, "connections": connections},
+            asked={"api_dialect": self._asked_dialect, "api_connections": self._connections},
             configuration={
                 "server": self._address.url,
+                "dialect": dialect.name,
+                "connections": connections,
+                "declared": self._declared,
                 "told_by_the_server": dataclasses.asdict(learned),
                 "probes": probed,
                 "not_asked_for": not_asked(dialect),
             },
             prefix_caching=bool(learned.prefix_caching),
             max_model_len=learned.max_model_len,
+            limits=EngineLimits(queries=connections),
         )
 
     def submit(self, request: Request) -> None:
@@ -110,6 +127,8 @@ class EndpointEngine:
         self._client.submit(request)
 
     def check_alive(self) -> None:
+        if self._served is not None:
+            self._served.check()
         if self._lost is not None:
             reason = self._lost.message if isinstance(self._lost, HarnessError) else str(self._lost)
             raise ExecutionError(f"lost the server: {reason}", "see the server's log; nothing is sent twice")
@@ -135,26 +154,10 @@ class EndpointEngine:
                     self._generated = first_of(metrics, GENERATED) or 0.0
             await asyncio.sleep(QUIET_LOOK_S)
 
-    async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-        client, self._client = self._client, None
-        if client is None:
-            return
-        self._facts = {
-            "server": self._address.url,
-            **client.record.facts(),
-            "connections_renewed": client.connections_renewed,
-            "most_waiting_for_a_connection": client.most_waiting,
-        }
-        client.close()
+    def generated_tokens(self) -> int | None:
+        return None if self._client is None else self._client.generated
 
-    async def observed(self) -> dict[str, Any]:
-        """What the client saw in this leg; the server's own counters are asked once more.
-
-        Raises:
-            ExecutionError: the server does not answer any more.
-        """
+    async def observed(self) -> Observed:
         client = self._client
         assert client is not None, "observed before start, or after stop"
         try:
@@ -162,12 +165,36 @@ class EndpointEngine:
         except SetupError as error:
             raise ExecutionError(error.message, error.fix) from error
         hits = first_of(metrics, CACHE_HITS)
-        return {
+        reused = None if hits is None else int(hits - (self._hits_before or 0.0))
+        facts = {
             "server": self._address.url,
             **client.record.facts(),
             "connections_renewed": client.connections_renewed,
             "most_waiting_for_a_connection": client.most_waiting,
-            "metrics_at_the_end": metrics,
-            # Probes and warm-up are before the leg, so this counts them too.
-            "cached_tokens_by_metrics": None if hits is None else hits - (self._hits_before or 0.0),
+            "cached_tokens_by_metrics": reused,  # since the start: probes and warm-up are among them
+            "metrics": metrics,
         }
+        return Observed(facts, *self._about_caching(client.record, reused))
+
+    def _about_caching(self, record: ClientRecord, reused: int | None) -> tuple[list[str], list[str]]:
+        """Reasons and notes. Reuse of prompts across queries is forbidden, and on by default in most servers."""
+        url = self._address.url
+        if self._learned is not None and self._learned.prefix_caching:
+            return [f"server {url} says that prefix caching is on"], []
+        if reused or record.cached_tokens:
+            return [f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache"], []
+        if reused is None and record.answers_with_cached_count < record.answers:
+            return [], [
+                f"server {url} does not count prompt tokens that it takes from a cache: only the audit "
+                "output_caching in this system can tell"
+            ]
+        return [], []
+
+    async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        if self._served is not None:
+            await self._served.stop()

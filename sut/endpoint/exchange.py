@@ -119,6 +119,7 @@ class Exchange:
         if finished:
             raise Fault("ids came behind the finish reason")
         client.moved += 1
+        client.generated += new
         self._chunks += 1
         if self._chunks == 1:
             self._first_read_ns = read_ns
@@ -129,7 +130,7 @@ class Exchange:
         if self._request.seq >= 0:
             record.chunks += 1
             record.most_tokens_in_a_chunk = max(record.most_tokens_in_a_chunk, new)
-            if self._chunks == 1 and new > 1:
+            if client.dialect.streaming and self._chunks == 1 and new > 1:
                 record.first_tokens_with_others += 1
         return new
 
@@ -152,6 +153,7 @@ class Exchange:
             record.answers += 1
             record.tokens += len(answer.ids)
             record.answers_with_cached_count += answer.cached_tokens is not None
+            record.cached_tokens += answer.cached_tokens or 0
         if self._client.dialect.streaming and len(answer.ids) > 1 and self._last_read_ns <= self._first_read_ns:
             self._without_tpot()
         request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)

@@ -15,7 +15,7 @@ from sut.endpoint.dialects.base import BodyTemplate, Dialect
 from sut.engine import Request
 
 PROBE_SEED = 20_250_715
-PROBE_TOKENS = 64
+PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
 LOWEST_ID, HIGHEST_ID = 10, 250  # there in every vocabulary, the byte tokenizer's too
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # of the probe of min_tokens
@@ -44,8 +44,11 @@ class _ProbeSink:
             self.told.set_exception(error)
 
 
-async def probe(client: Client) -> dict[str, Any]:
+async def probe(client: Client, tokens: int) -> dict[str, Any]:
     """Ask what has to be shown, one request after the other; every answer is also checked as any of the leg's is.
+
+    Args:
+        tokens: of the prompt.
 
     Returns:
         Facts for the manifest.
@@ -55,7 +58,7 @@ async def probe(client: Client) -> dict[str, Any]:
     """
     url, sampling = client.address.url, client.dialect.sampling
     chooser = random.Random(PROBE_SEED)
-    prompt = [chooser.randrange(LOWEST_ID, HIGHEST_ID) for _ in range(PROBE_TOKENS)]
+    prompt = [chooser.randrange(LOWEST_ID, HIGHEST_ID) for _ in range(tokens)]
     first = await _ask(client, prompt)
     again = await _ask(client, prompt)
     if sampling.temperature == 0 and first.ids != again.ids:

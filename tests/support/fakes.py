@@ -4,7 +4,7 @@ import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
-from sut.engine import EngineReport, Request
+from sut.engine import Engine, EngineReport, Request
 from sut.recorder import Outcome
 
 
@@ -51,7 +51,7 @@ class FakeLoadgen:
             self.calls.append((kind, response.id, ids, response.n_tokens))
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Keeps the requests; the test answers them itself."""
 
     def __init__(self) -> None:

@@ -102,8 +102,8 @@ def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, au
 
 def test_engines() -> None:
     assert isinstance(make_engine(plan_of()), DummyEngine)
-    with pytest.raises(SetupError, match="no engine 'endpoint'"):
-        make_engine(plan_of().model_copy(update={"engine": "endpoint"}))
+    with pytest.raises(SetupError, match="no engine 'other'"):
+        make_engine(plan_of().model_copy(update={"engine": "other"}))
     broken = plan_of().model_copy(update={"engine_options": {**plan_of().engine_options, "faults": ["boom"]}})
     with pytest.raises(InputError, match="boom"):
         make_engine(broken)

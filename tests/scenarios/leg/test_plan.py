@@ -131,14 +131,6 @@ def test_contradictions_are_bad_input(values: dict[str, Any], words: str) -> Non
     assert refused.value.fix
 
 
-@pytest.mark.parametrize(
-    "values", [{"api_server": "http://localhost:8000"}, {"engine": "endpoint"}, {"api_model_name": "llama"}]
-)
-def test_endpoints_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(SetupError, match="--api-server"):
-        prepared(**({"engine": "vllm"} | values))
-
-
 def test_a_relative_model_path_is_made_absolute(
     small_model: Path, make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

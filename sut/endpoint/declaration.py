@@ -1,0 +1,62 @@
+"""What nobody outside can see of a server, as its operator declares it. The record calls it declared, never observed.
+
+The names are those that vLLM's engine has on record, so that the mechanisms' rules read both.
+"""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runs.errors import InputError
+
+
+class Declaration(BaseModel):
+    """One server; several that serve one leg are alike."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    dtype: str = Field(description="data type that is computed in")
+    weights: str = Field(description="where the weights come from: hub id and revision, or SHA-256 of the files")
+    quantization: str | None = Field(description="of the weights; null for none")
+    kv_cache_dtype: str = Field(description="data type of the key-value cache")
+    enable_prefix_caching: bool = Field(description="whether prompts are reused across queries")
+    speculative: bool = Field(description="whether tokens are drafted")
+    max_num_seqs: int | None = Field(default=None, ge=1, description="requests computed at a time")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step")
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    data_parallel_size: int = Field(default=1, ge=1)
+    accelerators: list[str] = Field(default_factory=list, description="of one server, a name each")
+    notes: str = ""
+
+    @property
+    def unofficial_reasons(self) -> list[str]:
+        """What of it the benchmark's rules do not allow."""
+        reasons = []
+        if self.enable_prefix_caching:
+            reasons.append("declared: prefix caching across queries, which is forbidden (inference rules, caching)")
+        if self.speculative:
+            reasons.append("declared: speculative decoding, which is not allowed for Llama-3.1-8B (inference rules)")
+        return reasons
+
+
+def read_declaration(path: Path) -> Declaration:
+    """Read `--api-declaration`.
+
+    Raises:
+        InputError: not readable, not YAML, or fields that are missing, unknown or of another type.
+    """
+    fix = "write it as configs/endpoint-declaration.yaml is written"
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"--api-declaration {path}: {error.strerror}", "name a readable YAML file") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"--api-declaration {path} is not YAML: {error}", fix) from error
+    try:
+        return Declaration.model_validate(content)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}" for problem in error.errors()
+        ]
+        raise InputError(f"--api-declaration {path}: {'; '.join(problems)}", fix) from error

@@ -1,0 +1,106 @@
+"""A server that the leg starts itself: in the leg's process group, so that it cannot outlive it."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.questions import ask
+
+POLL_S = 0.5
+STOP_TIMEOUT_S = 10.0
+LAST_LINES = 3
+
+
+def words(command: str) -> list[str]:
+    """A `--serve` command as the program and its arguments.
+
+    Raises:
+        InputError: no command, or an open quotation mark.
+    """
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--serve {command!r}: {error}", "quote it as a shell would") from error
+    if not found:
+        raise InputError("--serve: the command is empty", 'write, for example, --serve "vllm serve MODEL"')
+    return found
+
+
+class ServedServer:
+    """The process of one `--serve` command.
+
+    Args:
+        command: not given to a shell.
+        log: takes its output.
+        address: where it will listen.
+    """
+
+    def __init__(self, command: str, log: Path, address: ServerAddress) -> None:
+        self._command = words(command)
+        self._log = log
+        self._address = address
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self, access: Access) -> None:
+        """Start it and wait until it answers; the leg's own time limit bounds the wait.
+
+        Raises:
+            SetupError: something else answers there already, or the process ends.
+        """
+        if await self._answers(access):
+            raise SetupError(
+                f"--serve: something answers at {self._address.url} already", "end it, or leave --serve out to use it"
+            )
+        # Programs of this environment come first: `vllm` is the one that the harness knows.
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "PATH": path},
+                )
+        except OSError as error:
+            raise SetupError(f"--serve {self._command[0]}: {error.strerror}", "name a program that is there") from error
+        while not await self._answers(access):
+            try:
+                self.check()
+            except ExecutionError as error:
+                raise SetupError(error.message, error.fix) from error
+            await asyncio.sleep(POLL_S)
+
+    async def _answers(self, access: Access) -> bool:
+        try:
+            return (await ask(self._address, access, "/v1/models")).status == 200
+        except HarnessError:
+            return False
+
+    def check(self) -> None:
+        """Raise ExecutionError if the process has ended."""
+        code = self._process.poll() if self._process is not None else None
+        if code is not None:
+            raise ExecutionError(f"the server ended with status {code}: {self._last_words()}", f"see {self._log.name}")
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(errors="replace").split("\n")
+            return " / ".join([line.strip() for line in lines if line.strip()][-LAST_LINES:])
+        return "without a word"
+
+    async def stop(self) -> None:
+        """Ask it to end, and end it."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
