@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from runs.errors import InputError, SetupError
@@ -32,16 +33,19 @@ def test_a_kinds_options_are_options_of_a_leg(kind: EngineKind[Any]) -> None:
 
 
 def test_the_defaults_make_a_plan_of_plain_data(kind: EngineKind[Any]) -> None:
-    plan = kind.plan(kind.options(), FACTS)
+    least = {"endpoint": {"api_server": "http://localhost:8000"}}  # what there is no default for
+    asked = kind.options(**least.get(kind.name, {}))
+    plan = kind.plan(asked, FACTS)
     assert all(isinstance(value, str) for value in plan.environment.values())
-    assert kind.early_environment(kind.options()).keys() <= plan.environment.keys()
+    assert orjson.loads(orjson.dumps(plan.options)) == plan.options
+    assert kind.early_environment(asked).keys() <= plan.environment.keys()
 
 
 def test_options_of_another_kind_are_refused(kind: EngineKind[Any]) -> None:
-    theirs = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}}
+    theirs = {"dummy": {"dtype": "half"}, "vllm": {"dummy_slots": 3}, "endpoint": {"dtype": "half"}}
     with pytest.raises(InputError, match=f"the {kind.name} engine takes no --"):
         refuse_options_of_others(kind, EngineOptions(**theirs[kind.name]))
-    default = {"dummy": {"dtype": None}, "vllm": {"dummy_slots": 0}}
+    default = {"dummy": {"dtype": None}, "vllm": {"dummy_slots": 0}, "endpoint": {"dtype": None}}
     refuse_options_of_others(kind, EngineOptions(**default[kind.name]))
 
 
