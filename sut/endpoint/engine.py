@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
@@ -26,7 +27,7 @@ from sut.endpoint.questions import (
     read_metrics,
 )
 from sut.endpoint.served import ServedServer
-from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request, SamplingPolicy
+from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 
 QUIET_S = 5.0  # nothing came for so long: the server's own counters are asked whether it works
 QUIET_LOOK_S = 2.0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
@@ -13,7 +14,6 @@ from sut.endpoint.engine import EndpointEngine
 from sut.endpoint.probes import PROBE_TOKENS
 from sut.endpoint.questions import DIALECTS
 from sut.endpoint.served import words
-from sut.engine import SamplingPolicy
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 
 CONNECTIONS = 1024

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import orjson
 
-from sut.engine import SamplingPolicy
+from runs.benchmark import SamplingPolicy
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # LoadGen is given int32
 NOTHING = msgspec.Raw()  # in place of a part that is kept as it came, and did not come

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from runs.benchmark import SamplingPolicy
 from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, TokenId, error_words
 from sut.endpoint.fault import Fault
-from sut.engine import SamplingPolicy
 
 
 class _FinishReason(msgspec.Struct):
