@@ -96,7 +96,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
             parameters=parameter_count(model.folder) if model else 0,
         ),
     )
-    notes += engine.notes
+    notes[:0] = engine.notes
     reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
     reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):

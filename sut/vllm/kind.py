@@ -17,7 +17,7 @@ from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
 from sut.vllm.engine import VllmEngine
 from sut.vllm.machine import Machine, likely_machine, this_machine
 from sut.vllm.one_process import OneProcessVllmEngine
-from sut.vllm.parallel import parallel_size, tensor_parallel
+from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 from sut.vllm.search_values import search_values
 
 # Engine arguments that make another model of the one that was named, or let it stop elsewhere.
@@ -32,6 +32,9 @@ _MODEL_CHANGING = (
 )
 
 
+_PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
+
+
 class VllmOptions(BaseModel):
     """What a user may ask of vLLM."""
 
@@ -42,7 +45,11 @@ class VllmOptions(BaseModel):
         "auto", "What vLLM computes on: auto = what its build is for; cpu = not the accelerators here.", "engine"
     )
     tensor_parallel_size: int | None = option_field(
-        None, "Accelerators for one copy of the model. Default: all visible; 1 on CPUs.", "engine", "N", ge=1
+        None,
+        "Accelerators for one copy of the model. Default: as few as it fits on; all in SingleStream; 1 on CPUs.",
+        "engine",
+        "N",
+        ge=1,
     )
     engine_arg: dict[str, Any] = option_field(
         {}, "Any vLLM engine argument; repeatable. Compared with what the engine has in force.", "engine", "KEY=VALUE"
@@ -72,10 +79,11 @@ class VllmKind(EngineKind[VllmOptions]):
         _refuse_contradictions(asked, leg)
         machine = self._machine()
         _refuse_idle_accelerators(asked, machine)
-        half = "bfloat16" if machine.bfloat16 else "float16"
+        dtype = asked.dtype or ("float32" if machine.on_cpu else "bfloat16" if machine.bfloat16 else "float16")
+        layout = self.layout(asked, leg)
         options: dict[str, Any] = {
-            "dtype": asked.dtype or ("float32" if machine.on_cpu else half),
-            **_parallel_options(asked, machine),
+            "dtype": dtype,
+            **_parallel_options(asked, machine, layout),
             "enable_prefix_caching": False,
             "max_model_len": leg.longest_prompt_tokens + leg.sampling.max_tokens,
             "disable_log_stats": True,
@@ -84,8 +92,7 @@ class VllmKind(EngineKind[VllmOptions]):
             # torch.compile needs half a minute and more at each start, and a C++ compiler. [docs/running.md]
             options["enforce_eager"] = True
             if leg.streamed and leg.parameters:
-                copies = parallel_size(asked.engine_arg, "data_parallel_size")
-                cores = max(1, len(machine.cores) // copies)
+                cores = max(1, len(machine.cores) // layout.copies)
                 options |= cpu_batch_limits(asked.engine_arg, parameters=leg.parameters, cores=cores)
         if leg.admission == "priority":
             options["scheduling_policy"] = "priority"
@@ -95,19 +102,49 @@ class VllmKind(EngineKind[VllmOptions]):
             _environment(options, machine),
             compiles=not options.get("enforce_eager"),
             unofficial_reasons=_unofficial(options, leg.official_model),
+            notes=[layout.why] if layout.why else [],
+        )
+
+    def layout(self, asked: VllmOptions, leg: LegFacts) -> Layout:
+        """Copies of the model and devices a copy on this machine.
+
+        Raises:
+            InputError: a parallel size that is no whole number from 1.
+        """
+        machine, arguments = self._machine(), asked.engine_arg
+        stages = parallel_size(arguments, "pipeline_parallel_size")
+        named = _asked_layout(asked)
+        if machine.on_cpu:
+            return named
+        dtype = asked.dtype or str(arguments.get("dtype", ""))
+        cache_dtype = str(arguments.get("kv_cache_dtype", dtype))
+        need = copy_need(
+            leg.model_folder,
+            leg.parameters,
+            leg.longest_prompt_tokens + leg.sampling.max_tokens,
+            value_bytes=_value_bytes(dtype),
+            cache_value_bytes=_value_bytes(cache_dtype),
+        )
+        return choose_layout(
+            max(1, machine.devices // stages),
+            machine.device_bytes * stages,
+            need,
+            one_at_a_time=leg.scenario == "SingleStream",
+            place="device" if stages == 1 else "pipeline",
+            copies=named.copies if "data_parallel_size" in arguments else None,
+            parts=named.parts if asked.tensor_parallel_size or "tensor_parallel_size" in arguments else None,
         )
 
     def early_environment(self, asked: VllmOptions) -> dict[str, str]:
         machine = self._likely()
-        return _environment(_parallel_options(asked, machine), machine)
+        return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine)
 
     def longest_sequence(self, asked: VllmOptions) -> int | None:
         limit = asked.engine_arg.get("max_model_len")
         return limit if type(limit) is int else None
 
     def search_values(self, asked: VllmOptions) -> dict[str, tuple[Any, ...]]:
-        share = asked.tensor_parallel_size or parallel_size(asked.engine_arg, "tensor_parallel_size")
-        return search_values(self._machine(), share)
+        return search_values(self._machine(), _asked_layout(asked).parts)
 
     def warm_import(self) -> None:
         try:
@@ -164,18 +201,25 @@ def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:
         )
 
 
-def _parallel_options(asked: VllmOptions, machine: Machine) -> dict[str, Any]:
+def _parallel_options(asked: VllmOptions, machine: Machine, layout: Layout) -> dict[str, Any]:
     """The options that say where what is computed; what is asked for wins."""
-    copies = parallel_size(asked.engine_arg, "data_parallel_size")
-    parts = asked.tensor_parallel_size or (1 if machine.on_cpu else tensor_parallel(machine.devices // copies))
-    parallel = {name: value for name, value in asked.engine_arg.items() if name in _PARALLEL}
-    options = {"tensor_parallel_size": parts, **parallel}
+    options: dict[str, Any] = {"tensor_parallel_size": layout.parts}
+    if layout.copies > 1:
+        options["data_parallel_size"] = layout.copies
+    options |= {name: value for name, value in asked.engine_arg.items() if name in _PARALLEL}
     if machine.on_cpu and computes_in_core(options, len(machine.cores)):
         options["distributed_executor_backend"] = "uni"
     return options
 
 
-_PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
+def _asked_layout(asked: VllmOptions) -> Layout:
+    """What the options alone say; 1 where they say nothing."""
+    parts = asked.tensor_parallel_size or parallel_size(asked.engine_arg, "tensor_parallel_size")
+    return Layout(parallel_size(asked.engine_arg, "data_parallel_size"), parts)
+
+
+def _value_bytes(dtype: str) -> int:
+    return 4 if dtype in ("float32", "float") else 1 if dtype.startswith("fp8") else 2
 
 
 def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:

@@ -1,11 +1,44 @@
-"""How many copies of the model, over how many devices each."""
+"""How many copies of the model, over how many devices each.
 
+Copies are independent: n of them compute n times as much. Devices that share one copy wait for each other at every
+layer, which pays only where a copy has no room on one, or where there is one query at a time.
+"""
+
+import json
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runs.errors import InputError
 
-MOST_PARTS = 8  # the key-value heads of the official models divide by it
+MOST_PARTS = 8  # Llama's 8 key-value heads divide by it
+QUERIES_AT_LEAST = 32  # of the longest, for whose cache a copy must have room: fewer leave a device idle in decoding
+MEMORY_SHARE = 0.9  # of a device, for weights, cache and activations [vLLM, gpu_memory_utilization]
+WORKING_BYTES = 2 << 30  # of a device, for activations and graphs
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Copies of the model, devices a copy (tensor parallel), and why; "" where there was nothing to choose."""
+
+    copies: int
+    parts: int
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Memory in bytes that one copy needs, over all its devices; 0 = not known."""
+
+    weights_bytes: int
+    cache_bytes: int
+
+    def fits(self, parts: int, device_bytes: int) -> bool:
+        room = parts * (device_bytes * MEMORY_SHARE - WORKING_BYTES)
+        return self.weights_bytes + self.cache_bytes <= room
 
 
 def parallel_size(options: dict[str, Any], name: str) -> int:
@@ -20,6 +53,87 @@ def parallel_size(options: dict[str, Any], name: str) -> int:
     return value
 
 
-def tensor_parallel(devices: int) -> int:
-    """The largest power of two of one copy's devices."""
+def choose_layout(
+    devices: int,
+    device_bytes: int,
+    need: Need,
+    *,
+    one_at_a_time: bool,
+    copies: int | None = None,
+    parts: int | None = None,
+    place: str = "device",
+) -> Layout:
+    """The layout on this many devices.
+
+    Args:
+        devices: at least 1; a device may stand for several, the stages of a pipeline.
+        device_bytes: memory of the smallest; 0 = not told.
+        need: of one copy.
+        one_at_a_time: there is never more than one query (SingleStream).
+        copies, parts: as asked for.
+        place: what one of the devices is called.
+    """
+    if copies is not None and parts is not None:
+        return Layout(copies, parts)
+    most = _power_of_two(devices)
+    if parts is not None:
+        copies = 1 if one_at_a_time else max(1, devices // parts)
+        why = f"{parts} a copy as asked"
+    elif copies is not None:
+        parts = _power_of_two(devices // copies)
+        why = "as many copies as asked share them"
+    elif one_at_a_time:
+        copies, parts = 1, most
+        why = "one query at a time, which all of them compute"
+    elif not device_bytes:
+        copies, parts = devices, 1
+        why = "their memory is not told, so a copy is expected to fit on one"
+    else:
+        parts = next((size for size in _powers(most) if need.fits(size, device_bytes)), most)
+        copies = devices // parts
+        fits = "hardly fit" if not need.fits(parts, device_bytes) else "fit" if parts == 1 else "do not fit on fewer"
+        why = (
+            f"{need.weights_bytes / GIB:.1f} GiB of weights and {need.cache_bytes / GIB:.1f} GiB of cache for "
+            f"{QUERIES_AT_LEAST} of the longest queries {fits} ({device_bytes / GIB:.1f} GiB a {place})"
+        )
+    if devices == copies == parts == 1:
+        return Layout(1, 1)
+    copies_in_words = "1 copy" if copies == 1 else f"{copies} copies"
+    return Layout(
+        copies, parts, f"{devices} {place}s: {copies_in_words} of the model, tensor parallel over {parts} each: {why}"
+    )
+
+
+def _powers(most: int) -> Iterator[int]:
+    return (1 << exponent for exponent in range(most.bit_length()))
+
+
+def _power_of_two(devices: int) -> int:
     return min(MOST_PARTS, 1 << int(math.log2(max(1, devices))))
+
+
+def copy_need(
+    model_folder: Path | None, parameters: int, sequence_tokens: int, *, value_bytes: int, cache_value_bytes: int
+) -> Need:
+    """What one copy of a model needs.
+
+    Args:
+        model_folder: with config.json and weights; None = nothing is known.
+        parameters: numbers in the weights.
+        sequence_tokens: prompt and output of the longest query.
+        value_bytes: of a weight as it is computed with, unless the model is stored quantised.
+        cache_value_bytes: of a number in the cache.
+    """
+    if model_folder is None:
+        return Need(0, 0)
+    try:
+        config = json.loads((model_folder / "config.json").read_text())
+        heads = int(config["num_attention_heads"])
+        head_size = int(config.get("head_dim") or config["hidden_size"] // heads)
+        layers, cache_heads = int(config["num_hidden_layers"]), int(config.get("num_key_value_heads") or heads)
+    except (OSError, ValueError, KeyError, TypeError):  # a model of another make; vLLM will judge it
+        return Need(parameters * value_bytes, 0)
+    stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+    weights = stored if config.get("quantization_config") else parameters * value_bytes
+    keys_and_values = 2 * layers * cache_heads * head_size * cache_value_bytes
+    return Need(weights, keys_and_values * sequence_tokens * QUERIES_AT_LEAST)

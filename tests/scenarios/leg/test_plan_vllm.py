@@ -88,16 +88,20 @@ def test_copies_with_many_cores_keep_bound_workers() -> None:
     assert not computes_in_core({"pipeline_parallel_size": 2}, 2)
 
 
-@pytest.mark.parametrize(("gpus", "size", "size_of_two"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (8, 8, 4), (16, 8, 8)])
-def test_vllm_on_gpus(gpus: int, size: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg]) -> None:
-    machine = Machine("cuda", gpus, [0, 1])
-    plan = for_vllm(machine).plan
-    assert plan.engine_options["dtype"] == "bfloat16"
-    assert plan.engine_options["tensor_parallel_size"] == size
-    assert not any(name.startswith("VLLM_CPU") for name in plan.environment)
-    assert for_vllm(machine, tensor_parallel_size=1).plan.engine_options["tensor_parallel_size"] == 1
-    copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan.engine_options
-    assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
+@pytest.mark.parametrize(("gpus", "size_of_two"), [(1, 1), (2, 1), (3, 1), (8, 4), (16, 8)])
+def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg]) -> None:
+    machine = Machine("cuda", gpus, [0, 1], device_bytes=80 << 30)
+    leg = for_vllm(machine)
+    options = leg.plan.engine_options
+    assert options["dtype"] == "bfloat16"
+    assert (options.get("data_parallel_size", 1), options["tensor_parallel_size"]) == (gpus, 1)
+    assert not any(name.startswith("VLLM_CPU") for name in leg.plan.environment)
+    assert leg.notes[0].startswith(f"{gpus} devices: {gpus} copies of the model" if gpus > 1 else "LoadGen settings")
+    if gpus > 1:
+        copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan.engine_options
+        assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
+    alone = for_vllm(machine, tensor_parallel_size=1, engine_arg={"data_parallel_size": 1}).plan.engine_options
+    assert (alone["data_parallel_size"], alone["tensor_parallel_size"]) == (1, 1)
 
 
 def test_options_given_twice(for_vllm: Callable[..., PreparedLeg]) -> None:
