@@ -107,6 +107,7 @@ class Client:
 
     def close(self) -> None:
         self._closed = True
+        self.record.close()
         self._pool.close()
 
     @property

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from sut.loop_lag import LagMeter
 from sut.recorder import LatencyHistogram
 
 KEPT = 1024  # values between two looks of the histogram
-LAG_INTERVAL_S = 0.02
 
 
 class Lateness:
@@ -66,19 +66,19 @@ class ClientRecord:
         self.cached_tokens = 0  # prompt tokens that the server took from a cache
         self.issue_to_wire = Lateness()
         self.read_to_loadgen = Lateness()
-        self.loop_lag = Lateness()
+        self._lag: LagMeter | None = None
 
     def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Measure from now on how late the loop turns to what is due."""
+        self._lag = LagMeter(loop)
+        self._lag.start()
 
-        def look(due_s: float) -> None:
-            now_s = loop.time()
-            self.loop_lag.add(int((now_s - due_s) * 1e9))
-            loop.call_at(now_s + LAG_INTERVAL_S, look, now_s + LAG_INTERVAL_S)
-
-        loop.call_at(loop.time(), look, loop.time())
+    def close(self) -> None:
+        if self._lag is not None:
+            self._lag.stop()
 
     def facts(self) -> dict[str, Any]:
+        lag = self._lag.so_far() if self._lag is not None else None
         return {
             "answers": self.answers,
             "tokens": self.tokens,
@@ -91,5 +91,5 @@ class ClientRecord:
             "cached_tokens": self.cached_tokens,
             "issue_to_wire": self.issue_to_wire.facts(),
             "read_to_loadgen": self.read_to_loadgen.facts(),
-            "loop_lag": self.loop_lag.facts(),
+            "loop_lag": lag.model_dump() if lag else None,
         }

@@ -118,6 +118,8 @@ class Exchange:
             return 0
         if finished:
             raise Fault("ids came behind the finish reason")
+        if len(answer.ids) > (most := client.dialect.sampling.max_tokens):
+            raise Fault(f"{len(answer.ids)} ids came; at most {most} were asked for")
         client.moved += 1
         client.generated += new
         self._chunks += 1

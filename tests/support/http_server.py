@@ -1,0 +1,159 @@
+"""A small HTTP server of the tests: it speaks as a real one's documents say, and breaks on purpose.
+
+An answer is a list of steps: bytes are sent as one HTTP chunk, numbers are pauses in seconds, `RESET` cuts the
+connection, `HANG` sends nothing more, `Raw` is sent as it is.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+PAUSE_S = 0.05  # between the first ids and the others, so that they are two reads
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Bytes without HTTP's chunk around them."""
+
+    data: bytes
+
+
+RESET = "reset"
+HANG = "hang"
+Step = bytes | float | str | Raw
+
+
+@dataclass
+class Reply:
+    """A response of the server."""
+
+    steps: Iterable[Step]
+    status: int = 200
+    content_type: str = "application/json"
+    headers: tuple[str, ...] = ()
+
+
+Speak = Callable[[dict[str, Any]], Reply]
+
+
+def answer_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
+    """What the servers here answer: a stretch of ids that hangs on the prompt alone, as greedy decoding does."""
+    stops, made = set(stop_ids), []
+    for place in range(most):
+        token = 500 + (sum(body_prompt) + 7 * place) % 400
+        if token in stops and place < least:
+            token += 1
+        made.append(token)
+        if token in stops:
+            break
+    return made
+
+
+def event(content: Any) -> bytes:
+    """One server-sent event."""
+    return b"data: " + json.dumps(content).encode() + b"\n\n"
+
+
+def json_reply(content: Any, status: int = 200) -> Reply:
+    return Reply([json.dumps(content).encode()], status)
+
+
+@dataclass
+class HttpServer:
+    """Serves one dialect on a free port of this machine; use it with `async with`.
+
+    Args:
+        path: of completions.
+        speak: makes a reply of a request's body.
+        owner: how the list of models is signed.
+        pages: GET path → content.
+    """
+
+    path: str
+    speak: Speak
+    owner: str
+    pages: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[bytes] = field(default_factory=list)
+    url: str = ""
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def __aenter__(self) -> "HttpServer":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    def abort_all(self) -> None:
+        """Cut every connection, as a killed server does."""
+        for writer in self.writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.heads.append(head)
+                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+                length = next(
+                    int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line
+                )
+                content = await reader.readexactly(length)
+                if not await self._send(writer, self._reply(method, path, head, content)):
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
+        if self.key is not None and f"authorization: Bearer {self.key}\r\n".encode() not in head:
+            return json_reply({"error": "unauthorized"}, 401)
+        if path == "/v1/models":
+            return json_reply({"object": "list", "data": [{"id": "model", "object": "model", "owned_by": self.owner}]})
+        if path in self.pages:
+            return json_reply(self.pages[path])
+        if path != self.path:
+            return json_reply({"detail": "Not Found"}, 404)
+        if method != "POST":
+            return json_reply({"detail": "Method Not Allowed"}, 405)
+        body = json.loads(content)
+        self.requests.append(body)
+        return self.speak(body)
+
+    async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:
+        """Whether the connection can be used again."""
+        steps = list(reply.steps)
+        if steps[:1] == [RESET]:
+            writer.transport.abort()
+            return False
+        lines = [
+            f"HTTP/1.1 {reply.status} Reason",
+            f"content-type: {reply.content_type}",
+            "transfer-encoding: chunked",
+            *reply.headers,
+        ]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+        for step in steps:
+            if step == RESET:
+                writer.transport.abort()
+                return False
+            if step == HANG:
+                await asyncio.sleep(60.0)
+                return False
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif isinstance(step, Raw):
+                writer.write(step.data)
+            elif isinstance(step, bytes):
+                writer.write(b"%x\r\n%b\r\n" % (len(step), step))
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True

@@ -1,0 +1,67 @@
+"""A client, started against a server of the tests, with some prompts."""
+
+import asyncio
+import time
+from typing import Any
+
+from runs.benchmark import SamplingPolicy
+from runs.errors import ExecutionError
+from sut.endpoint.engine import EndpointEngine
+from sut.engine import EngineReport, Request
+
+SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
+PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
+ANSWER_TIMEOUT_S = 40.0
+
+Events = list[tuple[str, Any]]
+
+
+class Listener:
+    """Keeps what is told of one request."""
+
+    def __init__(self) -> None:
+        self.events: Events = []
+        self.over = asyncio.Event()
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        self.events.append(("first", token_id))
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        self.events.append(("done", (token_ids, finish_reason, cached_tokens)))
+        self.over.set()
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        self.events.append(("failed", error))
+        self.over.set()
+
+
+def engine_for(url: str, *, streaming: bool = True, connections: int = 2, **options: Any) -> EndpointEngine:
+    return EndpointEngine(url, SAMPLING, streaming=streaming, connections=connections, **options)
+
+
+async def answers(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
+    """Ask all prompts at once, as timed queries."""
+    listeners = [Listener() for _ in prompts]
+    for seq, (prompt, listener) in enumerate(zip(prompts, listeners, strict=True)):
+        engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        await asyncio.gather(*(listener.over.wait() for listener in listeners))
+    return [listener.events for listener in listeners]
+
+
+async def ask_all(url: str, **options: Any) -> tuple[EngineReport, list[Events]]:
+    """Start an engine, ask the prompts, stop it."""
+    engine = engine_for(url, **options)
+    try:
+        report = await engine.start()
+        return report, await answers(engine, PROMPTS)
+    finally:
+        await engine.stop()
+
+
+def failure_of(events: Events) -> str:
+    """The message of the failure that a request ended with."""
+    kind, error = events[-1]
+    assert kind == "failed", events
+    assert isinstance(error, ExecutionError)
+    return error.message

@@ -1,0 +1,105 @@
+"""Addresses, keys and certificates of servers."""
+
+import asyncio
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runs.errors import InputError, SetupError
+from sut.endpoint.address import Access, ServerAddress, addresses
+from sut.endpoint.declaration import read_declaration
+from sut.endpoint.questions import ask
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("http://localhost:8000", "http://localhost:8000"),
+        ("http://localhost:8000/v1/", "http://localhost:8000"),
+        ("https://llm.example.org/eu/v1", "https://llm.example.org:443/eu"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_an_address_has_one_name(text: str, url: str) -> None:
+    assert ServerAddress.parse(text).url == url
+
+
+@pytest.mark.parametrize("text", ["localhost:8000", "ftp://host", "http://", "http://host:port", "http://host/?a=b"])
+def test_what_is_no_address_is_bad_input(text: str) -> None:
+    with pytest.raises(InputError, match="--api-server") as refused:
+        ServerAddress.parse(text)
+    assert "HOST:PORT" in refused.value.fix
+
+
+def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError) as refused:
+        ServerAddress.parse("http://me:secret@host:8000")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_server_is_named_once() -> None:
+    assert len(addresses("http://a:1, http://b:1")) == 2
+    with pytest.raises(InputError, match="twice"):
+        addresses("http://a:1,http://a:1/v1")
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\nend", "schlüssel"])
+def test_a_key_that_no_header_can_hold_is_not_repeated(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_KEY", key)
+    with pytest.raises(InputError, match="SERVER_KEY") as refused:
+        Access.from_environment("SERVER_KEY")
+    assert not key or key not in str(refused.value)
+
+
+def test_certificates_are_verified(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = [*made.split(), "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def talk() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
+        address = ServerAddress.parse(f"https://localhost:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(SetupError, match="certificate") as refused:
+            await ask(address, Access(), "/health")
+        assert "--api-ca" in refused.value.fix
+        assert (await ask(address, Access(ca_file=certificate), "/health")).content == b"ok"
+        server.close()
+
+    asyncio.run(talk())
+
+
+def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text("no certificate")
+    with pytest.raises(SetupError, match="--api-ca"):
+        Access(ca_file=path).tls_context(ServerAddress.parse("https://localhost:1"))
+
+
+def test_the_example_declaration_holds(tmp_path: Path) -> None:
+    declared = read_declaration(Path("configs/endpoint-declaration.yaml"))
+    assert declared.unofficial_reasons == []
+    text = Path("configs/endpoint-declaration.yaml").read_text()
+    path = tmp_path / "declared.yaml"
+    path.write_text(text.replace("enable_prefix_caching: false", "enable_prefix_caching: true"))
+    assert "prefix caching" in read_declaration(path).unofficial_reasons[0]
+
+
+@pytest.mark.parametrize("content", ["", "dtype: 3", "[1]", "dtype: a\nunknown: 1", "a: [", "\x00"])
+def test_a_declaration_that_says_less_or_more_is_bad_input(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "declared.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match="--api-declaration"):
+        read_declaration(path)
+    with pytest.raises(InputError, match="--api-declaration"):
+        read_declaration(tmp_path / "missing.yaml")

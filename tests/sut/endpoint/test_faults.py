@@ -1,0 +1,279 @@
+"""What a server, or a box in front of it, can do to an answer: each is found and told, none is mended."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runs.errors import ExecutionError
+from sut.endpoint import exchange
+from sut.endpoint.engine import EndpointEngine
+from tests.support import server_dialects as speak
+from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, event, json_reply
+from tests.sut.endpoint.legs import PROMPTS, answers, engine_for, failure_of
+
+Change = Callable[[list[Step]], list[Step] | Reply]
+
+
+class HonestUntilTimed:
+    """Speaks vLLM's words; a fault is in every answer to one of the timed prompts."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        reply = speak.vllm(body)
+        if body["prompt"] not in PROMPTS:
+            return reply
+        made = self.change(speak.payloads(reply))
+        return made if isinstance(made, Reply) else Reply(made, content_type=reply.content_type)
+
+
+def _in_usage(name: str, value: Any) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[3] = speak.changed(steps[3], lambda content: content["usage"].update({name: value}))
+        return steps
+
+    return change
+
+
+def _without(place: int) -> Change:
+    return lambda steps: steps[:place] + steps[place + 1 :]
+
+
+def _twice(place: int) -> Change:
+    return lambda steps: [*steps[: place + 1], *steps[place:]]
+
+
+def _reason(value: Any) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[2] = speak.changed(steps[2], lambda content: content["choices"][0].update(finish_reason=value))
+        return steps
+
+    return change
+
+
+def _other_ids(ids: list[Any]) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[0] = speak.changed(steps[0], lambda content: content["choices"][0].update(token_ids=ids))
+        return steps
+
+    return change
+
+
+def _compressed(steps: list[Step]) -> Reply:
+    data = gzip.compress(b"".join(step for step in steps if isinstance(step, bytes)))
+    return Reply([data], content_type=speak.EVENT_STREAM, headers=("content-encoding: gzip",))
+
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "429": (lambda _: json_reply({"error": "too many requests"}, 429), 'status 429: {"error": "too many requests"}'),
+    "503 without a word": (lambda _: Reply([], 503), "status 503: without a word"),
+    "503 cut off": (lambda _: Reply([b"first line\nsecond", RESET], 503), "status 503: first line"),
+    "500 as a page": (lambda _: Reply([b"<html>\nmore"], 500, "text/html"), "status 500: <html>"),
+    "200, but no stream": (lambda _: json_reply({"choices": []}), "is application/json, not text/event-stream"),
+    "reset before the head": (lambda _: Reply([RESET]), "closed|reset"),
+    "reset in the middle": (lambda steps: [steps[0], 0.01, RESET], "closed|reset"),
+    "end in the middle": (lambda steps: [steps[0]], "ends after 1 ids without a finish reason"),
+    "end within an event": (lambda steps: [*steps[:2], b"data: {"], "ends within an event"),
+    "error in the stream": (
+        lambda steps: [steps[0], event({"error": {"message": "out of memory", "code": 500}})],
+        "out of memory",
+    ),
+    "no JSON": (lambda steps: [steps[0], b"data: {]\n\n"], "not what vllm says"),
+    "ids that are none": (_other_ids(["x"]), "not what vllm says"),
+    "an id that no int32 holds": (_other_ids([1 << 31]), "not what vllm says"),
+    "no usage": (_without(3), "counts no tokens"),
+    "fewer counted": (_in_usage("completion_tokens", 7), "8 ids came, and the server counts 7"),
+    "more counted": (_in_usage("completion_tokens", 9), "8 ids came, and the server counts 9"),
+    "another prompt counted": (_in_usage("prompt_tokens", 1000), "the server counts 1000"),
+    "an event twice": (_twice(0), "9 ids came"),
+    "the end twice": (_twice(2), "ids came behind the finish reason"),
+    "an event lost": (_without(0), "7 ids came, and the server counts 8"),
+    "behind the end": (lambda steps: [*steps, steps[0]], "goes on behind its end"),
+    "no finish reason": (_reason(None), "without a finish reason"),
+    "given up": (_reason("abort"), "finish reason 'abort'"),
+    "compressed": (_compressed, "gzip"),
+    "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
+    "a stream without an end": (
+        lambda steps: [steps[0], *[event({"choices": [{"index": 0, "token_ids": [7]}]})] * 1000],
+        "9 ids came; at most 8 were asked for",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> None:
+    change, words = FAULTS[name]
+
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url, connections=1)
+            await engine.start()
+            before = len(server.requests)
+            (told,) = await answers(engine, PROMPTS[:1])
+            message = failure_of(told)
+            assert server.url in message
+            assert "query 0, sample 0" in message
+            assert any(word in message for word in words.split("|")), message
+            await asyncio.sleep(0.1)
+            assert len(server.requests) == before + 1
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def _cut(data: list[Step], sizes: int) -> list[Step]:
+    """The same bytes in chunks of another size, whatever stands at their borders."""
+    whole = b"".join(step for step in data if isinstance(step, bytes))
+    return [whole[place : place + sizes] for place in range(0, len(whole), sizes)]
+
+
+HARMLESS: dict[str, Change] = {
+    "half a character at a time": lambda steps: [steps[0], PAUSE_S, *_cut(steps[2:], 1)],
+    "odd chunks": lambda steps: [*_cut(steps[:1], 7), PAUSE_S, *_cut(steps[2:], 13)],
+    "slow first byte": lambda steps: [0.3, *steps],
+    "comments and other fields": lambda steps: [b": ping\n\nevent: x\nid: 3\n\n", *steps],
+    "lines that end in CR LF": lambda steps: [
+        step.replace(b"\n", b"\r\n") if isinstance(step, bytes) else step for step in steps
+    ],
+    "broken characters in the text": lambda steps: [
+        steps[0],
+        PAUSE_S,
+        steps[2].replace(b"\\u00e9", b"\xc3") if isinstance(steps[2], bytes) else b"",
+        *steps[3:],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_changes_no_id_changes_nothing(name: str) -> None:
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", speak.vllm, "vllm") as honest:
+            engine = engine_for(honest.url)
+            await engine.start()
+            wanted = await answers(engine, PROMPTS)
+            await engine.stop()
+        async with HttpServer("/v1/completions", HonestUntilTimed(HARMLESS[name]), "vllm") as server:
+            engine = engine_for(server.url)
+            await engine.start()
+            assert await answers(engine, PROMPTS) == wanted
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_several_ids_with_the_first_token_are_counted() -> None:
+    def change(steps: list[Step]) -> list[Step]:
+        first = json.loads(bytes(steps[0]).removeprefix(b"data: "))  # type: ignore[arg-type]  # an event
+        rest = json.loads(bytes(steps[2]).removeprefix(b"data: "))  # type: ignore[arg-type]
+        ids = [*first["choices"][0]["token_ids"], *rest["choices"][0]["token_ids"]]
+        first["choices"][0]["token_ids"], rest["choices"][0]["token_ids"] = ids[:3], ids[3:]
+        return [event(first), PAUSE_S, event(rest), *steps[3:]]
+
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url)
+            await engine.start()
+            await answers(engine, PROMPTS)
+            facts = (await engine.observed()).facts
+            assert facts["first_tokens_with_others"] == len(PROMPTS)
+            assert facts["most_tokens_in_a_chunk"] == 5
+            assert facts["chunks"] == 2 * len(PROMPTS)
+            assert facts["issue_to_wire"]["count"] == len(PROMPTS)
+            assert facts["read_to_loadgen"]["count"] == 2 * len(PROMPTS)
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_answers_that_come_whole_end_the_leg() -> None:
+    """A box that keeps a stream back until it is over: TTFT would be the latency, and TPOT nothing."""
+
+    def change(steps: list[Step]) -> list[Step]:
+        return [b"".join(step for step in steps if isinstance(step, bytes))]
+
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url)
+            await engine.start()
+            told = await answers(engine, PROMPTS)
+            assert "TPOT is 0" in failure_of(told[-1])
+            assert [events[-1][0] for events in told].count("done") == exchange.FEW_ANSWERS
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+@pytest.mark.parametrize("kept", [1, 3])  # steps of an answer before the silence: the first id; all ids, but no end
+def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "END_LIMIT_S", 0.5)
+
+    async def leg() -> None:
+        change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url, silence_s=0.5)
+            await engine.start()
+            (told,) = await answers(engine, PROMPTS[:1])
+            assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def _alive(engine: EndpointEngine) -> bool:
+    try:
+        engine.check_alive()
+    except ExecutionError:
+        return False
+    return True
+
+
+def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
+            engine = engine_for(server.url)
+            await engine.start()
+            engine.check_alive()
+        server.abort_all()
+        async with asyncio.timeout(30.0):
+            while _alive(engine):
+                await asyncio.sleep(0.05)
+        with pytest.raises(ExecutionError, match=server.url):
+            engine.check_alive()
+        await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_an_idle_connection_is_renewed_before_the_server_closes_it() -> None:
+    async def leg() -> None:
+        async with HttpServer("/v1/completions", speak.vllm, "vllm") as server:
+            engine = engine_for(server.url, connections=1)
+            await engine.start()
+            await asyncio.sleep(3.0)
+            told = await answers(engine, PROMPTS)
+            assert all(events[-1][0] == "done" for events in told)
+            assert (await engine.observed()).facts["connections_renewed"] >= 1
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_a_listener_hears_of_one_end_only() -> None:
+    """A reset behind a fault that was told already adds nothing that LoadGen could be told twice."""
+
+    async def leg() -> None:
+        change: Change = lambda steps: [steps[0], b"data: {]\n\n", RESET]  # noqa: E731
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url, connections=1)
+            await engine.start()
+            (told,) = await answers(engine, PROMPTS[:1])
+            await asyncio.sleep(0.2)
+            assert [kind for kind, _ in told] == ["first", "failed"]
+            await engine.stop()
+
+    asyncio.run(leg())
