@@ -48,7 +48,7 @@ def harness_facts() -> dict[str, Any]:
     facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         facts["git_commit"] = _git("rev-parse", "HEAD")
-        facts["git_changed"] = bool(_git("status", "--porcelain"))
+        facts["git_changed"] = bool(_git("status", "--porcelain", "--untracked-files=no"))
     return facts
 
 

@@ -80,7 +80,7 @@ def test_a_users_mistake(arguments: list[str], code: int, words: str, capsys: Ca
 def test_a_mistake_says_how_to_mend_it(capsys: Capture) -> None:
     assert main.main(["--scenario", "Offline", "--engine", "dummy", "--user-conf", "none"]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "error: --user-conf none: No such file or directory"
+    assert first == "error: cannot read --user-conf none: No such file or directory"
     assert second == "  fix: name a readable file"
 
 
@@ -127,10 +127,10 @@ def test_yaml_and_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("scenario: Server\ntarget_qsp: 2\n", "--target-qsp: there is no such option"),
-        ("scenario: Sever\n", "--scenario Sever"),
-        ("scenario: Server\ntarget_qps: fast\n", "--target-qps fast"),
-        ("scenario: Server\nconfig: other.yaml\n", "--config: there is no such option"),
+        ("scenario: Server\ntarget_qsp: 2\n", "run.yaml:2: target_qsp: there is no such key; did you mean target_qps?"),
+        ("scenario: Sever\n", "run.yaml:1: scenario Sever"),
+        ("scenario: Server\ntarget_qps: fast\n", "run.yaml:2: target_qps fast"),
+        ("scenario: Server\nconfig: other.yaml\n", "run.yaml:2: config: there is no such key"),
         ("just text", "expected keys and values"),
         ("scenario: [", "is not YAML"),
     ],

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from compliance.mechanisms.registry import BASELINE
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.yaml_file import read_yaml, with_underscores
 
 Kind = Literal["str", "float", "int"]
 
@@ -126,13 +124,7 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[di
     Raises:
         InputError: unreadable, an unknown key or an unknown support_status.
     """
-    try:
-        content = yaml.safe_load(read_whole(path, "name a readable YAML file", option=option).decode())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{option} {path} is not YAML: {error}", "mend the file") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{option} {path} holds no keys and values", "see configs/mechanism-baseline.yaml")
-    given = {str(key).replace("-", "_"): value for key, value in content.items()}
+    given = with_underscores(read_yaml(path, option))
     known = (*FIELD_NAMES, SUPPORT_STATUS)
     if unknown := [key for key in given if key not in known]:
         raise InputError(f"{option} {path}: there is no field {unknown[0]!r}", f"fields: {', '.join(known)}")

@@ -22,6 +22,30 @@ BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
+class RateChoice(BaseModel):
+    """That target_qps is to be found after the warm-up, and how."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share: float  # of the samples/s that the engine reaches
+    highest_qps: float
+
+
+class ChosenRate(RateChoice):
+    """What came of it."""
+
+    target_qps: float
+    samples_per_second: float  # of `prompts` sent at once, none of them in the data set
+    prompts: int
+
+    def __str__(self) -> str:
+        bound = f", and {self.highest_qps:g} at most" if self.target_qps >= self.highest_qps * 0.999 else ""
+        return (
+            f"target_qps {self.target_qps:g} was chosen by the harness: {self.share:.2f} of the "
+            f"{self.samples_per_second:.3g} samples/s that {self.prompts} prompts at once reached before the leg{bound}"
+        )
+
+
 class LegPlan(BaseModel):
     """Everything a leg's process needs; plain data, no defaults left to guess."""
 
@@ -46,6 +70,7 @@ class LegPlan(BaseModel):
         None  # policy and bound (prefill_tokens, None = the engine's budget a step); None = off
     )
     warmup_prompts: int
+    rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
     engine_start_timeout_s: float
     stall_timeout_s: float
 
@@ -80,6 +105,7 @@ class Manifest(BaseModel):
     accelerator: list[dict[str, Any]]
     model: dict[str, Any]  # id, path, revision, file hashes
     dataset: dict[str, Any]  # path, sha256, rows
+    chosen_rate: ChosenRate | None = None  # by the harness, after the warm-up
     loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
     engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
     observed: dict[str, Any] = Field(default_factory=dict)  # samples, cached tokens, contention, hashes of the logs

@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from compliance.audits.registry import AUDITS
 from runs.errors import InputError
-from scenarios.leg.config import RunConfig, load_yaml, merged
+from runs.yaml_file import with_underscores
+from scenarios.leg.config import RunConfig, explained, load_yaml, merged
 
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
@@ -79,8 +80,9 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
     block = from_file.pop("audit", None) or {}
     if not isinstance(block, dict):
         raise InputError(f"--config {config_file}: audit: expected keys and values", "write `audit: {test: NAME}`")
-    given = {str(key).replace("-", "_"): value for key, value in block.items()}
-    given |= {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
+    given = merged(
+        with_underscores(block), {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
+    )
     legs = merged(from_file, values)
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
@@ -89,7 +91,7 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
     try:
         options = AuditOptions.model_validate(given)
     except ValidationError as error:
-        raise InputError("; ".join(map(_said, error.errors())), "see `python main.py audit --help`") from error
+        raise explained(error, given, AuditOptions, "audit") from error
     if (options.ref is None) != (options.run is None):
         raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
     if options.ref is not None and legs.keys() - {"output_log_dir", "scenario"}:
@@ -99,12 +101,3 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
             "leave them out",
         )
     return options, legs
-
-
-def _said(problem: Any) -> str:
-    key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
-    if problem["type"] == "missing":
-        return f"{key} is missing: name one of {', '.join(AUDITS)}"
-    if problem["type"] == "extra_forbidden":
-        return f"audit option {key}: there is no such option"
-    return f"{key} {problem.get('input')}: {problem['msg']}"

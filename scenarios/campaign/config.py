@@ -4,6 +4,8 @@ The keys of a leg are those of `run`. At the top of the file they hold for every
 that one.
 """
 
+import difflib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir
 from runs.rounds import CURRENT_ROUND
+from runs.yaml_file import place_of, with_underscores
 from scenarios.audit.config import AuditOptions
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
@@ -56,6 +59,8 @@ class CampaignOptions(BaseModel):
         if not isinstance(value, dict) or not value:
             raise ValueError("name at least one scenario, each with its keys below it")
         names = {name.lower(): name for name in SCENARIOS}
+        if twice := [str(key) for key, count in Counter(str(key).lower() for key in value).items() if count > 1]:
+            raise ValueError(f"{names.get(twice[0], twice[0])} stands there twice")
         return {names.get(str(key).lower(), key): {} if block is None else block for key, block in value.items()}
 
     @field_validator("audits", mode="before")
@@ -126,7 +131,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     legs: list[CampaignLeg] = []
     for scenario, block in options.scenarios.items():
         benchmark = _benchmark(path, options, scenario)
-        values = {str(key).replace("-", "_"): value for key, value in block.items()}
+        values = with_underscores(block)
         audits = _audits_of(path, options, scenario, values)
         _known(path, f"scenarios: {scenario}: ", values, NOT_FOR_CAMPAIGNS | ONE_FOR_ALL)
         values = {**merged(shared, values), "scenario": scenario, "lg_model_name": benchmark.loadgen_key}
@@ -143,7 +148,8 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
         try:
             make_config(leg.values)
         except InputError as error:
-            raise InputError(f"{path}: {leg.scenario}: {error.message}", error.fix) from error
+            at = "" if str(path) in error.message else f"{path}: "
+            raise InputError(f"{at}{leg.scenario}: {error.message}", error.fix) from error
     return Campaign(options, place, tuple(legs), {**own, **shared, "output_log_dir": str(place.root)})
 
 
@@ -223,11 +229,14 @@ def _audits_of(
 
 def _known(path: Path, place: str, values: Mapping[str, Any], refused: frozenset[str]) -> None:
     for key in values:
+        at = place_of(dict(values), key) or path
         if key not in RunConfig.model_fields:
+            near = difflib.get_close_matches(key, [*CampaignOptions.model_fields, *RunConfig.model_fields], 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{path}: {place}{key}: there is no such key",
+                f"{at}: {place}{key}: there is no such key{hint}",
                 f"a campaign has {', '.join(CampaignOptions.model_fields)}, and the options of `main.py run`",
             )
         if key in refused:
             why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
-            raise InputError(f"{path}: {place}{key}: {why}", "take it out, or put it at the top of the file")
+            raise InputError(f"{at}: {place}{key}: {why}", "take it out, or put it at the top of the file")

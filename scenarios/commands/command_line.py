@@ -1,5 +1,6 @@
 """The command line: find the command, run it, turn what went wrong into a message and an exit code."""
 
+import errno
 import importlib
 import sys
 
@@ -7,6 +8,7 @@ import click
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExitCode, HarnessError
+from scenarios.commands.output import READER_GONE, steady_output
 from scenarios.commands.schema import normalise
 
 # Each is made by `scenarios/commands/<name>.py`.
@@ -52,6 +54,15 @@ def cli() -> None: ...
 
 def main(arguments: list[str]) -> int:
     """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
+    with steady_output() as output:
+        code = _run(arguments)
+    if output.error is not None and output.error.errno not in READER_GONE:
+        print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
+        return code or ExitCode.FAILED
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     try:
         plain = normalise(arguments, COMMANDS, "run")
         return int(cli.main(plain, standalone_mode=False, prog_name="main.py") or ExitCode.OK)
@@ -65,5 +76,19 @@ def main(arguments: list[str]) -> int:
         print("error: interrupted by SIGINT", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}\n  fix: {_fix(error)}", file=sys.stderr)
         return ExitCode.FAILED
+
+
+def _fix(error: OSError) -> str:
+    """What to do about an error of the operating system that nobody closer to it has explained."""
+    if error.filename is None and error.errno == errno.ENOENT:
+        return "the working directory is gone: change to one that exists"
+    return {
+        errno.ENOSPC: "free disk space, or name a directory on another disk",
+        errno.EDQUOT: "free disk space, or name a directory on another disk",
+        errno.EACCES: "name a place that you may read and write",
+        errno.EROFS: "name a place that can be written",
+        errno.EMFILE: "allow more open files: ulimit -n 4096",
+        errno.ENOMEM: "free memory",
+    }.get(error.errno or 0, "look at what the message names; if it was removed meanwhile, start again")

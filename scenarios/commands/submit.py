@@ -174,7 +174,4 @@ def submit_click_command() -> click.Command:
 
 
 def _system_yaml(path: Path | None) -> dict[str, Any]:
-    try:
-        return load_yaml(path) if path is not None else {}
-    except InputError as error:
-        raise InputError(error.message.replace("--config", "--system", 1), error.fix) from error
+    return load_yaml(path, "--system") if path is not None else {}

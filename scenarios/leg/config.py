@@ -1,10 +1,10 @@
 """What a user may ask of one leg: the command line, the YAML file and the manifest are this one schema."""
 
+import difflib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from compliance.mechanisms.block import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
@@ -12,6 +12,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
+from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, KINDS, EngineOptions
 
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
@@ -111,6 +112,18 @@ class LegOptions(BaseModel):
         None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N"
     )
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_stand_ins(cls, value: object, info: ValidationInfo) -> object:
+        """What pydantic would take for something else: nothing for a path, true for the number 1."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if value == "" and {Path, str} & kinds:
+            raise ValueError("is empty: is a shell variable unset?")
+        if isinstance(value, bool) and {int, float} & kinds:
+            raise ValueError("must be a number")
+        return value
+
     @field_validator("scenario", mode="before")
     @classmethod
     def _scenario_name(cls, value: object) -> object:
@@ -178,28 +191,19 @@ class RunConfig(EngineOptions, LegOptions):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-def load_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML run configuration; keys are the fields of `RunConfig`.
+def load_yaml(path: Path, option: str = "--config") -> dict[str, Any]:
+    """Read a YAML run configuration; keys are the fields of `RunConfig`, and know their line.
 
     Raises:
-        InputError: unreadable, not YAML, or not a mapping.
+        InputError: unreadable, not YAML, not a mapping, or a key twice.
     """
-    try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"--config {path}: {error.strerror}", "name a readable YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"--config {path} is not YAML: {error}", "mend the file") from error
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise InputError(f"--config {path}: expected keys and values, found {type(content).__name__}", "see configs/")
-    return {str(key).replace("-", "_"): value for key, value in content.items()}
+    return with_underscores(read_yaml(path, option))
 
 
 def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The file's values under those of the command line; of KEY=VALUE options pair by pair."""
-    both = {**file, **given}
+    # Not `file | given`: that would keep the file's key, which says that the value comes from there.
+    both = {key: value for key, value in file.items() if key not in given} | given
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(file.get(key), dict):
             both[key] = {**file[key], **value}
@@ -215,14 +219,33 @@ def make_config(values: dict[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        lines = []
-        for problem in error.errors():
-            key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
-            if problem["type"] == "missing":
-                lines.append(f"{key} is missing")
-            elif problem["type"] == "extra_forbidden":
-                lines.append(f"{key}: there is no such option")
-            else:
-                text = problem["msg"].removeprefix("Value error, ")
-                lines.append(f"{key} {problem.get('input')}: {text}")
-        raise InputError("; ".join(lines), "see `python main.py run --help`") from error
+        raise explained(error, values, RunConfig, "run") from error
+
+
+def explained(error: ValidationError, values: dict[str, Any], schema: type[BaseModel], command: str) -> InputError:
+    """What is wrong with values that come from the command line, from a YAML file or from both.
+
+    Args:
+        error: of pydantic.
+        values: what was validated; keys from a file know their place.
+        schema: what they were validated against.
+        command: whose help tells more.
+    """
+    return InputError(
+        "; ".join(_problem(problem, values, schema) for problem in error.errors()),
+        f"see `python main.py {command} --help-all`",
+    )
+
+
+def _problem(problem: Any, values: dict[str, Any], schema: type[BaseModel]) -> str:
+    name = str(problem["loc"][0] if problem["loc"] else "")
+    place = place_of(values, name)
+    key = f"{place}: {name}" if place else "--" + name.replace("_", "-")
+    if problem["type"] == "missing":
+        return f"{key} is missing"
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, schema.model_fields, 1)
+        return f"{key}: there is no such {'key' if place else 'option'}" + (
+            f"; did you mean {near[0]}?" if near else ""
+        )
+    return f"{key} {problem.get('input')!s:.80}: {problem['msg'].removeprefix('Value error, ')}"

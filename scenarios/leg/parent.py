@@ -71,5 +71,5 @@ def run_leg(
         leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
         remember(leg.plan, manifest.observed.get(START_STAGES, {}))
         seal_sha256 = write_seal(leg.run_dir)
-        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)
+        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256, manifest.chosen_rate)
     return outcome

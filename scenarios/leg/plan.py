@@ -23,6 +23,8 @@ from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import RunConfig
 from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
+from scenarios.leg.trial import ANSWER_TOKENS, ARTICLES, OPENING_WORDS, WHY_UNOFFICIAL, is_cut, is_trial, rate_choice
+from scenarios.leg.trial import notes as trial_notes
 from sut.engine_kind import EngineKind, LegFacts
 from sut.engines import engine_kind, refuse_options_of_others
 
@@ -68,7 +70,12 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
-    dataset_path = bundled_dataset(model_path) if config.dataset_path is None else config.dataset_path
+    trial = is_trial(config)
+    cut = is_cut(config)
+    opening_words = OPENING_WORDS if cut else None
+    dataset_path = config.dataset_path or bundled_dataset(model_path, opening_words)
+    if cut and "max_tokens" not in config.sampling_arg:
+        sampling = replace(sampling, max_tokens=ANSWER_TOKENS)
     conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
     notes.append(f"LoadGen settings from {conf_path}")
     limit = model.max_positions if model else None
@@ -78,7 +85,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
     dataset = load_dataset(
         dataset_path,
-        count=config.total_sample_count,
+        count=ARTICLES if cut else config.total_sample_count,
         vocab_size=vocab_size,
         max_prompt_tokens=limit - sampling.max_tokens if limit else None,
     )
@@ -105,6 +112,9 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     reasons += settings_reasons(settings, benchmark, config.scenario)
     if audit_config is not None:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
+    if trial:
+        reasons.append(WHY_UNOFFICIAL)
+        notes += trial_notes(cut=cut)
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
     notes += _compatibility_notes(config, engine.environment)
@@ -129,6 +139,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         sampling=asdict(sampling),
         admission=_admission(config, kind),
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
+        rate_choice=rate_choice() if trial else None,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )

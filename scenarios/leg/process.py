@@ -25,17 +25,21 @@ import psutil
 
 from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
+from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.files import write_atomic
+from runs.loadgen.user_conf import with_setting
 from runs.record.contention import CONTENTION
 from runs.record.layout import RunDir
 from runs.record.loop_lag import LOOP_LAG
-from runs.record.manifest import read_manifest, write_manifest
+from runs.record.manifest import ChosenRate, read_manifest, write_manifest
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from runs.record.start_stage import START_STAGES, StageClock, start_stage
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
+from scenarios.leg.speed import choose_rate
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import EngineWatch
 from sut.admission import Admission
@@ -87,7 +91,8 @@ class LegProcess:
                 self.failure = Interrupted(f"stopped by {signal.Signals(number).name}")
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, on_signal)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, on_signal)
         threading.excepthook = lambda arguments: self.fail(
             arguments.exc_value or ExecutionError(f"thread {arguments.thread} ended without a word")
         )
@@ -170,6 +175,7 @@ class LegProcess:
             warm_up(engine, self.plan, report.vocab_size, dataset.prompts),
             self._deadline(self.plan.engine_start_timeout_s, "the warm-up was not over"),
         )
+        self._choose_rate(engine, report, dataset)
 
         import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
 
@@ -220,6 +226,20 @@ class LegProcess:
         reading.future.add_done_callback(lambda _: self._wake.set())
         self._wait(reading.future.done)
         return report, reading.future.result()
+
+    def _choose_rate(self, engine: Engine, report: EngineReport, dataset: Dataset) -> None:
+        """Where nobody named a rate: find one, and write it to the user.conf that LoadGen is about to read."""
+        limits = BENCHMARKS[self.plan.loadgen_key].limits
+        if self.plan.rate_choice is None or limits is None:
+            return
+        chosen: ChosenRate = self._on_loop(
+            choose_rate(engine, self.plan.rate_choice, limits, dataset.prompts, report.vocab_size),
+            self._deadline(self.plan.engine_start_timeout_s, "the look at the engine's speed was not over"),
+        )
+        conf = self.run_dir.user_conf
+        text = with_setting(conf.read_text(), self.plan.loadgen_key, "Server", "target_qps", f"{chosen.target_qps:.4f}")
+        write_atomic(conf, text)
+        self.manifest.chosen_rate = chosen
 
     def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
         """Put on record what runs, and tell the heartbeat what to expect of it."""

@@ -5,6 +5,7 @@ from rich.console import Console
 from compliance.accuracy.report import AccuracyVerdict, score_line
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from runs.numbers.result import Result
+from runs.record.manifest import ChosenRate
 from runs.wording import milliseconds
 from scenarios.leg.plan import PreparedLeg
 
@@ -12,7 +13,12 @@ _COLUMNS = ("mean", "p50", "p90", "p99")
 
 
 def closing_summary(
-    console: Console, leg: PreparedLeg, result: Result, accuracy: AccuracyVerdict | None, seal_sha256: str
+    console: Console,
+    leg: PreparedLeg,
+    result: Result,
+    accuracy: AccuracyVerdict | None,
+    seal_sha256: str,
+    chosen_rate: ChosenRate | None = None,
 ) -> None:
     """Print the outcome of a leg that ran to its end."""
 
@@ -35,6 +41,8 @@ def closing_summary(
             scores = accuracy.scores
             line("  " + "  ".join(f"{name} {getattr(scores, name)}" for name in ROUGE_NAMES))
             line(f"  gen_len {scores.gen_len:,} characters over {scores.gen_num:,} samples")
+    if chosen_rate is not None:
+        line(f"  note: {chosen_rate}")
     for reason in result.reasons:
         line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")
     line(f"  official: {'no: ' + leg.unofficial_reasons[0] if leg.unofficial_reasons else 'nothing found against it'}")

@@ -23,6 +23,7 @@ from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from scenarios.leg.watchdog import Watchdog
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.2
 TELL_INTERVAL_NS = 10**9
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck
@@ -58,7 +59,7 @@ def signals_raise() -> Iterator[None]:
     """Within: the first SIGINT, SIGTERM or SIGHUP raises Interrupted; later ones are left to the clean-up."""
     global _signals
     _signals = _Signals()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     before = {number: signal.signal(number, _signals.arrive) for number in numbers}
     try:
         yield

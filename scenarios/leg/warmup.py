@@ -34,11 +34,12 @@ class _WarmupSink:
             future.set_exception(error)
 
 
-def warmup_prompts(prompts: list[list[int]], count: int, vocab_size: int) -> list[list[int]]:
+def random_prompts(prompts: list[list[int]], count: int, vocab_size: int | None) -> list[list[int]]:
     """Random prompts with lengths spread over those of the data set; none of them is in the data set."""
     chooser = random.Random(WARMUP_SEED)
     lengths = sorted(len(prompt) for prompt in prompts)
     picked = [lengths[round(i * (len(lengths) - 1) / max(1, count - 1))] for i in range(count)]
+    vocab_size = vocab_size or 1 + max(max(prompt) for prompt in prompts)
     low = min(LOWEST_ID, vocab_size - 1)
     made = [[chooser.randrange(low, vocab_size) for _ in range(length)] for length in picked]
     # Only prompts of the same length can be equal; there are a few of each.
@@ -52,8 +53,7 @@ async def warm_up(engine: Engine, plan: LegPlan, vocab_size: int | None, prompts
         Facts for the manifest: prompts, tokens, seconds.
     """
     started = time.monotonic()
-    largest_id = vocab_size or 1 + max(max(prompt) for prompt in prompts)
-    made = warmup_prompts(prompts, plan.warmup_prompts, largest_id)
+    made = random_prompts(prompts, plan.warmup_prompts, vocab_size)
     tokens = 0
     for group in (made[:1], made[1:]):
         sink = _WarmupSink()

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
-from scenarios.leg.config import LOWEST_QPS, RunConfig, load_yaml, make_config, merged
+from runs.yaml_file import with_underscores
+from scenarios.leg.config import LOWEST_QPS, RunConfig, explained, load_yaml, make_config, merged
 from scenarios.tune.option_space import Space, make_space
 from scenarios.tune.places import TuneDir
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
@@ -110,11 +111,10 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
         if name in NOT_FOR_TUNES:
             raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
     try:
-        options = TuneOptions.model_validate(
-            merged({str(key).replace("-", "_"): one for key, one in block.items()}, own)
-        )
+        asked = merged(with_underscores(block), own)
+        options = TuneOptions.model_validate(asked)
     except ValidationError as error:
-        raise InputError("; ".join(map(_said, error.errors())), "see `python main.py tune --help`") from error
+        raise explained(error, asked, TuneOptions, "tune") from error
     config = make_config(values)
     if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
         raise InputError(
@@ -147,10 +147,3 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig) -> S
             "leave --search out",
         )
     return make_space(values, config, options.search_values)
-
-
-def _said(problem: Any) -> str:
-    key = "--" + str(problem["loc"][0] if problem["loc"] else "").replace("_", "-")
-    if problem["type"] == "extra_forbidden":
-        return f"tune option {key}: there is no such option"
-    return f"{key} {problem.get('input')}: {problem['msg']}"

@@ -219,7 +219,7 @@ def test_yaml_has_the_audit_beside_the_legs(run_main: RunMain, tmp_path: Path) -
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06, colour: blue}\n")
     check_no_verdict(run_main("audit", "--config", config), tmp_path, ExitCode.BAD_INPUT, "colour")
     config.write_text("scenario: Offline\nengine: dummy\naudit: {test: TEST06}\n")
-    check_no_verdict(run_main("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "--audit")
+    check_no_verdict(run_main("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
 
 
 class OwnAudit:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runs.errors import ExecutionError
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
-from scenarios.leg.warmup import warm_up, warmup_prompts
+from scenarios.leg.warmup import random_prompts, warm_up
 from sut.dummy.engine import DummyEngine
 from sut.engine import Request
 from tests.support.official import SAMPLING
@@ -18,7 +18,7 @@ PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(5, 10
 
 
 def test_lengths_run_from_the_shortest_to_the_longest() -> None:
-    made = warmup_prompts(PROMPTS, 16, 256)
+    made = random_prompts(PROMPTS, 16, 256)
     lengths = [len(prompt) for prompt in made]
     assert len(made) == 16
     assert (lengths[0], lengths[-1]) == (5, 104)
@@ -32,15 +32,15 @@ def test_lengths_run_from_the_shortest_to_the_longest() -> None:
     st.integers(1, 12),
 )
 def test_never_a_prompt_of_the_data_set_nor_an_unknown_id(prompts: list[list[int]], count: int, vocab: int) -> None:
-    made = warmup_prompts(prompts, count, vocab)
+    made = random_prompts(prompts, count, vocab)
     assert len(made) <= count
     assert all(prompt not in prompts for prompt in made)
     assert all(0 <= token_id < vocab for prompt in made for token_id in prompt)
 
 
 def test_the_same_prompts_each_time() -> None:
-    assert warmup_prompts(PROMPTS, 4, 256) == warmup_prompts(PROMPTS, 4, 256)
-    assert len(warmup_prompts(PROMPTS, 1, 256)) == 1
+    assert random_prompts(PROMPTS, 4, 256) == random_prompts(PROMPTS, 4, 256)
+    assert len(random_prompts(PROMPTS, 1, 256)) == 1
 
 
 class Watching(DummyEngine):

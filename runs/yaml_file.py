@@ -1,0 +1,105 @@
+"""Reading YAML that a person wrote: nothing that it says twice is dropped, and every key knows its line."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runs.errors import InputError
+from runs.reading import read_whole
+
+
+class YamlKey(str):
+    """A key of a YAML file; `place` is FILE:LINE."""
+
+    place: str
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader, but a key given twice is an error."""
+
+    path: Path
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        written = [key for key, _ in node.value]  # before PyYAML puts in what `<<` brings
+        self._refuse_twins(written)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        lines = {key.value: key.start_mark.line + 1 for key in written if isinstance(key, yaml.ScalarNode)}
+        return {self._placed(key, lines): value for key, value in mapping.items()}
+
+    def _placed(self, key: Any, lines: dict[str, int]) -> Any:
+        if not isinstance(key, str):
+            return key
+        placed = YamlKey(key)
+        placed.place = f"{self.path}:{lines.get(key, 1)}"
+        return placed
+
+    def _refuse_twins(self, keys: list[yaml.Node]) -> None:
+        seen: dict[str, int] = {}
+        for key in keys:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            line = key.start_mark.line + 1
+            if key.value in seen:
+                raise InputError(
+                    f"{self.path}:{line}: {key.value} is given twice, first in line {seen[key.value]}",
+                    "keep one of them; YAML would take the last",
+                )
+            seen[key.value] = line
+
+
+def read_yaml(path: Path, option: str) -> dict[str, Any]:
+    """The keys and values of a YAML file; keys are `YamlKey`s. An empty file has none.
+
+    Args:
+        path: the file.
+        option: the option that named it, for messages.
+
+    Raises:
+        InputError: unreadable, not YAML, not a mapping, or a key twice in one mapping.
+    """
+    content = read_whole(path, "name a readable YAML file", option=option)
+    loader = None
+    try:
+        loader = _Loader(content.decode())
+        loader.path = path
+        value = loader.get_single_data()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        said = " ".join(filter(None, (error.context, error.problem)))
+        raise InputError(f"{place} is not YAML: {said}", "mend the line, or the one before it") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        why = "brackets within brackets without end" if isinstance(error, RecursionError) else str(error)
+        raise InputError(f"{option} {path} is not YAML: {why:.200}", "mend the file") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{option} {path}: expected keys and values, found {type(value).__name__}", "see the examples in configs/"
+        )
+    return value
+
+
+def with_underscores(values: dict[Any, Any]) -> dict[str, Any]:
+    """The same mapping, `target-qps` spelled `target_qps`.
+
+    Raises:
+        InputError: both spellings stand there.
+    """
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        name = YamlKey(str(key).replace("-", "_"))
+        name.place = getattr(key, "place", "")
+        if name in plain:
+            raise InputError(f"{name.place}: {name} is given twice, with - and with _", "keep one of them")
+        plain[name] = value
+    return plain
+
+
+def place_of(values: dict[str, Any], name: str) -> str:
+    """FILE:LINE of a key; empty when it does not come from a file."""
+    return next((getattr(key, "place", "") for key in values if key == name), "")

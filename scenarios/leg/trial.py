@@ -1,0 +1,62 @@
+"""A trial: a Server or Interactive leg of the embedded model and articles for which nobody named a rate.
+
+It is what `python main.py --scenario Server --vllm` runs on a machine that the harness knows nothing of. A rate written
+down here would be too high for one machine and a waste of time on the next, so it is found after the warm-up, by a
+short look at the engine's speed (scenarios/leg/speed.py). Everything that is chosen is said, is on record, and makes
+the leg unofficial.
+"""
+
+from runs.benchmark import LOADGEN_SCENARIO
+from runs.environment import vllm_is_cpu_build
+from runs.loadgen.early_stopping import min_queries
+from runs.record.manifest import RateChoice
+from scenarios.leg.config import RunConfig
+
+# Every query of a leg this short has to keep the limits, so the rate stays far from what the engine can do at most.
+SHARE = 0.25
+SHORTEST_S = 60
+QUERIES = min_queries(late=0, percentile=0.99)  # 459: the fewest that early stopping takes
+HIGHEST_QPS = QUERIES / SHORTEST_S
+
+# On a CPU, whole articles and answers would not be done within ten minutes: 380 tokens a prompt take 0.65 s on two
+# cores, and none of 459 queries may wait for 2 s.
+OPENING_WORDS = 40
+ANSWER_TOKENS = 32
+ARTICLES = QUERIES // 9  # LoadGen issues every sample equally often: 9 x 51 queries, and not 8 x 64
+
+WHY_UNOFFICIAL = "the harness chose target_qps for this machine"
+
+
+def is_trial(config: RunConfig) -> bool:
+    """Whether the harness is to choose the rate."""
+    return (
+        LOADGEN_SCENARIO[config.scenario] == "Server"
+        and not config.accuracy
+        and config.target_qps is None
+        and (config.dataset_path or config.user_conf or config.audit_conf) is None
+    )
+
+
+def is_cut(config: RunConfig) -> bool:
+    """Whether a trial also takes the openings of the articles only."""
+    whole = config.engine != "vllm" or config.total_sample_count is not None
+    return is_trial(config) and not whole and vllm_is_cpu_build()
+
+
+def rate_choice() -> RateChoice:
+    """How the rate is to be chosen."""
+    return RateChoice(share=SHARE, highest_qps=HIGHEST_QPS)
+
+
+def notes(*, cut: bool) -> list[str]:
+    """What a person is told at the start."""
+    said = [
+        f"target_qps is chosen after the warm-up, as a quarter of the engine's speed then; "
+        f"{QUERIES} queries are the fewest that early stopping takes (--target-qps or --user-conf names a rate)"
+    ]
+    if cut:
+        said.append(
+            f"on a CPU this trial takes the first {OPENING_WORDS} words of {ARTICLES} articles and answers of at most "
+            f"{ANSWER_TOKENS} tokens, to be done in ten minutes"
+        )
+    return said
