@@ -64,7 +64,7 @@ def test_help_of_a_command_stands_on_its_own(arguments: list[str], capsys: Captu
         (["--scenario", "Offline", "--vllm", "--engine", "dummy"], 2, "contradict"),
         (["--scenario", "Offline", "--model-path", "/no/model"], 2, "--model-path /no/model"),
         (["--scenario", "Offline", "--lg-model-name", "llama3.1-8b"], 2, "llama3_1-8b"),
-        (["--scenario", "Offline", "--vllm", "--api-server", "http://localhost:8000"], 3, "--api-server"),
+        (["--scenario", "Offline", "--vllm", "--api-server", "http://localhost:8000"], 2, "--api-server"),
         (["--scenario", "Offline", "--engine", "dummy", "--output-log-dir", "/dev/null/run"], 3, "/dev/null/run"),
         (["doctor", "--dataset-path", "none.json"], 3, "none.json"),
         (["doctor", "--no-such-flag"], 2, "--no-such-flag"),

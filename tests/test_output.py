@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.scenarios.legs import LONG_USER_CONF, arguments, progress, until
 
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import ROOT, Finished
+from tests.support.legs import LONG_USER_CONF, arguments, progress, until
 
 RunMain = Callable[..., Finished]
 MAIN = [sys.executable, str(ROOT / "main.py")]
