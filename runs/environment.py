@@ -63,12 +63,20 @@ def host_facts() -> dict[str, Any]:
     """CPU, memory and operating system."""
     return {
         "hostname": platform.node(),
+        "boot_id": _boot_id(),
         "system": platform.platform(),
         "cpu": _cpu_name(),
         "cores_usable": len(usable_cores()),
         "cores_logical": psutil.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
     }
+
+
+def _boot_id() -> str | None:
+    """One for each start of a machine, whatever its name; of Linux only."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
 
 
 def _cpu_name() -> str:

@@ -4,6 +4,7 @@ Each is a small thing that an honest leg has right without trying, and that some
 has to remember.
 """
 
+import math
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -14,6 +15,7 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import asked_options, batch_limit
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
+    FOREIGN_SHARE,
     HEARTBEAT_SLACK,
     HISTOGRAM_BIN,
     HISTOGRAM_LOW_MS,
@@ -23,6 +25,8 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
     WINDOW_EARLY_S,
 )
+from runs.errors import InputError
+from runs.record.contention import contention_of
 from runs.record.manifest import Manifest
 from runs.record.requests_log import NO_TIME, RequestTable
 
@@ -127,23 +131,40 @@ def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
 def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
-    A request that was preempted is in between without being computed; where that cannot be excluded it is a FLAG.
+    A request that was preempted is in between without being computed, and on a machine that others used, answers are
+    looked at late; where that cannot be excluded it is a FLAG.
     """
     limit = batch_limit(manifest)
     known = table.first_token_ns != NO_TIME
     if limit is None or not known.any():
         return
     starts = np.sort(table.first_token_ns[known])
-    ends = np.sort(np.maximum(table.complete_ns[known] - STAMP_MEDIAN_NS, table.first_token_ns[known]))
+    # Our own loop may have looked at a finished answer that much after the engine gave it.
+    slack_ns = max(STAMP_MEDIAN_NS, _worst_lag_ns(manifest))
+    ends = np.sort(np.maximum(table.complete_ns[known] - slack_ns, table.first_token_ns[known]))
     most = int((np.arange(1, len(starts) + 1) - np.searchsorted(ends, starts, side="right")).max())
     if most <= limit:
         return
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain else warn
+    make = fail if certain and not _was_contended(manifest) else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
+
+
+def _worst_lag_ns(manifest: Manifest) -> int:
+    lag = manifest.observed.get("loop_lag")
+    worst_ms = lag.get("worst_ms") if isinstance(lag, dict) else None
+    return round(worst_ms * 1e6) if isinstance(worst_ms, int | float) and math.isfinite(worst_ms) else 0
+
+
+def _was_contended(manifest: Manifest) -> bool:
+    try:
+        found = contention_of(manifest.observed)
+    except InputError:
+        return False
+    return not isinstance(found, str) and found.foreign_share > FOREIGN_SHARE
 
 
 def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:

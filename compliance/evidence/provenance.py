@@ -15,6 +15,7 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
+from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
 from runs.reading import read_record
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -24,6 +25,7 @@ SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built
 MISMATCHES_SHOWN = 4
 WHOLE_SECOND = 1.5  # logs print whole seconds
 _MISMATCH = "P-3/reported_vs_raw_mismatch"
+_ANY_MACHINE = ("localhost", "")  # names that tell no machine from another
 _TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
 
 
@@ -216,7 +218,10 @@ def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iter
         "first issue after power_begin": before_s - zone_s,
         "power_end after last completion": 0.0,
     }
-    gaps_s["power_end after last completion"] = end_s + zone_s - last_ns / 1e9
+    end_zone_s = _zone_s(last_ns / 1e9, end_s)  # another one, where the clock was changed meanwhile
+    if end_zone_s - zone_s not in SUMMER_TIME_CHANGES_S:
+        end_zone_s = zone_s
+    gaps_s["power_end after last completion"] = end_s + end_zone_s - last_ns / 1e9
     wrong = {name: gap for name, gap in gaps_s.items() if not -WINDOW_EARLY_S <= gap <= WINDOW_LATE_S}
     if abs(zone_s) > ZONE_MOST_S or wrong:
         name, gap = next(iter(wrong.items()), ("time zone", float(zone_s)))
@@ -229,27 +234,41 @@ def zone_of(evidence: Evidence) -> int:
     begin_s = _power_s(evidence, "power_begin")
     if begin_s is None or evidence.requests is None or not len(evidence.requests):
         return 0
-    return round((float(evidence.requests.issue_ns.min()) / 1e9 - begin_s) / ZONE_STEP_S) * ZONE_STEP_S
+    return _zone_s(float(evidence.requests.issue_ns.min()) / 1e9, begin_s)
+
+
+def _zone_s(utc_s: float, local_s: float) -> int:
+    return round((utc_s - local_s) / ZONE_STEP_S) * ZONE_STEP_S
 
 
 def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Iterator[Finding]:
     """The heartbeat and the engine's log were written while the leg ran."""
     run = evidence.run
-    moments_s: list[tuple[Path, float]] = []
+    stamps_s: list[tuple[Path, list[float]]] = []  # of each stamp the moments that it can mean
     beat_ns = evidence.progress.get("time_ns")
     if isinstance(beat_ns, int):
-        moments_s.append((run.progress, beat_ns / 1e9))
-    year = datetime.fromtimestamp((manifest.start_time_ns or 0) / 1e9, UTC).year
-    for month, day, clock in evidence.engine_log.first_and_last:
-        with contextlib.suppress(ValueError):
-            moment = datetime.strptime(f"{year}-{month}-{day} {clock}+0000", "%Y-%m-%d %H:%M:%S%z")
-            moments_s.append((run.engine_log, moment.timestamp() + zone_s))
+        stamps_s.append((run.progress, [beat_ns / 1e9]))
     start_s, end_s = (manifest.start_time_ns or 0) / 1e9, (manifest.end_time_ns or 0) / 1e9
-    for path, moment_s in moments_s:
-        if not start_s - WHOLE_SECOND <= moment_s <= end_s + WHOLE_SECOND:
+    year = datetime.fromtimestamp(start_s, UTC).year
+    stamps_s += [(run.engine_log, moments_of(stamp, year, zone_s)) for stamp in evidence.engine_log.first_and_last]
+    for path, moments_s in stamps_s:
+        if moments_s and not any(start_s - WHOLE_SECOND <= moment_s <= end_s + WHOLE_SECOND for moment_s in moments_s):
+            moment_s = min(moments_s, key=lambda moment_s: abs(moment_s - start_s))
             text = f"written at {moment_s:.1f}, the leg ran from {start_s:.1f} to {end_s:.1f}"
             yield fail("P-5/clock", text, path, moment_s=moment_s)
             return
+
+
+def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[float]:
+    """What a stamp of the engine's log can mean, in s: it has no year (a leg may run over New Year, or be in another
+    one by its own clock), and the clock may have been changed while the leg ran."""
+    month, day, clock = stamp
+    found = []
+    for one in (year - 1, year, year + 1):
+        with contextlib.suppress(ValueError):
+            moment = datetime.strptime(f"{one}-{month}-{day} {clock}+0000", "%Y-%m-%d %H:%M:%S%z")
+            found += [moment.timestamp() + zone_s + change_s for change_s in SUMMER_TIME_CHANGES_S]
+    return found
 
 
 def _power_s(evidence: Evidence, key: str) -> float | None:
@@ -293,9 +312,21 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):
         overlap_ns = 0  # no time of an accuracy leg counts
-    if overlap_ns > 0 and first.host.get("hostname") == second.host.get("hostname"):
+    if overlap_ns > 0 and (certain := one_machine(first, second)) is not False:
         text = f"the legs ran at the same time on {first.host.get('hostname')}, for {overlap_ns / 1e9:.1f} s"
-        yield fail("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
+        make = fail if certain else warn
+        yield make("B-4/contended", text, *roots, overlap_s=overlap_ns / 1e9)
+
+
+def one_machine(first: Manifest, second: Manifest) -> bool | None:
+    """Did two legs run on one machine? None where its name, which any machine may have, is all that tells."""
+    boots = first.host.get("boot_id"), second.host.get("boot_id")
+    names = first.host.get("hostname"), second.host.get("hostname")
+    if all(boots):
+        return boots[0] == boots[1]  # a machine that was started anew ran nothing of both at the same time
+    if names[0] != names[1]:
+        return False
+    return None if str(names[0]).partition(".")[0] in _ANY_MACHINE else True
 
 
 def _same_file(one: Evidence, other: Evidence, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.finding import Finding, fail, note
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import LATE_ISSUE_P99_MS, STAMP_MEDIAN_NS
 from runs.loadgen.replay import expected_order, expected_samples
@@ -94,7 +94,7 @@ def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
 
 
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
-    """B-4: a machine that other work keeps busy issues late."""
+    """B-4: a machine that other work keeps busy issues late. That counts against the result, so it is no FAIL."""
     late_ns = issue_delays_ns(evidence)
     if late_ns is None:
         return
@@ -102,6 +102,6 @@ def late_issues(evidence: Evidence) -> Iterator[Finding]:
     numbers: dict[str, Any] = {"p99_ms": p99_ms, "limit_ms": LATE_ISSUE_P99_MS}
     if p99_ms > LATE_ISSUE_P99_MS:
         text = f"LoadGen issued {p99_ms:.1f} ms late (p99), more than {LATE_ISSUE_P99_MS:g} ms: the machine was busy"
-        yield fail("B-4/contended", text, evidence.run.requests, **numbers)
+        yield warn("B-4/contended", text, evidence.run.requests, **numbers)
     else:
         yield note("B-4/issue_delay", f"issued {p99_ms:.2f} ms late (p99)", evidence.run.requests, **numbers)

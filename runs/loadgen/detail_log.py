@@ -32,6 +32,10 @@ class TruncatedLogError(InputError):
     """The last line is cut off: LoadGen was stopped while writing, or the copy is incomplete."""
 
 
+# LoadGen prints local times; a clock is put on or back by an hour, on Lord Howe by half of one. [tz database]
+SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)
+
+
 @dataclass(frozen=True)
 class LogRecord:
     """One error or warning of LoadGen. `time_ms` counts from the start of the test (wraps to about 1.8e13

@@ -51,8 +51,8 @@ def closing_summary(
     files = [leg.run_dir.summary.name, leg.run_dir.detail.name, leg.run_dir.result.name, leg.run_dir.requests.name]
     if accuracy is not None:
         files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]
-    line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
     line(f"  {leg.run_dir.seal.name} {seal_sha256}")
+    line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
 
 
 def numbers(result: Result) -> list[str]:

@@ -12,8 +12,9 @@ import pytest
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.signoff.verdict import Verdict
 from runs.benchmark import AccuracyTarget
-from runs.record.layout import CampaignDir, ResultDir
+from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import ROOT
+from tests.support.editing import reseal
 from tests.support.official import shorten_benchmarks
 from tests.support.verify_legs import USER_CONF
 
@@ -67,11 +68,13 @@ def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:
 
 
 def edit(path: Path, **changes: object) -> None:
-    """Replace keys of a JSON file; a dictionary's keys one by one."""
+    """Replace keys of a JSON file, a dictionary's keys one by one; a leg of which it is a file is sealed anew."""
     content = json.loads(path.read_bytes())
     for key, value in changes.items():
         content[key] = {**content[key], **value} if isinstance(value, dict) else value
     path.write_text(json.dumps(content))
+    if (run := RunDir(path.parent)).seal.is_file():
+        reseal(run)
 
 
 def claim_official(campaign: CampaignDir) -> None:
