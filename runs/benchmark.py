@@ -4,7 +4,7 @@ A leg knows its `Benchmark` and its round (runs/rounds.py), and every rule takes
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Scenario = Literal["Offline", "Server", "SingleStream", "Interactive"]
@@ -45,29 +45,19 @@ class LatencyLimits:
 
 @dataclass(frozen=True)
 class Target:
-    """What is required of one score: `low` ≤ score ≤ `high`; None = no upper limit.
-
-    `reference` is the reference implementation's own score, which the limits are shares of.
-    """
+    """What is required of one score: shares of the reference implementation's own score; None = no upper limit."""
 
     reference: float
-    low: float
-    high: float | None = None
+    low_share: float = 1.0
+    high_share: float | None = 1.0
 
-    @classmethod
-    def at_least(cls, share: float, reference: float) -> "Target":
-        """A share of the reference, and no upper limit."""
-        return cls(reference, reference * share)
+    @property
+    def low(self) -> float:
+        return self.reference * self.low_share
 
-    @classmethod
-    def between(cls, low_share: float, high_share: float, reference: float) -> "Target":
-        """Two shares of the reference, both allowed."""
-        return cls(reference, reference * low_share, reference * high_share)
-
-    @classmethod
-    def exactly(cls, reference: float) -> "Target":
-        """The reference itself."""
-        return cls(reference, reference, reference)
+    @property
+    def high(self) -> float | None:
+        return None if self.high_share is None else self.reference * self.high_share
 
 
 @dataclass(frozen=True)
@@ -159,28 +149,12 @@ class Benchmark:
         """Directory name in a submission tree."""
         return self.submission.name
 
-    @property
-    def accuracy(self) -> "AccuracyTarget":
-        """Goes: `targets`."""
-        numbers = {name: target.reference for name, target in self.targets.items()}
-        gen = {name: int(numbers.pop(name)) for name in ("gen_len", "gen_num")}
-        return AccuracyTarget(**numbers, **gen)  # type: ignore[arg-type]
-
     def samples(self, mode: Mode) -> int:
         """Rows of the official data set of a mode."""
         return self.performance_samples if mode == "performance" else self.accuracy_samples
 
-
-@dataclass(frozen=True)
-class AccuracyTarget:
-    """Goes: `Benchmark.targets`."""
-
-    rouge1: float
-    rouge2: float
-    rougeL: float
-    rougeLsum: float
-    gen_len: int
-    gen_num: int
-    rouge_share: float = 0.99
-    gen_len_low: float = 0.9
-    gen_len_high: float = 1.1
+    def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:
+        """The same shares of other reference scores; None where these lack one."""
+        if not set(self.targets) <= set(scores):
+            return None
+        return {name: replace(target, reference=scores[name]) for name, target in self.targets.items()}

@@ -49,7 +49,7 @@ def _make(options: argparse.Namespace) -> None:
         model=DEFAULT_MODEL_NAME,
         model_sha256=MODEL_SHA256["model.safetensors"],
         articles_sha256=bundled_sha256(),
-        **asdict(scores),
+        **scores,  # type: ignore[arg-type]  # names and kinds are the same
         command=f"python scripts/make_baseline.py --threads {options.threads}",
         versions={"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
     )

@@ -5,32 +5,36 @@ scores with regular expressions in every line: it holds the reference evaluation
 """
 
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES
-from compliance.accuracy.scores import AccuracyScores
+from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import Finding, applied
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
-
-NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 @dataclass(frozen=True)
 class AccuracyVerdict:
     """Scores and what they are worth.
 
-    `label` names what was scored against what. Without a target there is nothing to pass: `target` is None,
+    `label` names what was scored against what. Without a target there is nothing to pass: `targets` is None,
     `checks` is empty and `passed` is None.
     """
 
     label: str
-    scores: AccuracyScores
-    target: AccuracyTarget | None
+    metric: Metric
+    scores: Scores
+    targets: Mapping[str, Target] | None
     checks: tuple[Finding, ...]  # one a score, numbers: metric, measured, low, high
     passed: bool | None
+
+    @property
+    def references(self) -> dict[str, float] | None:
+        """The reference implementation's own scores."""
+        return None if self.targets is None else {name: target.reference for name, target in self.targets.items()}
 
     @property
     def failures(self) -> list[str]:
@@ -38,44 +42,44 @@ class AccuracyVerdict:
         return [score_line(check) for check in self.checks if not check.passed]
 
 
-def judge(scores: AccuracyScores, target: AccuracyTarget | None, label: str) -> AccuracyVerdict:
-    """Compare scores with their target as the official checker does, which reads them with four decimals.
+def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
+    """Compare scores with their targets as the official checker does, which reads means with four decimals.
 
-    All four ROUGE values must reach the target's share; the share itself is not rounded, so 38.3914 misses
-    99 % of 38.7792. Characters must lie in the target's band. The number of predictions must be the target's,
-    which the checker does not look at.
+    The share of the reference is not rounded, so 38.3914 misses 99 % of 38.7792. The number of answers must be the
+    target's, which the checker does not look at.
     """
-    if target is None:
-        return AccuracyVerdict(label, scores, None, (), None)
+    if targets is None:
+        return AccuracyVerdict(label, metric, scores, None, (), None)
     checks = [
-        _check("accuracy-target", name, getattr(scores, name), getattr(target, name) * target.rouge_share, None)
-        for name in ROUGE_NAMES
+        _check("accuracy-count" if name == metric.count else "accuracy-target", name, scores[name], target)
+        for name, target in targets.items()
     ]
-    low, high = target.gen_len * target.gen_len_low, target.gen_len * target.gen_len_high
-    checks.append(_check("accuracy-target", "gen_len", scores.gen_len, low, high))
-    checks.append(_check("accuracy-count", "gen_num", scores.gen_num, target.gen_num, target.gen_num))
-    return AccuracyVerdict(label, scores, target, tuple(checks), all(check.passed for check in checks))
+    return AccuracyVerdict(label, metric, scores, targets, tuple(checks), all(check.passed for check in checks))
 
 
-def result_text(scores: AccuracyScores) -> str:
-    """The reference evaluation's result: one Python literal of plain numbers, ROUGE values as strings."""
-    rouge = {name: str(float(round(getattr(scores, name), 4))) for name in ROUGE_NAMES}
-    return repr({**rouge, "gen_len": int(scores.gen_len), "gen_num": int(scores.gen_num)})
-
-
-def parse_accuracy_text(text: str, where: str = "accuracy.txt") -> AccuracyScores:
+def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") -> Scores:
     """Scores in the text of an `accuracy.txt`, ours or another's, as the official checker finds them.
 
     Args:
+        metric: whose scores.
         text: the file's content.
         where: its name, for messages.
 
     Raises:
         InputError: a score is missing, or stands there twice with different values.
     """
-    rouge1, rouge2, rougeL, rougeLsum = (_find(rf"'{name}':\s+'?{NUMBER}'?", name, text, where) for name in ROUGE_NAMES)
-    gen_len, gen_num = (int(_find(rf"'{name}':\s{NUMBER}", name, text, where)) for name in ("gen_len", "gen_num"))
-    return AccuracyScores(rouge1, rouge2, rougeL, rougeLsum, gen_len, gen_num)
+    scores: Scores = {}
+    for form in metric.forms:
+        found = {float(value) for value in re.findall(form.pattern, text)}
+        if not found and form.optional:
+            continue
+        if len(found) != 1:
+            problem = "has several different values of" if found else "has no"
+            raise InputError(
+                f"{where} {problem} {form.name}", "write it with the reference evaluation or with this program"
+            )
+        scores[form.name] = found.pop() if form.decimals else int(found.pop())
+    return scores
 
 
 def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:
@@ -85,9 +89,17 @@ def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:
         {"name": check.text, **{name: check.numbers[name] for name in names}, "passed": check.passed}
         for check in verdict.checks
     ]
-    write_json(run.accuracy_json, {**asdict(verdict), "checks": checks})
+    record = {
+        "label": verdict.label,
+        "metric": verdict.metric.name,
+        "scores": verdict.scores,
+        "target": verdict.references,
+        "checks": checks,
+        "passed": verdict.passed,
+    }
+    write_json(run.accuracy_json, record)
     # No `hash=` line: the official truncation tool appends it.
-    write_atomic(run.accuracy_text, f"Results\n\n{result_text(verdict.scores)}\n")
+    write_atomic(run.accuracy_text, f"Results\n\n{verdict.metric.text(verdict.scores)}\n")
 
 
 def score_line(check: Finding) -> str:
@@ -95,8 +107,8 @@ def score_line(check: Finding) -> str:
     return f"{check.text} {check.found}, required {check.required}: {'pass' if check.passed else 'FAIL'}"
 
 
-def _check(rule: str, name: str, measured: float, low: float, high: float | None) -> Finding:
-    """One score against what is required of it: `low` ≤ `measured` ≤ `high`, None = no upper limit."""
+def _check(rule: str, name: str, measured: float, target: Target) -> Finding:
+    low, high = target.low, target.high
     if high is None:
         required = f"at least {low:.10g}"
     else:
@@ -104,11 +116,3 @@ def _check(rule: str, name: str, measured: float, low: float, high: float | None
     passed = low <= measured and (high is None or measured <= high)
     numbers = {"metric": name, "measured": measured, "low": low, "high": high}
     return applied(rule, name, passed, f"{measured:.10g}", required, **numbers)
-
-
-def _find(pattern: str, name: str, text: str, where: str) -> float:
-    found = {float(value) for value in re.findall(pattern, text)}
-    if len(found) != 1:
-        problem = "has no" if not found else "has several different values of"
-        raise InputError(f"{where} {problem} {name}", "write it with the reference evaluation or with this program")
-    return found.pop()

@@ -15,8 +15,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.pool import ScoringPool
-from compliance.accuracy.scores import AccuracyScores, Progress, Scoring, decoded_answers
+from compliance.accuracy.scores import Progress, decoded_answers, scoring_of
 from compliance.evidence.plausible import answers_plausible
 from compliance.finding import Finding
 from qsl.dataset import load_dataset
@@ -44,11 +45,12 @@ class References:
 class Scored:
     """Scores of a leg's answers, and the rules on the answers themselves (compliance/evidence/plausibility.py)."""
 
-    scores: AccuracyScores
+    scores: Scores
     findings: tuple[Finding, ...]
 
 
 class _Key(NamedTuple):
+    metric: str
     answers_sha256: str
     dataset_sha256: str
     tokenizer: str  # its fingerprint
@@ -95,6 +97,7 @@ class Scorer:
 
     def score(
         self,
+        metric: str,
         entries: Sequence[AccuracyEntry],
         references: References,
         model: str,
@@ -105,6 +108,7 @@ class Scorer:
         """Score a log's answers, unless the very same were scored before.
 
         Args:
+            metric: by its name.
             entries: LoadGen's accuracy log.
             references: what it is scored against.
             model: the folder whose tokenizer decodes the answers, or "bytes".
@@ -116,7 +120,7 @@ class Scorer:
             ExecutionError: the log does not hold every expected sample, its data are not ids, or a process died.
         """
         fingerprint = tokenizer_fingerprint(model)
-        key = _Key(_hash_of(entries), references.sha256, fingerprint, expected_count)
+        key = _Key(metric, _hash_of(entries), references.sha256, fingerprint, expected_count)
         if key not in self._scored:
             self._pool.start(len(entries))
             if fingerprint not in self._tokenizers:
@@ -124,7 +128,7 @@ class Scorer:
             tokenizer = self._tokenizers[fingerprint]
             answers = decoded_answers(entries, references.texts, tokenizer.batch_decode, expected_count)
             wanted = [references.texts[answer.sample_index] for answer in answers]
-            scoring = Scoring([answer.text for answer in answers], wanted, self._pool)
+            scoring = scoring_of(METRICS[metric], answers, wanted, self._pool)
             findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
             self._scored[key] = Scored(scoring.result(progress), tuple(findings))
         return self._scored[key]

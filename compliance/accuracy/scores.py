@@ -1,18 +1,17 @@
-"""Accuracy scores of a run: ROUGE of the generated summaries, exactly as the reference evaluation has it.
+"""Accuracy scores of a run, exactly as the reference evaluations have them.
 
-The procedure [mlcommons/inference, language/llama3.1-8b/evaluation.py]: the first entry of every sample index,
-ids decoded without special tokens, stripped, one sentence a line, ROUGE-1/2/L/Lsum with the Porter stemmer,
-and the mean f-measure × 100 rounded to four decimals.
-Samples are spread over processes (compliance/accuracy/pool.py).
+What they have in common [mlcommons/inference, language/llama3.1-8b/evaluation.py, llama2-70b/evaluate-accuracy.py]:
+the first entry of every sample index counts, its ids are decoded without special tokens, and a metric
+(compliance/accuracy/metrics.py) scores the texts. Samples are spread over processes (compliance/accuracy/pool.py).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.sample_scores import SampleScores
 from runs.errors import ExecutionError, InputError
@@ -24,22 +23,6 @@ MAX_TOKEN_ID = 2**31 - 1
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves special tokens out
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class AccuracyScores:
-    """Scores of a whole run.
-
-    The ROUGE values are mean f-measures × 100, rounded to 4 decimals. `gen_len` is the number of characters
-    (not tokens) of all predictions after sentence splitting, `gen_num` the number of predictions.
-    """
-
-    rouge1: float
-    rouge2: float
-    rougeL: float
-    rougeLsum: float
-    gen_len: int
-    gen_num: int
 
 
 class Answer(NamedTuple):
@@ -56,8 +39,10 @@ class Scoring:
     Worker processes begin at once; the caller may do other work before it asks for the result.
 
     Args:
+        metric: how.
         predictions: decoded texts, special tokens already left out.
         references: the data set's summaries, in the same order.
+        token_counts: ids of each prediction, special ones too.
         pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
 
     Raises:
@@ -65,7 +50,15 @@ class Scoring:
         ExecutionError: a worker process died.
     """
 
-    def __init__(self, predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> None:
+    def __init__(
+        self,
+        metric: Metric,
+        predictions: Sequence[str],
+        references: Sequence[str],
+        token_counts: Sequence[int],
+        pool: ScoringPool,
+    ) -> None:
+        self._metric, self._token_counts = metric, token_counts
         self._total = len(predictions)
         if self._total != len(references):
             raise InputError(
@@ -74,9 +67,9 @@ class Scoring:
             )
         if self._total == 0:
             raise InputError("no predictions to score", "run with at least one sample")
-        self._chunks = pool.begin(_score_chunk, list(zip(predictions, references, strict=True)))
+        self._chunks = pool.begin(metric.score_pairs, list(zip(predictions, references, strict=True)))
 
-    def result(self, progress: Progress | None = None) -> AccuracyScores:
+    def result(self, progress: Progress | None = None) -> Scores:
         """Wait for the scores.
 
         Args:
@@ -90,12 +83,7 @@ class Scoring:
             samples.extend(scored)
             if progress:
                 progress(len(samples), self._total)
-        # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
-        rouge1, rouge2, rougeL, rougeLsum = (
-            float(np.round(np.mean(values) * 100, 4)) for values in zip(*(s.rouge for s in samples), strict=True)
-        )
-        gen_len = sum(sample.length for sample in samples)
-        return AccuracyScores(rouge1, rouge2, rougeL, rougeLsum, gen_len, gen_num=self._total)
+        return self._metric.of_run(samples, self._token_counts)
 
 
 def score_texts(
@@ -104,8 +92,8 @@ def score_texts(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> AccuracyScores:
-    """Score predictions against references, pair by pair: `Scoring` with processes of its own.
+) -> Scores:
+    """ROUGE of predictions against references, pair by pair: `Scoring` with processes of its own.
 
     Args:
         predictions, references: as in `Scoring`.
@@ -117,10 +105,11 @@ def score_texts(
         ExecutionError: a worker process died.
     """
     with ScoringPool(workers) as pool:
-        return Scoring(predictions, references, pool).result(progress)
+        return Scoring(ROUGE, predictions, references, [], pool).result(progress)
 
 
 def score_accuracy_log(
+    metric: Metric,
     entries: Sequence[AccuracyEntry],
     references: Sequence[str],
     decode: Decode,
@@ -128,10 +117,11 @@ def score_accuracy_log(
     expected_count: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> AccuracyScores:
+) -> Scores:
     """Score LoadGen's accuracy log against the data set.
 
     Args:
+        metric: how.
         entries, references, decode, expected_count: as in `decoded_answers`.
         workers, progress: as in `score_texts`.
 
@@ -142,7 +132,13 @@ def score_accuracy_log(
         pool.start(len(entries))
         answers = decoded_answers(entries, references, decode, expected_count)
         wanted = [references[answer.sample_index] for answer in answers]
-        return Scoring([answer.text for answer in answers], wanted, pool).result(progress)
+        return scoring_of(metric, answers, wanted, pool).result(progress)
+
+
+def scoring_of(metric: Metric, answers: Sequence[Answer], references: Sequence[str], pool: ScoringPool) -> Scoring:
+    """The scoring of decoded answers against their references."""
+    texts, counts = [answer.text for answer in answers], [len(answer.ids) for answer in answers]
+    return Scoring(metric, texts, references, counts, pool)
 
 
 def decoded_answers(
@@ -171,18 +167,6 @@ def decoded_answers(
     ids = [_ids_of(entry, dtype) for entry in first]
     texts = decode([sample.tolist() for sample in ids])
     return [Answer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
-
-
-def score_sample(prediction: str, reference: str) -> SampleScores:
-    """Score one generated summary against its reference."""
-    # These import NLTK, which takes a second. A process whose workers score does without.
-    from compliance.accuracy.punkt import sentence_splitter
-    from compliance.accuracy.rouge import score_pair
-
-    split = sentence_splitter()
-    prediction = "\n".join(split(prediction.strip()))
-    reference = "\n".join(split(reference.strip()))
-    return SampleScores(score_pair(prediction, reference), len(prediction))
 
 
 def decode_ids(data: bytes, token_count: int | None) -> TokenIds:
@@ -253,7 +237,3 @@ def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
             f"{name}: {int(wrong[0])} is no token id", "the accuracy log must hold int32 or int64 token ids"
         )
     return ids
-
-
-def _score_chunk(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
-    return [score_sample(prediction, reference) for prediction, reference in pairs]

@@ -2,15 +2,15 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line
-from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scorer import Scorer
-from compliance.accuracy.scores import AccuracyScores, Progress
+from compliance.accuracy.scores import Progress
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.performance import sample_set_checks, seeds_check
@@ -20,7 +20,7 @@ from compliance.verify.legs import ACCURACY, Leg
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_baseline, bundled_dataset
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
@@ -113,7 +113,7 @@ def _part(leg: Leg) -> Part:
         loadgen_version=str(leg.detail.get("loadgen_version", "")),
         claims_official=leg.claims_official,
         declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
-        rule="every sample was answered once, without error records, and all four ROUGE scores and gen_len are "
+        rule=f"every sample was answered once, without error records, and {', '.join(leg.benchmark.targets)} are "
         "within their targets",
     )
 
@@ -219,14 +219,14 @@ def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
 
 def _scores(
     leg: Leg, part: Part, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
-) -> AccuracyScores | None:
+) -> Scores | None:
     """The leg's scores, and in `part` where they come from."""
-    beside = None
+    beside, metric = None, metric_of(leg.benchmark)
     if text is not None:
         where = str(leg.run.accuracy_text)
-        if "'gen_num'" not in text:  # not every evaluation writes it
-            text += f"\n'gen_num': {expected_samples(leg.detail)}"
-        beside = parse_accuracy_text(text, where)
+        if f"'{metric.count}'" not in text:  # not every evaluation writes it
+            text += f"\n'{metric.count}': {expected_samples(leg.detail)}"
+        beside = parse_accuracy_text(metric, text, where)
     if entries is None:
         part.notes.append(
             f"{leg.run.accuracy_log.name} is truncated for submission: the answers cannot be scored again, "
@@ -238,13 +238,12 @@ def _scores(
         scored = _score_again(leg, part, entries, sources)
         if scored is not None:
             part.details["scores_from"] = leg.run.accuracy_log.name
-            if beside is not None and beside != scored:
-                names = (*ROUGE_NAMES, "gen_len", "gen_num")
-                parts = [
-                    f"{name} {getattr(beside, name)} there, {getattr(scored, name)} scored again"
-                    for name in names
-                    if getattr(beside, name) != getattr(scored, name)
-                ]
+            parts = [
+                f"{name} {value} there, {scored[name]} scored again"
+                for name, value in (beside or {}).items()
+                if value != scored[name]
+            ]
+            if parts:
                 said = f"accuracy.txt does not belong to these answers: {', '.join(parts)}"
                 part.findings.append(fail("accuracy-text-differs", said, leg.run.accuracy_text, leg.run.accuracy_log))
             return scored
@@ -259,7 +258,7 @@ def _scores(
     return beside
 
 
-def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> AccuracyScores | None:
+def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> Scores | None:
     dataset_path, model_path = sources.dataset_path, sources.model_path
     asked = dataset_path is not None and model_path is not None
     plan = leg.manifest.resolved if leg.manifest else None
@@ -279,7 +278,9 @@ def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: Sc
                 )
             model = local_model(model_path, _revision(leg, model_path))
             count = expected_samples(leg.detail)
-            scored = scorer.score(entries, references, model, expected_count=count, progress=sources.progress)
+            scored = scorer.score(
+                leg.benchmark.metric, entries, references, model, expected_count=count, progress=sources.progress
+            )
         part.findings += scored.findings
         return scored.scores
     except HarnessError as error:
@@ -297,46 +298,44 @@ def _revision(leg: Leg, model_path: str) -> str | None:
     return revision if isinstance(revision, str) else None
 
 
-def _judge(leg: Leg, part: Part, scores: AccuracyScores) -> None:
-    target, label = target_of(leg)
-    verdict = judge(scores, target, label)
-    part.details |= {"label": label, "scores": asdict(scores), "target": asdict(target) if target else None}
-    if target is None:
+def _judge(leg: Leg, part: Part, scores: Scores) -> None:
+    metric = metric_of(leg.benchmark)
+    targets, label = target_of(leg)
+    verdict = judge(metric, scores, targets, label)
+    part.details |= {"label": label, "metric": metric.name, "scores": scores, "target": verdict.references}
+    if targets is None:
         required = "reference scores to compare with"
         part.findings.append(applied("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text))
-        part.lines += [f"{name:<10}{getattr(scores, name):g}" for name in (*ROUGE_NAMES, "gen_len", "gen_num")]
+        part.lines += [f"{name:<10}{value:g}" for name, value in scores.items()]
         return
     part.lines.append(f"reference: {label}")
     part.lines += _score_lines(verdict)
-    part.findings += scores_plausible(scores, target)
+    part.findings += scores_plausible(metric, scores, targets)
     part.findings += verdict.checks
 
 
 def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
-    for check in verdict.checks:
-        reference = getattr(verdict.target, check.numbers["metric"])
+    for check, reference in zip(verdict.checks, (verdict.references or {}).values(), strict=True):
         yield f"{score_line(check)}  (reference {reference:.10g})"
 
 
-def target_of(leg: Leg) -> tuple[AccuracyTarget | None, str]:
-    """Which reference scores apply, and their name; None where there are none."""
+def target_of(leg: Leg) -> tuple[Mapping[str, Target] | None, str]:
+    """Which targets apply, and their name; None where there are none."""
     manifest, benchmark = leg.manifest, leg.benchmark
     count = expected_samples(leg.detail)
     if count == benchmark.accuracy_samples:
-        return benchmark.accuracy, f"{benchmark.submission_name} reference"
+        return benchmark.targets, f"{benchmark.submission_name} reference"
     nothing = f"no reference scores for {count:,} samples of this data set"
     baseline = bundled_baseline()
-    if manifest is None or baseline is None or count != baseline.gen_num:
+    targets = benchmark.targets_for(baseline.scores) if baseline else None
+    if manifest is None or baseline is None or targets is None or count != baseline.gen_num:
         return None, nothing
     weights = manifest.model.get("sha256") or {}
     if weights.get("model.safetensors") != baseline.model_sha256:
         return None, f"{nothing}, or of this model"
     if not _is_bundled(manifest.resolved.dataset_sha256, manifest.resolved.model_path):
         return None, nothing
-    target = AccuracyTarget(
-        baseline.rouge1, baseline.rouge2, baseline.rougeL, baseline.rougeLsum, baseline.gen_len, baseline.gen_num
-    )
-    return target, f"bundled articles, {baseline.model} (transformers float32 baseline)"
+    return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"
 
 
 def _is_bundled(dataset_sha256: str, model_path: str) -> bool:

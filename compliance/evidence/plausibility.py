@@ -5,14 +5,14 @@ one leg's own record. Each limit lies far from what honest systems show, so that
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES
-from compliance.accuracy.scores import AccuracyScores, TokenIds
+from compliance.accuracy.metrics import Metric, Scores
+from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, applied
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 from runs.record.requests_log import NO_TIME, RequestTable
 
 # The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:
@@ -173,19 +173,19 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     )
 
 
-def rouge_within_reach(scores: AccuracyScores, target: AccuracyTarget | None) -> Finding | None:
+def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None) -> Finding | None:
     """Are the scores those of this model? The official checker has no upper limit for them.
 
     Returns:
         The finding, or None where no target applies.
     """
-    if target is None:
+    if targets is None:
         return None
-    share, name = max((getattr(scores, name) / getattr(target, name), name) for name in ROUGE_NAMES)
+    share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return applied(
         "plausible-scores",
         "scores are within the model's reach",
         share <= ROUGE_SHARE,
-        f"{name} {getattr(scores, name):.4f} is {share:.3f} of the reference score",
+        f"{name} {scores[name]:.4f} is {share:.3f} of the reference score",
         f"at most {ROUGE_SHARE:g} of it",
     )

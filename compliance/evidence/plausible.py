@@ -1,20 +1,21 @@
 """The rules of compliance/evidence/plausibility.py on the legs of a result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from compliance.accuracy.scores import AccuracyScores, Answer
+from compliance.accuracy.metrics import Metric, Scores
+from compliance.accuracy.scores import Answer
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
-    rouge_within_reach,
+    scores_within_reach,
     shared_answers,
 )
 from compliance.finding import Finding
 from compliance.verify.legs import Leg
 from qsl.tokenizers import Tokenizer
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 
 
 def performance_plausible(leg: Leg) -> list[Finding]:
@@ -38,9 +39,9 @@ def answers_plausible(answers: Sequence[Answer], references: Sequence[str], toke
     )
 
 
-def scores_plausible(scores: AccuracyScores, target: AccuracyTarget) -> list[Finding]:
+def scores_plausible(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> list[Finding]:
     """Rules on the scores themselves."""
-    return _applied([rouge_within_reach(scores, target)])
+    return _applied([scores_within_reach(metric, scores, targets)])
 
 
 def _applied(findings: Sequence[Finding | None]) -> list[Finding]:

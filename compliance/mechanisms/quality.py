@@ -6,7 +6,6 @@ Only the benchmark's own evaluation leaves files that can be judged here; of any
 from dataclasses import dataclass
 from typing import Any
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
 from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
 from compliance.verify.verdict import Verdict
@@ -75,5 +74,8 @@ def _other_engine(performance: Leg, accuracy: Leg) -> list[str]:
 
 
 def _delta(scores: dict[str, float], target: dict[str, float]) -> str:
-    names = (*ROUGE_NAMES, "gen_len")
-    return ", ".join(f"{name} {100 * (scores[name] / target[name] - 1):+.2f} %" for name in names)
+    return ", ".join(
+        f"{name} {100 * (scores[name] / reference - 1):+.2f} %"
+        for name, reference in target.items()
+        if name != "gen_num"
+    )

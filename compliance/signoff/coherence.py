@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
 from compliance.evidence.answer_text import ids_known, text_printable
 from compliance.finding import Finding, fail, note, warn
@@ -63,7 +63,8 @@ def _reaches_target(evidence: Evidence) -> bool:
     part = evidence.part
     if part is None or not part.details.get("target") or not _scored_again(evidence):
         return False
-    return all(check.passed for check in part.checks if check.numbers.get("metric") in ROUGE_NAMES)
+    means = metric_of(evidence.leg.benchmark).means
+    return all(check.passed for check in part.checks if check.numbers.get("metric") in means)
 
 
 def _scored_again(evidence: Evidence) -> bool:
@@ -99,10 +100,11 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     if not scores or not _scored_again(evidence):
         yield note("C-1/not_scored_again", "the answers were not scored again", evidence.run.root)
         return
-    least = ROUGE1_SHARE * target["rouge1"] if target else ROUGE1_LEAST
-    if scores["rouge1"] < least:
-        text = f"ROUGE-1 of the answers is {scores['rouge1']:.2f}, below {least:.2f}: they are not about the articles"
-        yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, rouge1=scores["rouge1"])
+    name = metric_of(evidence.leg.benchmark).means[0]
+    score, least = scores[name], ROUGE1_SHARE * target[name] if target else ROUGE1_LEAST
+    if score < least:
+        text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about what was asked"
+        yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, **{name: score})
 
 
 def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding | Status]:
@@ -174,11 +176,13 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     ours = (reference.part.details if reference.part is not None else {}).get("scores")
     if not ours:
         return [f"{reference.run.root} has no scores to compare with"]
+    metric = metric_of(evidence.leg.benchmark)
     low = [
         f"{name} {scores[name]:.4f} is below {ROUGE_SHARE:g} of the reference leg's {ours[name]:.4f}"
-        for name in ROUGE_NAMES
+        for name in metric.means
         if scores[name] < ROUGE_SHARE * ours[name]
     ]
-    if not np.isclose(scores["gen_len"], ours["gen_len"], rtol=LENGTH_SHARE):
-        low.append(f"gen_len {scores['gen_len']} is not within 10 % of the reference leg's {ours['gen_len']}")
+    length = metric.length
+    if not np.isclose(scores[length], ours[length], rtol=LENGTH_SHARE):
+        low.append(f"{length} {scores[length]} is not within 10 % of the reference leg's {ours[length]}")
     return low

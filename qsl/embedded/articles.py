@@ -57,6 +57,12 @@ class Baseline:
     command: str
     versions: dict[str, str]
 
+    @property
+    def scores(self) -> dict[str, float]:
+        """By their names in accuracy.txt."""
+        names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
+        return {name: getattr(self, name) for name in names}
+
 
 @cache
 def _articles_bytes() -> bytes:

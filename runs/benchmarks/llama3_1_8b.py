@@ -41,9 +41,9 @@ def _targets(rouge: tuple[float, float, float, float], characters: int, samples:
     """[checker] accuracy-target and accuracy-upper-limit; gen_num, which the checker does not read, is ours."""
     names = ("rouge1", "rouge2", "rougeL", "rougeLsum")
     return {
-        **{name: Target.at_least(0.99, score) for name, score in zip(names, rouge, strict=True)},
-        "gen_len": Target.between(0.9, 1.1, characters),
-        "gen_num": Target.exactly(samples),
+        **{name: Target(score, low_share=0.99, high_share=None) for name, score in zip(names, rouge, strict=True)},
+        "gen_len": Target(characters, 0.9, 1.1),
+        "gen_num": Target(samples),
     }
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult, LegArtifacts, LegPlanner, LegSpec
 from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.verify.legs import find_results
@@ -112,7 +113,9 @@ def _numbers(part: Part) -> str:
     if part.mode == "accuracy":
         scores = part.details["scores"]
         held = "" if part.details.get("target") else "; no target applies"
-        return f"ROUGE-1 {scores['rouge1']:.2f}, {scores['gen_len']:,} characters{held}"
+        metric = METRICS[part.details["metric"]]
+        lead, length = metric.means[0], metric.length
+        return f"{lead} {scores[lead]:.2f}, {scores[length]:,} {metric.length_unit}{held}"
     reported: dict[str, Any] = part.details.get("reported") or {}
     if part.scenario == "SingleStream" and reported.get("latency_ns"):
         return f"p90 latency {reported['latency_ns']['p90'] / 1e6:,.1f} ms"

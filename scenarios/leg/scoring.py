@@ -1,14 +1,17 @@
 """Scoring an accuracy leg: LoadGen's accuracy log against the data set's targets."""
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.report import AccuracyVerdict, judge, write_reports
 from compliance.accuracy.scores import score_accuracy_log
 from qsl.embedded.articles import bundled_baseline
 from qsl.embedded.default_model import MODEL_SHA256
 from qsl.tokenizers import load_tokenizer
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from scenarios.leg.plan import PreparedLeg
@@ -18,29 +21,33 @@ def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
     """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
     entries = read_accuracy_log(leg.run_dir.accuracy_log)
     tokenizer = load_tokenizer(leg.plan.model_path)
-    target, label = target_for(leg)
+    metric = metric_of(leg.benchmark)
+    targets, label = target_for(leg)
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("scoring", total=len(entries))
         scores = score_accuracy_log(
+            metric,
             entries,
             leg.dataset.targets,
             tokenizer.batch_decode,
             expected_count=leg.plan.sample_count,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    verdict = judge(scores, target, label)
+    verdict = judge(metric, scores, targets, label)
     write_reports(leg.run_dir, verdict)
     return verdict
 
 
-def target_for(leg: PreparedLeg) -> tuple[AccuracyTarget | None, str]:
+def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which reference scores apply to a leg's model and data set, and their name."""
     if leg.bundled:
         baseline = bundled_baseline()
+        targets = leg.benchmark.targets_for(baseline.scores) if baseline else None
         weights = leg.model.folder / "model.safetensors" if leg.model else None
         if (
             baseline is None
+            or targets is None
             or weights is None
             or leg.plan.sample_count != baseline.gen_num
             or baseline.model_sha256 != MODEL_SHA256["model.safetensors"]
@@ -48,10 +55,7 @@ def target_for(leg: PreparedLeg) -> tuple[AccuracyTarget | None, str]:
             or sha256_of(weights) != baseline.model_sha256
         ):
             return None, "bundled articles; no reference scores for this model"
-        target = AccuracyTarget(
-            baseline.rouge1, baseline.rouge2, baseline.rougeL, baseline.rougeLsum, baseline.gen_len, baseline.gen_num
-        )
-        return target, f"bundled articles, {baseline.model} (transformers float32 baseline)"
+        return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"
     if leg.plan.sample_count == leg.benchmark.accuracy_samples:
-        return leg.benchmark.accuracy, f"{leg.benchmark.submission_name} reference"
+        return leg.benchmark.targets, f"{leg.benchmark.submission_name} reference"
     return None, f"no reference scores for {leg.plan.sample_count:,} samples of this data set"

@@ -3,7 +3,6 @@
 from rich.console import Console
 
 from compliance.accuracy.report import AccuracyVerdict, score_line
-from compliance.accuracy.sample_scores import ROUGE_NAMES
 from runs.numbers.result import Result
 from runs.record.manifest import ChosenRate
 from runs.wording import milliseconds
@@ -38,9 +37,7 @@ def closing_summary(
         for check in accuracy.checks:
             line(f"  {score_line(check)}")
         if not accuracy.checks:
-            scores = accuracy.scores
-            line("  " + "  ".join(f"{name} {getattr(scores, name)}" for name in ROUGE_NAMES))
-            line(f"  gen_len {scores.gen_len:,} characters over {scores.gen_num:,} samples")
+            line(f"  {accuracy.metric.shown(accuracy.scores)}")
     if chosen_rate is not None:
         line(f"  note: {chosen_rate}")
     for reason in result.reasons:

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from array import array
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ import numpy as np
 import orjson
 from rouge_score.rouge_scorer import RougeScorer
 
+from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.punkt import sentence_splitter
 from compliance.accuracy.sample_scores import ROUGE_NAMES
-from compliance.accuracy.scores import AccuracyScores, score_accuracy_log
+from compliance.accuracy.scores import score_accuracy_log
 from qsl.tokenizers import Tokenizer, load_tokenizer
 from runs.errors import ExecutionError
 from runs.loadgen.accuracy_log import read_accuracy_log
@@ -66,7 +66,7 @@ def _make_log(folder: Path, count: int) -> None:
     (folder / REFERENCES).write_bytes(orjson.dumps(texts.references))
 
 
-def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -> AccuracyScores:
+def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -> Scores:
     """The reference evaluation's steps, one after the other in one process."""
     entries: dict[int, dict[str, Any]] = {}
     for entry in json.loads(log.read_text()):
@@ -78,7 +78,7 @@ def score_as_reference(log: Path, references: list[str], tokenizer: Tokenizer) -
     scorer = RougeScorer(list(ROUGE_NAMES), use_stemmer=True)
     scored = [scorer.score(reference, text) for reference, text in zip(wanted, predictions, strict=True)]
     means = {name: float(np.round(np.mean([one[name].fmeasure for one in scored]) * 100, 4)) for name in ROUGE_NAMES}
-    return AccuracyScores(**means, gen_len=sum(map(len, predictions)), gen_num=len(predictions))
+    return {**means, "gen_len": sum(map(len, predictions)), "gen_num": len(predictions)}
 
 
 def main() -> None:
@@ -88,10 +88,10 @@ def main() -> None:
     tokenizer = load_tokenizer(str(folder / MODEL))
     started = time.perf_counter()
     if side == "ours":
-        scores = score_accuracy_log(read_accuracy_log(folder / LOG), references, tokenizer.batch_decode)
+        scores = score_accuracy_log(ROUGE, read_accuracy_log(folder / LOG), references, tokenizer.batch_decode)
     else:
         scores = score_as_reference(folder / LOG, references, tokenizer)
-    tell({"seconds": time.perf_counter() - started, "scores": asdict(scores)})
+    tell({"seconds": time.perf_counter() - started, "scores": scores})
 
 
 if __name__ == "__main__":

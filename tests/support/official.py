@@ -1,10 +1,13 @@
 """Values of the first benchmark and of the current round, as many tests ask for them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from compliance.accuracy.metrics import Scores
+from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS
 from runs.rounds import CURRENT_ROUND
 
@@ -25,3 +28,18 @@ def shorten_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int, min_durati
     change_benchmarks(
         monkeypatch, performance_samples=samples, accuracy_samples=samples, min_duration_ms=min_duration_ms
     )
+
+
+def rouge(rouge1: float, rouge2: float, rougeL: float, rougeLsum: float, gen_len: float, gen_num: float) -> Scores:
+    """Scores of the first benchmark's metric."""
+    return {
+        "rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum, "gen_len": gen_len,
+        "gen_num": gen_num,
+    }  # fmt: skip
+
+
+def targets_at(scores: Mapping[str, float]) -> Mapping[str, Target]:
+    """The first benchmark's targets with other reference scores."""
+    targets = DATACENTER.targets_for(scores)
+    assert targets is not None
+    return targets

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.metrics import ROUGE
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.signoff.verdict import Verdict
-from runs.benchmark import AccuracyTarget
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import ROOT
 from tests.support.editing import reseal
-from tests.support.official import shorten_benchmarks
+from tests.support.official import shorten_benchmarks, targets_at
 from tests.support.verify_legs import USER_CONF
 
 BENCHMARK = "llama3.1-8b"
@@ -51,11 +51,8 @@ def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None
     """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
     text = campaign.result(BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
-    scores = parse_accuracy_text(text)
-    target = AccuracyTarget(
-        scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
-    )
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+    scores = parse_accuracy_text(ROUGE, text)
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
 
 
 def copy_of(campaign: CampaignDir, folder: Path) -> CampaignDir:

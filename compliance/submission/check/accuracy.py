@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.leg_record import is_truncated
 from compliance.submission.check.finding import Findings
@@ -28,11 +28,6 @@ from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
 
 MAX_LOG_BYTES = 10 * 1024  # [checker] constants.MAX_ACCURACY_LOG_SIZE
-# What the checker reads. [checker] constants.ACC_PATTERN
-_SCORE = {name: re.compile(rf".*'{name}':\s+'?([\d.]+)'?.*") for name in ROUGE_NAMES} | {
-    "gen_len": re.compile(r".*'gen_len':\s([\d.]+).*")
-}
-_COUNT = re.compile(r".*'gen_num':\s*([\d.]+).*")
 _HASH = re.compile(r"^hash=(\w+)$")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMPY = re.compile(r"np\.(int|float)\d*\(")
@@ -77,9 +72,13 @@ def _check_text(path: Path, benchmark: Benchmark, division: str, findings: Findi
         if _NUMPY.search(line):
             said = f"line {number} has NumPy's form of a number: {line.strip()}"
             findings.add("accuracy-text", path, said, "plain numbers; the checker cannot read others")
-    scores = {name: [match[1] for line in lines if (match := form.match(line))] for name, form in _SCORE.items()}
+    metric = metric_of(benchmark)
+    # The checker reads the scores that it has targets for, each line from its start. [checker] constants.ACC_PATTERN
+    forms = {form.name: re.compile(f".*{form.pattern}") for form in metric.forms if form.name in benchmark.targets}
+    read = {name: [match[1] for line in lines if (match := form.match(line))] for name, form in forms.items()}
+    counts = read.pop(metric.count, [])
     readable = True
-    for name, found in scores.items():
+    for name, found in read.items():
         values = [value for value in map(_number, found) if value is not None]
         if len(set(values)) != 1 or len(values) != len(found):
             said = f"{name} stands there as {', '.join(found)}" if found else f"no {name} that the checker can read"
@@ -87,9 +86,9 @@ def _check_text(path: Path, benchmark: Benchmark, division: str, findings: Findi
             readable = False
         elif division != "open":
             _check_target(path, name, values[0], benchmark, findings)
-    counts = [match[1] for line in lines if (match := _COUNT.match(line))]
     if any(_number(count) != benchmark.accuracy_samples for count in counts):
-        findings.add("accuracy-samples", path, f"gen_num is {', '.join(counts)}", f"{benchmark.accuracy_samples}")
+        said = f"{metric.count} is {', '.join(counts)}"
+        findings.add("accuracy-samples", path, said, f"{benchmark.accuracy_samples}")
     return readable, _check_hash(path, lines, findings)
 
 
@@ -101,15 +100,10 @@ def _number(text: str) -> float | None:
 
 
 def _check_target(path: Path, name: str, value: float, benchmark: Benchmark, findings: Findings) -> None:
-    target = benchmark.accuracy
-    if name == "gen_len":
-        low, high = target.gen_len * target.gen_len_low, target.gen_len * target.gen_len_high
-        if not low <= value <= high:
-            findings.add("accuracy-target", path, f"gen_len is {value:.10g}", f"{low:.10g} to {high:.10g}")
-        return
-    low = getattr(target, name) * target.rouge_share
-    if value < low:
-        findings.add("accuracy-target", path, f"{name} is {value:.10g}", f"at least {low:.10g}")
+    low, high = benchmark.targets[name].low, benchmark.targets[name].high
+    if value < low or (high is not None and value > high):
+        required = f"at least {low:.10g}" if high is None else f"{low:.10g} to {high:.10g}"
+        findings.add("accuracy-target", path, f"{name} is {value:.10g}", required)
 
 
 def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compliance.accuracy.metrics import ROUGE
 from compliance.accuracy.scores import decode_ids, score_accuracy_log, score_texts
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -36,39 +37,39 @@ def entry(index: int, text: str, dtype: Any = np.int32, seq_id: int = 0, counted
 def test_a_log_scores_as_its_texts(dtype: Any, counted: bool) -> None:
     texts = ["The river fell.", "A Dr. Marsh testified.", "No!"]
     log = [entry(index, texts[index], dtype, counted=counted) for index in (2, 0, 1)]
-    assert score_accuracy_log(log, REFERENCES, decode) == score_texts(texts, REFERENCES)
+    assert score_accuracy_log(ROUGE, log, REFERENCES, decode) == score_texts(texts, REFERENCES)
 
 
 def test_of_several_entries_of_a_sample_the_first_counts() -> None:
     log = [entry(1, "first"), entry(0, "The river rose."), entry(1, "second, and longer"), entry(2, "Yes!")]
-    assert score_accuracy_log(log, REFERENCES, decode).gen_len == len("first" + "The river rose." + "Yes!")
+    assert score_accuracy_log(ROUGE, log, REFERENCES, decode)["gen_len"] == len("first" + "The river rose." + "Yes!")
 
 
 def test_a_run_over_part_of_the_data_set_is_scored_against_that_part() -> None:
-    scores = score_accuracy_log([entry(0, "The river rose .")], REFERENCES, decode, expected_count=1)
-    assert (scores.rouge1, scores.gen_num) == (100.0, 1)
+    scores = score_accuracy_log(ROUGE, [entry(0, "The river rose .")], REFERENCES, decode, expected_count=1)
+    assert (scores["rouge1"], scores["gen_num"]) == (100.0, 1)
 
 
 def test_samples_that_lack_or_do_not_belong_are_named() -> None:
     with pytest.raises(ExecutionError, match="lacks 2 of 3 samples: 0, 2"):
-        score_accuracy_log([entry(1, "x")], REFERENCES, decode)
+        score_accuracy_log(ROUGE, [entry(1, "x")], REFERENCES, decode)
     with pytest.raises(ExecutionError, match="outside 0 to 2: 3"):
-        score_accuracy_log([entry(index, "x") for index in range(4)], REFERENCES, decode)
+        score_accuracy_log(ROUGE, [entry(index, "x") for index in range(4)], REFERENCES, decode)
     with pytest.raises(ExecutionError, match="outside 0 to 2: -1"):
-        score_accuracy_log([entry(index, "x") for index in (-1, 0, 1, 2)], REFERENCES, decode)
+        score_accuracy_log(ROUGE, [entry(index, "x") for index in (-1, 0, 1, 2)], REFERENCES, decode)
     with pytest.raises(ExecutionError, match=r"lacks 20 of 20 samples: 0, 1, 2, 3, 4 and 15 more"):
-        score_accuracy_log([], ["x"] * 20, decode)
+        score_accuracy_log(ROUGE, [], ["x"] * 20, decode)
     with pytest.raises(InputError, match="4 samples are to be scored but the data set has 3 rows"):
-        score_accuracy_log([entry(0, "x")], REFERENCES, decode, expected_count=4)
+        score_accuracy_log(ROUGE, [entry(0, "x")], REFERENCES, decode, expected_count=4)
 
 
 def test_data_that_are_no_ids_are_refused_by_sample() -> None:
     cut = AccuracyEntry(seq_id=7, qsl_idx=1, data=bytes(13), token_count=None, token_data=None)
     with pytest.raises(ExecutionError, match=r"sample 1 \(seq_id 7\): 13 bytes"):
-        score_accuracy_log([entry(0, "x"), cut, entry(2, "x")], REFERENCES, decode)
+        score_accuracy_log(ROUGE, [entry(0, "x"), cut, entry(2, "x")], REFERENCES, decode)
     negative = AccuracyEntry(seq_id=8, qsl_idx=1, data=b"\xff" * 8, token_count=2, token_data=None)
     with pytest.raises(ExecutionError, match=r"sample 1 \(seq_id 8\): -1 is no token id"):
-        score_accuracy_log([entry(0, "x"), negative, entry(2, "x")], REFERENCES, decode)
+        score_accuracy_log(ROUGE, [entry(0, "x"), negative, entry(2, "x")], REFERENCES, decode)
     huge = np.array([5, 2**40], np.int64).tobytes()
     with pytest.raises(ExecutionError, match=f"response: {2**40} is no token id"):
         decode_ids(huge, 2)
@@ -94,4 +95,4 @@ def test_without_counts_one_plain_int32_sample_decides_for_the_log() -> None:
         AccuracyEntry(seq_id=0, qsl_idx=0, data=ambiguous, token_count=None, token_data=None),
         entry(1, "plain", counted=False),
     ]
-    assert score_accuracy_log(log, REFERENCES[:2], decode).gen_len == len("Y\0" + "plain")
+    assert score_accuracy_log(ROUGE, log, REFERENCES[:2], decode)["gen_len"] == len("Y\0" + "plain")

@@ -3,18 +3,17 @@
 import ast
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compliance.accuracy import report as accuracy_report
-from compliance.accuracy.report import judge, parse_accuracy_text, result_text, write_reports
-from compliance.accuracy.scores import AccuracyScores
+from compliance.accuracy.metrics import ROUGE, Scores
+from compliance.accuracy.report import judge, parse_accuracy_text, write_reports
 from runs.errors import InputError
 from runs.record.layout import RunDir
-from tests.support.official import DATACENTER, EDGE
+from tests.support.official import DATACENTER, EDGE, rouge
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "data" / "published"
 # The official checker's patterns, which it matches against every line.
@@ -22,16 +21,16 @@ PATTERNS = {
     **{name: rf".*'{name}':\s+'?([\d.]+)'?.*" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
     "gen_len": r".*'gen_len':\s([\d.]+).*",
 }
-EXACT = AccuracyScores(38.7792, 15.9075, 24.4957, 35.793, 8_167_644, 13_368)
-SMALL = AccuracyScores(0.0, 0.0001, 100.0, 35.8, 0, 1)
+EXACT = rouge(38.7792, 15.9075, 24.4957, 35.793, 8_167_644, 13_368)
+SMALL = rouge(0.0, 0.0001, 100.0, 35.8, 0, 1)
 
 
 def test_the_reference_passes_its_own_target() -> None:
-    verdict = judge(EXACT, DATACENTER.accuracy, "run")
+    verdict = judge(ROUGE, EXACT, DATACENTER.targets, "run")
     assert verdict.passed is True
     assert verdict.failures == []
     assert [check.text for check in verdict.checks] == [*PATTERNS, "gen_num"]
-    assert judge(EXACT, EDGE.accuracy, "run").passed is False
+    assert judge(ROUGE, EXACT, EDGE.targets, "run").passed is False
 
 
 @pytest.mark.parametrize(
@@ -50,14 +49,14 @@ def test_the_reference_passes_its_own_target() -> None:
 def test_each_score_decides_at_its_unrounded_bound(
     score: str, worst_that_passes: float, best_that_fails: float
 ) -> None:
-    assert judge(replace(EXACT, **{score: worst_that_passes}), DATACENTER.accuracy, "run").passed is True
-    failed = judge(replace(EXACT, **{score: best_that_fails}), DATACENTER.accuracy, "run")
+    assert judge(ROUGE, {**EXACT, score: worst_that_passes}, DATACENTER.targets, "run").passed is True
+    failed = judge(ROUGE, {**EXACT, score: best_that_fails}, DATACENTER.targets, "run")
     assert failed.passed is False
     assert [check.text for check in failed.checks if not check.passed] == [score]
 
 
 def test_a_failure_names_the_score_and_what_it_misses() -> None:
-    failed = judge(replace(EXACT, rouge1=38.3914, gen_len=1, gen_num=5), DATACENTER.accuracy, "run")
+    failed = judge(ROUGE, {**EXACT, "rouge1": 38.3914, "gen_len": 1, "gen_num": 5}, DATACENTER.targets, "run")
     assert failed.failures == [
         "rouge1 38.3914, required at least 38.391408: FAIL",
         "gen_len 1, required 7350879.6 to 8984408.4: FAIL",
@@ -66,43 +65,43 @@ def test_a_failure_names_the_score_and_what_it_misses() -> None:
 
 
 def test_without_a_target_there_is_no_verdict() -> None:
-    verdict = judge(EXACT, None, "own data")
+    verdict = judge(ROUGE, EXACT, None, "own data")
     assert (verdict.passed, verdict.checks, verdict.failures) == (None, (), [])
 
 
 @pytest.mark.parametrize("scores", [EXACT, SMALL])
-@pytest.mark.parametrize("target", [DATACENTER.accuracy, None])
-def test_the_checker_reads_every_score_once(scores: AccuracyScores, target: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", [DATACENTER.targets, None])
+def test_the_checker_reads_every_score_once(scores: Scores, target: object, tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_reports(
-        run, judge(scores, DATACENTER.accuracy if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it")
+        run, judge(ROUGE, scores, DATACENTER.targets if target else None, "with 'rouge1': 99.9\n'gen_len': 9 in it")
     )
     lines = run.accuracy_text.read_text().splitlines()
     for name, pattern in PATTERNS.items():
         found = [match.group(1) for line in lines if (match := re.match(pattern, line))]
-        assert [float(value) for value in found] == [getattr(scores, name)]
+        assert [float(value) for value in found] == [scores[name]]
     assert not any(line.startswith("hash=") for line in lines)
-    assert parse_accuracy_text(run.accuracy_text.read_text()) == scores
+    assert parse_accuracy_text(ROUGE, run.accuracy_text.read_text()) == scores
 
 
 def test_the_result_is_a_python_literal_in_the_reference_form() -> None:
-    assert result_text(EXACT) == (
+    assert ROUGE.text(EXACT) == (
         "{'rouge1': '38.7792', 'rouge2': '15.9075', 'rougeL': '24.4957', 'rougeLsum': '35.793', "
         "'gen_len': 8167644, 'gen_num': 13368}"
     )
-    assert ast.literal_eval(result_text(SMALL))["rouge2"] == "0.0001"
+    assert ast.literal_eval(ROUGE.text(SMALL))["rouge2"] == "0.0001"
 
 
 def test_numpy_types_never_reach_the_text() -> None:
-    scores = AccuracyScores(*(np.float64(value) for value in (38.8, 1.5, 2.0, 3.0)), np.int64(10), np.int64(2))
-    assert result_text(scores) == (
+    scores = rouge(*(np.float64(value) for value in (38.8, 1.5, 2.0, 3.0)), np.int64(10), np.int64(2))
+    assert ROUGE.text(scores) == (
         "{'rouge1': '38.8', 'rouge2': '1.5', 'rougeL': '2.0', 'rougeLsum': '3.0', 'gen_len': 10, 'gen_num': 2}"
     )
 
 
 def test_the_record_holds_scores_target_and_every_check(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    write_reports(run, judge(replace(EXACT, rouge2=15.7), DATACENTER.accuracy, "run"))
+    write_reports(run, judge(ROUGE, {**EXACT, "rouge2": 15.7}, DATACENTER.targets, "run"))
     record = json.loads(run.accuracy_json.read_text())
     assert record["label"] == "run"
     assert record["passed"] is False
@@ -126,17 +125,17 @@ def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(accuracy_report, "write_json", full_disk)
     with pytest.raises(OSError, match="no space"):
-        write_reports(run, judge(EXACT, None, "run"))
+        write_reports(run, judge(ROUGE, EXACT, None, "run"))
     assert not run.accuracy_text.exists()
 
 
 def test_texts_without_one_clear_result_are_refused() -> None:
     with pytest.raises(InputError, match=r"accuracy\.txt has no rouge1"):
-        parse_accuracy_text("Results\n")
+        parse_accuracy_text(ROUGE, "Results\n")
     with pytest.raises(InputError, match="has no gen_len"):
-        parse_accuracy_text(result_text(EXACT).replace("8167644", "np.int64(8167644)"))
+        parse_accuracy_text(ROUGE, ROUGE.text(EXACT).replace("8167644", "np.int64(8167644)"))
     with pytest.raises(InputError, match="several different values of rouge1"):
-        parse_accuracy_text(result_text(EXACT) + "\n" + result_text(replace(EXACT, rouge1=39.0)))
+        parse_accuracy_text(ROUGE, ROUGE.text(EXACT) + "\n" + ROUGE.text({**EXACT, "rouge1": 39.0}))
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="published logs are not here")
@@ -144,7 +143,7 @@ def test_published_results_parse_and_pass() -> None:
     files = sorted(PUBLISHED.rglob("accuracy.txt"))
     assert files
     for file in files:
-        scores = parse_accuracy_text(file.read_text(), str(file))
-        assert result_text(scores) in file.read_text()
-        target = EDGE.accuracy if "edge" in str(file) else DATACENTER.accuracy
-        assert judge(scores, target, str(file)).failures == []
+        scores = parse_accuracy_text(ROUGE, file.read_text(), str(file))
+        assert ROUGE.text(scores) in file.read_text()
+        target = EDGE.targets if "edge" in str(file) else DATACENTER.targets
+        assert judge(ROUGE, scores, target, str(file)).failures == []

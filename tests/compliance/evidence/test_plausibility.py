@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from compliance.accuracy.scores import AccuracyScores, Answer, TokenIds
+from compliance.accuracy.metrics import ROUGE, Scores
+from compliance.accuracy.scores import Answer, TokenIds
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
-    rouge_within_reach,
+    scores_within_reach,
     shared_answers,
 )
 from compliance.evidence.plausible import answers_plausible
@@ -176,19 +177,17 @@ def test_padding() -> None:
     assert not_padded([], [], words) is None
 
 
-def test_rouge_within_reach() -> None:
-    def scores(factor: float) -> AccuracyScores:
-        target = DATACENTER.accuracy
-        return AccuracyScores(
-            target.rouge1, target.rouge2 * factor, target.rougeL, target.rougeLsum, target.gen_len, target.gen_num
-        )
+def test_scores_within_reach() -> None:
+    def scores(factor: float) -> Scores:
+        reference = {name: target.reference for name, target in DATACENTER.targets.items()}
+        return {**reference, "rouge2": reference["rouge2"] * factor}
 
-    assert passed(rouge_within_reach(scores(1.09), DATACENTER.accuracy))
-    finding = rouge_within_reach(scores(1.11), DATACENTER.accuracy)
+    assert passed(scores_within_reach(ROUGE, scores(1.09), DATACENTER.targets))
+    finding = scores_within_reach(ROUGE, scores(1.11), DATACENTER.targets)
     assert not passed(finding)
     assert finding is not None
     assert finding.found.startswith("rouge2 17.6573 is 1.110")
-    assert rouge_within_reach(scores(9), None) is None
+    assert scores_within_reach(ROUGE, scores(9), None) is None
 
 
 # On a leg's answers ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from compliance.submission.build_inputs import gather
 from compliance.submission.submit import Outcome, as_json
 from qsl.cnn_dailymail.rehearsal import MARK
+from runs.benchmark import Target
 from runs.errors import InputError
 from runs.record.layout import CampaignDir
 from runs.rounds import ROUNDS
@@ -125,8 +125,8 @@ def test_an_edited_log_is_refused(build: Submit, campaign: CampaignDir) -> None:
 def test_accuracy_below_its_target_is_refused_in_closed_only(
     build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = replace(DATACENTER.accuracy, gen_num=SAMPLES)
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the official one"))
+    targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
     assert build(division="open").refusals == []
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.report import parse_accuracy_text
-from compliance.accuracy.scores import AccuracyScores
 from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import verdict as verdict_module
 from compliance.verify.legs import ACCURACY, PERFORMANCE, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
-from runs.benchmark import AccuracyTarget
 from runs.errors import InputError
 from tests.conftest import Finished
 from tests.support.editing import reseal
+from tests.support.official import targets_at
 from tests.support.verify_legs import DummyLegs
 
 
@@ -26,13 +26,10 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
 
 
 @pytest.fixture
-def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> AccuracyScores:
+def own_target(legs: DummyLegs, monkeypatch: pytest.MonkeyPatch) -> Scores:
     """Lets the dummy's own scores be the reference, so that an accuracy leg of it can pass."""
-    scores = parse_accuracy_text((legs("Server", "accuracy") / "accuracy.txt").read_text())
-    target = AccuracyTarget(
-        scores.rouge1, scores.rouge2, scores.rougeL, scores.rougeLsum, scores.gen_len, scores.gen_num
-    )
-    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (target, "the dummy itself"))
+    scores = parse_accuracy_text(ROUGE, (legs("Server", "accuracy") / "accuracy.txt").read_text())
+    monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets_at(scores), "the dummy itself"))
     return scores
 
 
@@ -117,7 +114,7 @@ def test_an_audit_leg_is_no_result(legs: DummyLegs, run_main: Callable[..., Fini
     assert "performance_issue_same = 1" in (out / TEXT_NAME).read_text().splitlines()[3]
 
 
-def test_both_legs_are_one_result(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+def test_both_legs_are_one_result(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     home = tmp_path / "result"
     legs.copy(home / "performance" / "run_1", "Server")
     legs.copy(home / "accuracy", "Server", "accuracy")
@@ -127,7 +124,7 @@ def test_both_legs_are_one_result(legs: DummyLegs, own_target: AccuracyScores, t
     text = as_text(verdict)
     assert "scored again from mlperf_log_accuracy.json" in text
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num"):
-        assert f"  {name} {getattr(own_target, name):.10g}, required" in text
+        assert f"  {name} {own_target[name]:.10g}, required" in text
     assert write_verdict(verdict, result.home) == home / TEXT_NAME
     # The same, named leg by leg.
     (result,) = find_results([home / "performance" / "run_1", home / "accuracy"])
@@ -146,7 +143,7 @@ def test_without_a_target_accuracy_does_not_pass(
     assert lines[3].startswith("TEST FAIL: accuracy: target: no reference scores")
 
 
-def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     home = tmp_path / "result"
     legs.copy(home / "performance", "Server")
     run = legs.copy(home / "accuracy", "Server", "accuracy")
@@ -169,7 +166,7 @@ def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Accu
 )
 def test_a_faster_engine_in_the_performance_leg_alone_is_found(
     legs: DummyLegs,
-    own_target: AccuracyScores,
+    own_target: Scores,
     tmp_path: Path,
     options: dict[str, object],
     passes: bool,
@@ -187,10 +184,10 @@ def test_a_faster_engine_in_the_performance_leg_alone_is_found(
     assert found in " ".join(verdict.failures)
 
 
-def test_scores_follow_the_answers_not_the_text(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+def test_scores_follow_the_answers_not_the_text(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     text = run.accuracy_text.read_text()
-    run.accuracy_text.write_text(text.replace(str(own_target.rouge1), str(own_target.rouge1 + 1)))
+    run.accuracy_text.write_text(text.replace(str(own_target["rouge1"]), str(own_target["rouge1"] + 1)))
     reseal(run)
     verdict = verify_result(find_results([run.root])[0])
     assert verdict.exit_code == 4
@@ -205,22 +202,20 @@ def test_another_data_set_is_refused(legs: DummyLegs, make_dataset: Callable[...
     assert "SHA-256" in verdict.reasons[0]
 
 
-def test_a_bare_accuracy_leg_is_scored_with_given_sources(
-    legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path
-) -> None:
+def test_a_bare_accuracy_leg_is_scored_with_given_sources(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy", bare=True)
     dataset = json.loads((legs("Server", "accuracy") / "manifest.json").read_bytes())["resolved"]["dataset_path"]
     run.accuracy_text.unlink()
     with_sources = verify_result(find_results([run.root])[0], sources=ScoreSources(Path(dataset), "bytes"))
     assert with_sources.exit_code == 1  # too small to be official
-    assert with_sources.parts[0].details["scores"]["rouge1"] == own_target.rouge1
+    assert with_sources.parts[0].details["scores"]["rouge1"] == own_target["rouge1"]
     without = verify_result(find_results([run.root])[0])
     assert without.exit_code == 2
     assert without.error is not None
     assert "--dataset-path" in without.error.fix
 
 
-def test_a_truncated_log_leaves_the_text_alone(legs: DummyLegs, own_target: AccuracyScores, tmp_path: Path) -> None:
+def test_a_truncated_log_leaves_the_text_alone(legs: DummyLegs, own_target: Scores, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     content = run.accuracy_log.read_bytes()
     digest = json.loads(run.manifest.read_bytes())["observed"]["log_sha256"]["mlperf_log_accuracy.json"]

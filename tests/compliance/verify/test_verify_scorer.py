@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compliance.accuracy.metrics import Metric
 from compliance.accuracy.scorer import Scorer
-from compliance.accuracy.scores import Scoring, score_texts
+from compliance.accuracy.scores import Answer, Scoring, score_texts, scoring_of
 from compliance.evidence.accuracy import ScoreSources
 from compliance.verify.legs import find_results
 from compliance.verify.local_model import local_model
@@ -30,12 +31,11 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of samples of every scoring that is really done."""
     done: list[int] = []
 
-    class Counted(Scoring):
-        def __init__(self, predictions: list[str], *more: Any) -> None:
-            done.append(len(predictions))
-            super().__init__(predictions, *more)
+    def counted(metric: Metric, answers: list[Answer], *more: Any) -> Scoring:
+        done.append(len(answers))
+        return scoring_of(metric, answers, *more)
 
-    monkeypatch.setattr("compliance.accuracy.scorer.Scoring", Counted)
+    monkeypatch.setattr("compliance.accuracy.scorer.scoring_of", counted)
     return done
 
 
@@ -90,18 +90,18 @@ def test_the_same_answers_are_scored_once_and_others_anew(
         references = scorer.references(dataset)
         assert scorer.references(dataset) is references
         assert references.prompt_tokens.tolist() == [1, 1, 1]
-        first = scorer.score(entries, references, "bytes", expected_count=3)
+        first = scorer.score("rouge", entries, references, "bytes", expected_count=3)
         assert first.scores == score_texts(ANSWERS, references.texts)
         assert [check.rule for check in first.findings if not check.passed] == []
-        assert scorer.score(list(entries), scorer.references(dataset), "bytes", expected_count=3) is first
+        assert scorer.score("rouge", list(entries), scorer.references(dataset), "bytes", expected_count=3) is first
         assert scorings == [3]
         swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]
-        assert scorer.score(swapped, references, "bytes", expected_count=3).scores != first.scores
-        scorer.score(entries, scorer.references(other_dataset), "bytes", expected_count=3)
-        scorer.score(entries, references, model, expected_count=3)
+        assert scorer.score("rouge", swapped, references, "bytes", expected_count=3).scores != first.scores
+        scorer.score("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)
+        scorer.score("rouge", entries, references, model, expected_count=3)
         assert scorings == [3, 3, 3, 3]
     with Scorer() as another:  # nothing is left of the first one
-        another.score(entries, another.references(dataset), "bytes", expected_count=3)
+        another.score("rouge", entries, another.references(dataset), "bytes", expected_count=3)
     assert scorings == [3, 3, 3, 3, 3]
 
 
@@ -122,10 +122,10 @@ def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
     entries = log([tokenizer.encode(f"{text[:-1]} .") for text in ANSWERS])
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1], [2], [3]))
-        plain = scorer.score(entries, references, str(folder), expected_count=3)
+        plain = scorer.score("rouge", entries, references, str(folder), expected_count=3)
         make_tokenizer(folder, clean_up=True)
-        cleaned = scorer.score(entries, references, str(folder), expected_count=3)
-    assert plain.scores.gen_len == cleaned.scores.gen_len + len(ANSWERS)
+        cleaned = scorer.score("rouge", entries, references, str(folder), expected_count=3)
+    assert plain.scores["gen_len"] == cleaned.scores["gen_len"] + len(ANSWERS)
 
 
 def test_models_are_looked_for_on_this_machine_alone(
@@ -149,8 +149,8 @@ def test_models_are_looked_for_on_this_machine_alone(
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1]))
         entries = log([load_tokenizer(str(folder)).encode(ANSWERS[0])])
-        scored = scorer.score(entries, references, local_model("org/model"), expected_count=1)
-    assert scored.scores.gen_len == len(ANSWERS[0])
+        scored = scorer.score("rouge", entries, references, local_model("org/model"), expected_count=1)
+    assert scored.scores["gen_len"] == len(ANSWERS[0])
     assert no_network == []
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ import pytest
 import compliance.evidence.accuracy
 from compliance.mechanisms.declaration import FIELDS
 from compliance.mechanisms.registry import REGISTRY_DIR
-from runs.benchmark import AccuracyTarget
+from runs.benchmark import Target
 from runs.errors import HarnessError
 from runs.record.layout import ResultDir, RunDir
 from scenarios.commands.gate import gate_click_command
 from scenarios.commands.store import store_click_command
 from tests.conftest import ROOT
 from tests.support.editing import reseal
+from tests.support.official import targets_at
 from tests.support.verify_legs import DummyLegs
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
@@ -71,15 +72,15 @@ def say_in_manifest(run: RunDir, **configuration: Any) -> None:
     reseal(run)
 
 
-def reachable(run: RunDir, share: float) -> AccuracyTarget:
+def reachable(run: RunDir, share: float) -> Mapping[str, Target]:
     """Reference scores of which a leg reaches this share."""
     scores = json.loads(run.accuracy_json.read_text())["scores"]
     rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
-    return AccuracyTarget(**rouge, gen_len=int(scores["gen_len"]), gen_num=int(scores["gen_num"]))
+    return targets_at({**scores, **rouge})
 
 
 @pytest.fixture
-def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[AccuracyTarget], None]:
+def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
     """Gives the dummy engine's made-up model reference scores, which no real data set has."""
     return lambda target: monkeypatch.setattr(
         compliance.evidence.accuracy, "target_of", lambda _: (target, "reference of this test")
@@ -134,7 +135,7 @@ def test_the_shipped_declaration_is_held_at_preview_and_not_promoted(call: Any, 
 
 
 def test_a_completed_evaluation_has_to_pass_when_derived_again(
-    call: Any, result: ResultDir, with_target: Callable[[AccuracyTarget], None]
+    call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
@@ -150,7 +151,7 @@ def test_a_completed_evaluation_has_to_pass_when_derived_again(
 
 
 def test_a_claimed_score_is_no_evidence(
-    call: Any, result: ResultDir, with_target: Callable[[AccuracyTarget], None]
+    call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     for run in (result.performance, result.accuracy):
         say_in_manifest(run, kv_cache_dtype="fp8")
@@ -167,7 +168,7 @@ def test_a_claimed_score_is_no_evidence(
 
 
 def test_accuracy_of_another_system_is_no_evidence(
-    call: Any, result: ResultDir, with_target: Callable[[AccuracyTarget], None]
+    call: Any, result: ResultDir, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     say_in_manifest(result.performance, kv_cache_dtype="fp8")
     with_target(reachable(result.accuracy, 1.0))
@@ -343,7 +344,7 @@ def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
 
 
 def test_scores_of_the_row_are_those_of_the_answers(
-    call: Any, result: ResultDir, db: Path, with_target: Callable[[AccuracyTarget], None]
+    call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
 ) -> None:
     target = reachable(result.accuracy, 0.995)
     with_target(target)

@@ -1,0 +1,151 @@
+"""What scores an accuracy leg: the metrics of the benchmarks, as values.
+
+A metric has names for its scores, a way to score answers pair by pair, a way from these to the scores of a run, and
+the form of accuracy.txt, as the reference evaluation writes it and the official checker reads it.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
+  [8b]       language/llama3.1-8b/evaluation.py
+  [70b]      language/llama2-70b/evaluate-accuracy.py
+  [checker]  tools/submission/submission_checker/constants.py, ACC_PATTERN
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compliance.accuracy.sample_scores import ROUGE_NAMES, SampleScores
+from runs.benchmark import Benchmark
+
+Scores = dict[str, float]  # of a whole run, by name
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+@dataclass(frozen=True)
+class ScoreForm:
+    """One score of a run, and how accuracy.txt has it.
+
+    Attributes:
+        decimals: that it is written with; 0 = a whole number.
+        quoted: whether the reference evaluation writes it as a string.
+        optional: whether an accuracy.txt may lack it.
+    """
+
+    name: str
+    decimals: int = 0
+    quoted: bool = False
+    optional: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that finds the number. [checker]: quotes are allowed around means alone."""
+        if self.name in ROUGE_NAMES:
+            return rf"'{self.name}':\s+'?{_NUMBER}'?"
+        return rf"'{self.name}':\s{_NUMBER}"
+
+    def literal(self, value: float) -> float | str:
+        """The number as a plain Python literal."""
+        number = int(value) if self.decimals == 0 else float(round(value, self.decimals))
+        return str(number) if self.quoted else number
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One way to score.
+
+    Attributes:
+        forms: the scores, in the order of accuracy.txt.
+        means: those that are means over the answers, better when higher; the first leads where one must do.
+        length: the score that tells how long the answers are; its unit is `length_unit`.
+        count: the score that is the number of answers.
+        score_pairs: scores (answer, reference) pairs; runs in other processes.
+        of_run: the scores of a run, from those of its answers and the tokens that each answer has.
+    """
+
+    name: str
+    forms: tuple[ScoreForm, ...]
+    means: tuple[str, ...]
+    length: str
+    length_unit: str
+    count: str
+    score_pairs: Callable[[Sequence[tuple[str, str]]], list[SampleScores]]
+    of_run: Callable[[Sequence[SampleScores], Sequence[int]], Scores]
+
+    def text(self, scores: Mapping[str, float]) -> str:
+        """One Python literal, as the reference evaluation writes it."""
+        return repr({form.name: form.literal(scores[form.name]) for form in self.forms})
+
+    def shown(self, scores: Mapping[str, float]) -> str:
+        """The scores in one line, for people."""
+        means = "  ".join(f"{name} {scores[name]}" for name in self.means)
+        return f"{means}  {self.length} {scores[self.length]:,} {self.length_unit}"
+
+
+def score_pairs(pairs: Sequence[tuple[str, str]]) -> list[SampleScores]:
+    """ROUGE and length of each (answer, reference): stripped, a sentence a line, with the Porter stemmer. [8b] [70b]"""
+    # These import NLTK, which takes a second. A process whose workers score does without.
+    from compliance.accuracy.punkt import sentence_splitter
+    from compliance.accuracy.rouge import score_pair
+
+    split = sentence_splitter()
+    scored = []
+    for answer, reference in pairs:
+        lines = "\n".join(split(answer.strip()))
+        scored.append(SampleScores(score_pair(lines, "\n".join(split(reference.strip()))), len(lines)))
+    return scored
+
+
+def _rouge(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
+    """Means × 100 with four decimals; `gen_len` counts characters after sentence splitting, not tokens. [8b] [70b]"""
+    # NumPy's mean and NumPy's rounding, as in the reference: Python's own may differ in the last place.
+    columns = zip(*(sample.rouge for sample in samples), strict=True)
+    means = {name: float(np.round(np.mean(values) * 100, 4)) for name, values in zip(ROUGE_NAMES, columns, strict=True)}
+    return {**means, "gen_len": sum(sample.length for sample in samples), "gen_num": len(samples)}
+
+
+def _rouge_and_tokens(samples: Sequence[SampleScores], token_counts: Sequence[int]) -> Scores:
+    """Tokens are the ids in the log, special ones too. [70b]"""
+    tokens = sum(token_counts)
+    return {
+        **_rouge(samples, token_counts),
+        "gen_tok_len": tokens,
+        "tokens_per_sample": round(tokens / len(samples), 1),
+    }
+
+
+ROUGE = Metric(
+    name="rouge",
+    forms=(
+        *(ScoreForm(name, 4, quoted=True) for name in ROUGE_NAMES),
+        ScoreForm("gen_len"),
+        ScoreForm("gen_num"),
+    ),
+    means=ROUGE_NAMES,
+    length="gen_len",
+    length_unit="characters",
+    count="gen_num",
+    score_pairs=score_pairs,
+    of_run=_rouge,
+)
+ROUGE_AND_TOKENS = Metric(
+    name="rouge-tokens",
+    forms=(
+        *(ScoreForm(name, 4, optional=name == "rougeLsum") for name in ROUGE_NAMES),
+        ScoreForm("gen_len", optional=True),
+        ScoreForm("gen_num"),
+        ScoreForm("gen_tok_len", optional=True),
+        ScoreForm("tokens_per_sample", 1),
+    ),
+    means=("rouge1", "rouge2", "rougeL"),
+    length="tokens_per_sample",
+    length_unit="tokens a sample",
+    count="gen_num",
+    score_pairs=score_pairs,
+    of_run=_rouge_and_tokens,
+)
+METRICS = {metric.name: metric for metric in (ROUGE, ROUGE_AND_TOKENS)}
+
+
+def metric_of(benchmark: Benchmark) -> Metric:
+    """The metric that a benchmark names."""
+    return METRICS[benchmark.metric]
