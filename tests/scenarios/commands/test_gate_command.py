@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -352,7 +351,7 @@ def test_scores_of_the_row_are_those_of_the_answers(
     (row,) = exported(call, db)
     assert row["accuracy_passed"] == 1
     assert "rouge1 -0.50 %" in row["quality_delta_summary"]
-    assert asdict(target)["gen_num"] == row["gen_num"]
+    assert target["gen_num"].reference == row["gen_num"]
 
 
 def test_the_run_id_stays_when_the_accuracy_leg_fails_or_comes_later(call: Any, result: ResultDir, db: Path) -> None:
