@@ -50,9 +50,14 @@ def campaign_click_command() -> click.Command:
 def _campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
     from scenarios.campaign.config import load_campaign
     from scenarios.campaign.run import run_campaign
+    from scenarios.status.page import say_page
 
     given = {name: value for name, value in options.items() if value is not None}
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
-    return run_campaign(load_campaign(config, given), console, dry_run=dry_run, restart_changed=restart_changed)
+    campaign = load_campaign(config, given)
+    code = run_campaign(campaign, console, dry_run=dry_run, restart_changed=restart_changed)
+    if not dry_run:
+        say_page(campaign.place.root, console)
+    return code

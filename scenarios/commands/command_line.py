@@ -18,6 +18,7 @@ COMMANDS = [
     "check",
     "doctor",
     "gate",
+    "report",
     "results",
     "run",
     "signoff",

@@ -55,9 +55,13 @@ def tune_click_command() -> click.Command:
 
 
 def _tune(config: Path | None, restart_changed: bool, **parsed: Any) -> ExitCode:
+    from scenarios.status.page import say_page
     from scenarios.tune.config import load_tune
     from scenarios.tune.run import run_tune
 
     own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     tune = load_tune(config, own, given_values(RunConfig, parsed))
-    return run_tune(tune, Console(), restart_changed=restart_changed)
+    console = Console()
+    code = run_tune(tune, console, restart_changed=restart_changed)
+    say_page(tune.place.root, console)
+    return code

@@ -31,7 +31,6 @@ from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, 
 from scenarios.tune.legs import LegPlanner, estimate_offline, run_at
 from scenarios.tune.option_search import OptionSearch, search_identity
 from scenarios.tune.option_space import Options, applied
-from scenarios.tune.plot import draw
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
 
 # Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
@@ -251,11 +250,15 @@ class _Run:
     def _write(self, confirmed: LegRecord | None) -> None:
         """tune.json, the plot, and the user.conf with the rate."""
         plan, place = self._planner.leg.plan, self._place
-        legs = [*self._legs("probe"), *self._legs("confirm")]
         bracket = self._bracket
         rate = None if confirmed is None else confirmed.target_qps
+        tried = summary(self._journal)
         if plan.loadgen_scenario == "Server":
-            write_atomic(place.plot, draw(legs, f"{plan.scenario}, {plan.loadgen_key}: p99 by target_qps", rate))
+            # Drawn by a library that takes a moment to import.
+            from compliance.report.pictures import rate_panels, rates_file
+
+            panels = rate_panels({**tried, "target_qps": rate})
+            write_atomic(place.plot, rates_file(f"{plan.scenario}, {plan.loadgen_key}", panels))
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)
@@ -276,7 +279,7 @@ class _Run:
                 "highest_valid_probe": bracket.valid,
                 "lowest_invalid_probe_above": bracket.invalid,
                 **({} if self._option_search is None else {"search": self._option_search.summary()}),
-                **summary(self._journal),
+                **tried,
             },
         )
 

@@ -1,4 +1,4 @@
-"""The parts of a tune: options, journal, what ends a leg early, the plot."""
+"""The parts of a tune: options, journal, what ends a leg early, the picture."""
 
 import io
 from collections.abc import Callable
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from compliance.report.pictures import rate_panels, rates_file
 from runs.errors import InputError
 from runs.record.progress import Progress
 from runs.record.requests_log import RequestRecord, encode
@@ -30,7 +31,6 @@ from scenarios.tune.journal import (
 from scenarios.tune.legs import LegPlanner
 from scenarios.tune.option_search import is_shortened, queries_in_time, shortened
 from scenarios.tune.option_trials import Probe
-from scenarios.tune.plot import draw
 from scenarios.tune.rates import Tried
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
@@ -302,38 +302,51 @@ def test_a_rate_that_fails_is_tried_lower(
         assert confirmed.target_qps == rates[-1]
 
 
-# The plot -------------------------------------------------------------------------------------------------------------
+# The picture ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plot_has_a_mark_for_each_leg_in_each_panel() -> None:
-    legs = [
+def rates_svg(*legs: LegRecord, found_qps: float | None = None) -> ElementTree.Element:
+    tried = {
+        "probes": [leg.model_dump() for leg in legs if leg.step == "probe"],
+        "confirmations": [leg.model_dump() for leg in legs if leg.step == "confirm"],
+    }
+    return ElementTree.fromstring(rates_file("Server <&> more", rate_panels({**tried, "target_qps": found_qps})))
+
+
+def marks(root: ElementTree.Element) -> dict[str, tuple[float, float]]:
+    """Where each leg stands, in points from the upper left, by measure and number."""
+    found = {}
+    for group in root.iter(f"{SVG}g"):
+        name = group.get("id", "")
+        if name.startswith(("TTFT-", "TPOT-")):
+            (use,) = group.iter(f"{SVG}use")
+            found[name] = float(use.attrib["x"]), float(use.attrib["y"])
+    return found
+
+
+def test_the_picture_has_a_mark_for_each_leg_in_each_panel() -> None:
+    root = rates_svg(
         record(1, 18),
         record(2, 20, verdict="INVALID", ttft_p99_ms=2400.0),
         record(3, 25, verdict="INVALID", stopped=True, ttft_p99_ms=9000.0, tpot_p99_ms=None),
         record(1, 18, step="confirm"),
-    ]
-    root = ElementTree.fromstring(draw(legs, "Server <&> more", 18))
-    marks = [mark.findtext(f"{SVG}title") for mark in root if mark.find(f"{SVG}title") is not None]
-    assert marks == [
-        "probe 1: 18 qps, 900 ms, VALID",
-        "probe 2: 20 qps, 2400 ms, INVALID",
-        "probe 3: 25 qps, at least 9000 ms, stopped",
-        "confirm 1: 18 qps, 900 ms, VALID",
-        "probe 1: 18 qps, 40 ms, VALID",
-        "probe 2: 20 qps, 40 ms, INVALID",
-        "confirm 1: 18 qps, 40 ms, VALID",
-    ]
-    texts = [one.text for one in root.iter(f"{SVG}text")]
-    assert {"Server <&> more", "limit 2000 ms", "limit 100 ms", "p99 TTFT (ms)", "p99 TPOT (ms)"} <= set(texts)
+        found_qps=18,
+    )
+    assert set(marks(root)) == {"TTFT-1", "TTFT-2", "TTFT-3", "TTFT-4", "TPOT-1", "TPOT-2", "TPOT-3"}
+    texts = {one.text for one in root.iter(f"{SVG}text")}
+    assert {
+        "Server <&> more",
+        "p99 TTFT against target_qps, limit 2,000 ms",
+        "p99 TPOT against target_qps, limit 100 ms",
+    } <= texts
 
 
-def test_a_plot_puts_higher_values_higher() -> None:
-    legs = [record(1, 18, ttft_p99_ms=1000.0), record(2, 20, ttft_p99_ms=3000.0)]
-    low, high = list(ElementTree.fromstring(draw(legs, "t", None)).iter(f"{SVG}circle"))[:2]
-    assert float(low.attrib["cy"]) > float(high.attrib["cy"])
-    assert float(low.attrib["cx"]) < float(high.attrib["cx"])
+def test_the_picture_puts_higher_values_higher() -> None:
+    found = marks(rates_svg(record(1, 18, ttft_p99_ms=1000.0), record(2, 20, ttft_p99_ms=3000.0)))
+    assert found["TTFT-1"][1] > found["TTFT-2"][1]
+    assert found["TTFT-1"][0] < found["TTFT-2"][0]
 
 
-def test_a_plot_of_one_leg_or_of_none_is_still_a_picture() -> None:
+def test_the_picture_of_one_leg_or_of_none_is_still_a_picture() -> None:
     for legs in ([record(1, 18)], [], [record(1, 18, ttft_p99_ms=None, tpot_p99_ms=None)]):
-        ElementTree.fromstring(draw(legs, "t", None))
+        assert rates_svg(*legs).tag == f"{SVG}svg"

@@ -1,0 +1,270 @@
+"""What the page says of one leg: numbers, pictures, findings, settings."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compliance.evidence.accuracy import ScoreSources, verify_accuracy
+from compliance.evidence.performance import verify_performance
+from compliance.finding import Finding
+from compliance.report import pictures
+from compliance.report.ceiling import Ceiling, Device, ceiling
+from compliance.report.pictures import Limit, Picture
+from compliance.report.series import cdf, course, lengths, replica_shares
+from compliance.verify.legs import ACCURACY, find_results
+from runs.errors import HarnessError, InputError
+from runs.loadgen.detail_log import read_detail
+from runs.loadgen.trace_log import read_trace
+from runs.numbers.numbers import LatencyNumbers
+from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
+from runs.numbers.result import Result, read_result
+from runs.reading import read_object
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
+from runs.wording import duration, milliseconds, moment
+
+FIX = "name the directory of a finished leg"
+_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+
+
+@dataclass
+class LegSection:
+    """One leg on the page; plain values, ready to be set into the template."""
+
+    key: str  # unique on the page, for anchors and ids
+    name: str
+    directory: str
+    scenario: str
+    mode: str
+    outcome: str
+    good: bool
+    official: bool
+    when: str
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+    latencies: list[tuple[str, list[str], str]] = field(default_factory=list)  # label, statistics, limit
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    finish_reasons: dict[str, int] = field(default_factory=dict)
+    tables: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+
+    def latency(self, label: str, statistic: str) -> str:
+        """A value of the table, with its limit where it has one; empty where there is none."""
+        for known, values, limit in self.latencies:
+            if known == label:
+                value = values[_STATISTICS.index(statistic)]
+                return f"{value} / {limit}" if limit else value
+        return ""
+
+
+def leg_section(root: Path, key: str, name: str, measured: Device | None) -> LegSection:
+    """Read a finished leg and draw it.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
+    run = RunDir(root)
+    manifest, result = read_manifest(run.manifest), read_result(run.result)
+    requests = read_requests(run.requests)
+    if not len(requests):
+        raise InputError(f"{run.requests} is empty", FIX)
+    negative = bool(manifest.exit_code)
+    section = LegSection(
+        key=key,
+        name=name,
+        directory=str(root),
+        scenario=result.scenario,
+        mode=manifest.resolved.mode,
+        outcome=result.verdict if manifest.resolved.mode == "performance" else ("FAIL" if negative else "scored"),
+        good=not negative,
+        official=manifest.official,
+        when=moment(manifest.start_time_ns) if manifest.start_time_ns else "",
+        reasons=list(result.reasons),
+        notes=[*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes],
+    )
+    if result.reported is not None:
+        section.samples_per_second = result.reported.samples_per_second
+        section.tokens_per_second = result.reported.tokens_per_second
+    _latency_table(section, result)
+    _scores(section, run)
+    _judge(section, root)
+    derived = _derived(section, run, requests) if result.reported is not None else None
+    _distributions(section, derived)
+    _course(section, requests, derived, result)
+    _lengths(section, requests)
+    _replicas(section, requests)
+    section.tables = [
+        ("How far from the limit", _ceiling_rows(ceiling(manifest, requests, measured), section)),
+        ("What ran", _machine_rows(manifest)),
+        ("Settings in force", _setting_rows(manifest, result)),
+    ]
+    return section
+
+
+def _latency_table(section: LegSection, result: Result) -> None:
+    if result.reported is None:
+        return
+    limits_ns = {"TTFT": result.in_force.ttft_limit_ns, "TPOT": result.in_force.tpot_limit_ns}
+    for label in ("TTFT", "TPOT", "latency"):
+        numbers: LatencyNumbers | None = getattr(result.reported, f"{label.lower()}_ns")
+        if numbers is not None:
+            values = [milliseconds(getattr(numbers, name) / 1e6) for name in _STATISTICS]
+            limit_ns = limits_ns.get(label)
+            section.latencies.append((label, values, milliseconds(limit_ns / 1e6) if limit_ns else ""))
+
+
+def _scores(section: LegSection, run: RunDir) -> None:
+    """ROUGE and length, each with its margin over what is required."""
+    if section.mode != "accuracy":
+        return
+    record = read_object(run.accuracy_json, FIX)
+    scores, target = record.get("scores") or {}, record.get("target")
+    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
+        row: dict[str, Any] = {"name": name, "value": scores.get(name), "required": None, "margin": None}
+        if target and scores.get(name) is not None:
+            share = target["gen_len_low"] if name == "gen_len" else target["rouge_share"]
+            required = target[name] * share
+            row |= {"required": required, "margin": (scores[name] / required - 1) * 100 if required else None}
+        section.scores.append(row)
+
+
+def _judge(section: LegSection, root: Path) -> None:
+    """Verify's findings on the leg by itself: those that were not kept."""
+    (result,) = find_results([root])
+    if result.error is not None:
+        section.notes.append(f"verify: {result.error.message}")
+        return
+    (leg,) = result.legs
+    try:
+        part = verify_accuracy(leg, ScoreSources()) if leg.mode == ACCURACY else verify_performance(leg)
+    except HarnessError as error:
+        section.notes.append(f"verify: {error.message}")
+        return
+    section.findings = [
+        finding
+        for finding in part.findings
+        if not finding.passed and (part.claims_official or finding.kind != "official")
+    ]
+
+
+def _derived(section: LegSection, run: RunDir, requests: RequestTable) -> Derived | None:
+    try:
+        return derive(read_detail(run.detail), requests, read_trace(run.trace) if run.trace.exists() else None)
+    except HarnessError as error:
+        section.notes.append(f"no distributions: {error.message}")
+        return None
+
+
+def _measures_ns(derived: Derived) -> dict[str, NDArray[np.int64]]:
+    times = derived.times
+    if times.ttft_ns is None:
+        return {"latency": times.latency_ns}
+    return {
+        "TTFT": times.ttft_ns,
+        "TPOT": time_per_output_token_ns(times.latency_ns, times.ttft_ns, derived.tokens),
+        "latency": times.latency_ns,
+    }
+
+
+def _distributions(section: LegSection, derived: Derived | None) -> None:
+    if derived is None:
+        return
+    for label, values_ns in _measures_ns(derived).items():
+        verdict = derived.early_stopping.verdicts.get(label.lower())
+        limit_ns = derived.limits_ns.get(label.lower())
+        limit = Limit(limit_ns / 1e6, verdict.late, verdict.allowed) if verdict and limit_ns else None
+        numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
+        if numbers is not None:
+            name = f"{section.key}-{label.lower()}"
+            section.pictures.append(pictures.distribution(name, label, cdf(values_ns), numbers.p99 / 1e6, limit))
+
+
+def _course(section: LegSection, requests: RequestTable, derived: Derived | None, result: Result) -> None:
+    lateness_ns: NDArray[np.int64] | None = None
+    late: NDArray[np.bool_] | None = None
+    if derived is not None and derived.scenario == "Server":
+        lateness_ns = np.maximum(derived.times.issued_ns - derived.times.scheduled_ns, 0)
+        late = np.zeros(len(requests), dtype=bool)
+        for label, values_ns in _measures_ns(derived).items():
+            if (limit_ns := derived.limits_ns.get(label.lower())) is not None:
+                late |= values_ns > limit_ns
+    over_time = course(requests, lateness_ns=lateness_ns, late=late)
+    mean = result.reported.tokens_per_second if result.reported is not None else None
+    section.pictures += [
+        pictures.queries_open(f"{section.key}-open", over_time),
+        pictures.tokens_made(f"{section.key}-tokens", over_time, mean),
+    ]
+    if lateness_ns is not None:
+        section.pictures.append(pictures.lateness(f"{section.key}-lateness", over_time))
+
+
+def _lengths(section: LegSection, requests: RequestTable) -> None:
+    found = lengths(requests)
+    section.finish_reasons = found.finish_reasons
+    section.pictures += [
+        pictures.token_lengths(f"{section.key}-in", found, "prompt"),
+        pictures.token_lengths(f"{section.key}-out", found, "output"),
+    ]
+
+
+def _replicas(section: LegSection, requests: RequestTable) -> None:
+    replica = getattr(requests, "replica", None)
+    if replica is None or len(np.unique(replica)) < 2:
+        return
+    section.pictures.append(pictures.replicas(f"{section.key}-replicas", replica_shares(replica, requests)))
+
+
+def _ceiling_rows(found: Ceiling | str, section: LegSection) -> list[tuple[str, str]]:
+    if isinstance(found, str):
+        return [("not known", found)]
+    device = found.device
+    rows = [
+        ("device", f"{found.count} × {device.name} ({device.source})"),
+        ("its memory", f"{device.bytes_per_second / 1e9:,.1f} GB/s"),
+        ("its arithmetic", f"{device.flops / 1e12:,.2f} TFLOP/s"),
+        ("parameters", f"{found.parameters:,}"),
+        ("memory allows", f"{found.memory:,.0f} tokens/s"),
+        ("arithmetic allows", f"{found.arithmetic:,.0f} tokens/s"),
+    ]
+    if section.tokens_per_second:
+        share = section.tokens_per_second / found.lowest
+        rows.append(("reached", f"{section.tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower one"))
+    return rows
+
+
+def _machine_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    host, plan = manifest.host, manifest.resolved
+    accelerators = [str(one.get("name")) for one in manifest.accelerator]
+    names = [f"{accelerators.count(name)} × {name}" for name in dict.fromkeys(accelerators)]
+    versions = manifest.engine.get("versions") or {}
+    took_s = ((manifest.end_time_ns or 0) - (manifest.start_time_ns or 0)) / 1e9
+    return [
+        ("host", f"{host.get('hostname')}, {host.get('system')}"),
+        ("processor", f"{host.get('cpu')}, {host.get('cores_usable')} cores usable"),
+        ("accelerators", ", ".join(names) or "none"),
+        ("engine", f"{plan.engine} " + ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("model", str(manifest.model.get("name"))),
+        ("data set", f"{manifest.dataset.get('rows_used'):,} rows, SHA-256 {plan.dataset_sha256[:16]}…"),
+        ("LoadGen", str(manifest.loadgen.get("version"))),
+        ("harness", f"{manifest.harness.get('version')} {str(manifest.harness.get('git_commit') or '')[:12]}"),
+        ("took", f"{duration(took_s)}, start of the engine and judging included" if took_s > 0 else ""),
+    ]
+
+
+def _setting_rows(manifest: Manifest, result: Result) -> list[tuple[str, str]]:
+    configuration = manifest.engine.get("configuration") or {}
+    rows = [(name, _plain(value)) for name, value in result.in_force.model_dump().items() if value is not None]
+    return rows + [(name, _plain(value)) for name, value in configuration.items() if value not in (None, {}, [])]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)

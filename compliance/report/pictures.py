@@ -1,0 +1,361 @@
+"""Pictures as SVG text for a page: matplotlib draws, the page's style sheet gives the colours.
+
+Each colour below is a stand-in that matplotlib writes and that is replaced by a variable of the page, so that one
+picture is right in light, in dark and in print.
+"""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from compliance.report.series import Cdf, Course, Lengths, ReplicaShare
+from runs.wording import milliseconds
+
+INK, MUTED, GRID, ONE, TWO, GOOD, BAD = (f"#0{n}0a0{n}" for n in range(1, 8))
+VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", ONE: "one", TWO: "two", GOOD: "good", BAD: "bad"}
+LIGHT = {"ink": "#1f2328", "muted": "#59636e", "grid": "#dde1e6", "one": "#0969da", "two": "#bc4c00"}
+LIGHT |= {"good": "#1a7f37", "bad": "#cf222e"}
+
+SIZE_INCHES = (4.6, 2.9)  # small enough to be read on a telephone
+WIDE_SPAN = 30  # a factor between values that needs a logarithmic axis
+_STYLE: Any = {
+    "text.parse_math": False,  # a directory's name may hold a dollar sign
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "report",  # the same picture has the same bytes
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An SVG element, and what it shows in words for those who do not see it."""
+
+    svg: str
+    words: str
+
+
+def _picture(name: str, words: str, draw: Callable[[Any], None]) -> Picture:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        draw(figure.add_subplot())
+        text = _svg(figure)
+    return Picture(_inline(text, name), words)
+
+
+def _svg(figure: Figure) -> str:
+    """The same picture has the same bytes: no date, no random ids."""
+    FigureCanvasSVG(figure)
+    text = io.StringIO()
+    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    found = text.getvalue()
+    return found[found.index("<svg") :]
+
+
+def _inline(text: str, name: str) -> str:
+    """The `svg` element alone, its ids made unique on the page, its colours the page's."""
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    text = text.replace("url(#", f"url(#{name}-")
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, f"var(--{variable})")
+    return re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+
+
+# One leg ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A latency limit and what early stopping allows beyond it."""
+
+    ms: float
+    late: int
+    allowed: int
+
+
+def distribution(name: str, label: str, values: Cdf, p99_ms: float, limit: Limit | None) -> Picture:
+    """The share of queries at or below a latency."""
+    words = f"{label}: p99 {milliseconds(p99_ms)} ms"
+    if limit is not None:
+        words += f" of {milliseconds(limit.ms)} ms; {limit.late} late"
+        words += f" of {limit.allowed} allowed" if limit.allowed >= 0 else ", too few queries to allow any"
+
+    def draw(axes: Any) -> None:
+        axes.step(values.values_ms, values.shares * 100, where="post", color=ONE)
+        axes.axhline(99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.plot([p99_ms], [99], "o", color=ONE, markersize=5)
+        if limit is not None:
+            axes.axvline(limit.ms, color=BAD if limit.late > limit.allowed else GOOD, linestyle="--", linewidth=1.4)
+        _time_axis(axes, [*values.values_ms[[0, -1]], *([limit.ms] if limit else [])])
+        axes.set_ylim(0, 101)
+        axes.set_ylabel("% of queries")
+        axes.set_title(words if len(words) < 56 else words.replace("; ", ";\n"))
+
+    return _picture(name, words, draw)
+
+
+def _plain_number(value: float, _place: object = None) -> str:
+    """Of an axis: 12,000 and 0.25, never 1e+04."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _time_axis(axes: Any, values_ms: Sequence[float]) -> None:
+    """Logarithmic where the values span much."""
+    low, high = max(min(values_ms), 1e-3), max(*values_ms, 1e-3)
+    if high / low > WIDE_SPAN:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
+    else:
+        axes.set_xlim(left=0, right=high * 1.05)
+    axes.set_xlabel("ms")
+
+
+def queries_open(name: str, of: Course) -> Picture:
+    """Queries that wait and queries that are computed, over time."""
+    words = "queries waiting for their first token and being answered" if of.waiting is not None else "queries open"
+
+    def draw(axes: Any) -> None:
+        label = "answered" if of.waiting is not None else "open"
+        axes.fill_between(of.edges_s, 0, of.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
+        if of.waiting is not None:
+            top = of.computing + of.waiting
+            axes.fill_between(of.edges_s, of.computing, top, color=TWO, alpha=0.75, linewidth=0, label="waiting")
+            axes.legend(loc="upper right", ncols=2)
+        axes.set_ylim(bottom=0)
+        _over_time(axes, of, "queries", "Waiting and answered" if of.waiting is not None else "Open queries")
+
+    return _picture(name, words, draw)
+
+
+def tokens_made(name: str, of: Course, mean: float | None) -> Picture:
+    """Output tokens per second over time."""
+    how = "spread from first token to completion" if of.tokens_are_spread else "counted when an answer is complete"
+
+    def draw(axes: Any) -> None:
+        axes.stairs(of.tokens_per_second, of.edges_s, fill=True, color=ONE, alpha=0.3)
+        axes.stairs(of.tokens_per_second, of.edges_s, color=ONE, linewidth=1.2)
+        if mean is not None:
+            axes.axhline(mean, color=MUTED, linestyle="--", linewidth=1.2)
+        axes.set_ylim(bottom=0)
+        _over_time(
+            axes, of, "tokens/s", "Output tokens/s" + (f", {_plain_number(mean)} over all" if mean is not None else "")
+        )
+
+    return _picture(name, f"output tokens per second over time, {how}", draw)
+
+
+def lateness(name: str, of: Course) -> Picture:
+    """How long after their time LoadGen handed queries over, and where queries missed a limit."""
+    assert of.lateness_ms is not None
+    values = of.lateness_ms
+    late = 0 if of.late is None else int(of.late.sum())
+    words = f"LoadGen's lateness, at most {milliseconds(float(values.max()))} ms; {late} queries beyond a limit"
+
+    def draw(axes: Any) -> None:
+        axes.stairs(values, of.edges_s, color=ONE, fill=True, alpha=0.75)
+        axes.set_ylim(bottom=0, top=max(float(values.max()) * 1.15, 1e-3))
+        if of.late is not None and late:
+            middles = (of.edges_s[:-1] + of.edges_s[1:]) / 2
+            where = of.late > 0
+            axes.plot(middles[where], np.zeros(int(where.sum())), "|", color=BAD, markersize=12, clip_on=False)
+        _over_time(axes, of, "ms", words[:1].upper() + words[1:].replace("; ", ";\n"))
+
+    return _picture(name, words, draw)
+
+
+def _over_time(axes: Any, of: Course, label: str, title: str) -> None:
+    axes.set_xlim(0, of.edges_s[-1])
+    axes.set_xlabel("s")
+    axes.set_ylabel(label)
+    axes.set_title(title)
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+
+
+def token_lengths(name: str, of: Lengths, which: Literal["prompt", "output"]) -> Picture:
+    """How many tokens prompts or answers had."""
+    edges, counts = (of.prompt_edges, of.prompt_counts) if which == "prompt" else (of.output_edges, of.output_counts)
+    title = {"prompt": "Tokens in", "output": "Tokens out"}[which]
+
+    def draw(axes: Any) -> None:
+        axes.stairs(counts, edges, fill=True, color=ONE if which == "prompt" else TWO, alpha=0.75)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("tokens")
+        axes.set_ylabel("samples")
+        axes.set_title(title)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+    return _picture(name, f"{title.lower()} a sample, from {edges[0]:,.0f} to {edges[-1]:,.0f}", draw)
+
+
+def replicas(name: str, shares: Sequence[ReplicaShare]) -> Picture:
+    """Output tokens of each engine."""
+    tokens = [share.output_tokens for share in shares]
+    uneven = max(tokens) / (sum(tokens) / len(tokens)) if sum(tokens) else 1.0
+    words = f"Output tokens of {len(shares)} replicas; the busiest has {uneven:.3f} of the mean"
+
+    def draw(axes: Any) -> None:
+        axes.bar([str(share.replica) for share in shares], tokens, color=ONE, alpha=0.8)
+        axes.grid(visible=False, axis="x")
+        axes.set_xlabel("replica")
+        axes.set_title(words.replace("; ", ";\n"))
+        axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+        if len(shares) > 16:
+            axes.set_xticks([])
+
+    return _picture(name, words, draw)
+
+
+# Several legs -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One leg's rate."""
+
+    label: str
+    value: float
+    valid: bool
+
+
+def side_by_side(name: str, title: str, bars: Sequence[Bar]) -> Picture:
+    """Rates of several legs; one that is not VALID is hollow."""
+
+    def draw(axes: Any) -> None:
+        places = range(len(bars))
+        drawn = axes.barh(places, [bar.value for bar in bars], color=[ONE if bar.valid else "none" for bar in bars])
+        for patch, bar in zip(drawn, bars, strict=True):
+            patch.set_edgecolor(ONE if bar.valid else BAD)
+            patch.set_linewidth(1.2)
+        axes.set_yticks(places, [_short(bar.label) for bar in bars])
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+        axes.bar_label(drawn, [f"{_plain_number(bar.value)}" for bar in bars], padding=3, fontsize=10, color=INK)
+        axes.set_xlim(right=max(bar.value for bar in bars) * 1.3)
+        axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_title(title)
+
+    return _picture(name, f"{title}: " + ", ".join(f"{bar.label} {_plain_number(bar.value)}" for bar in bars), draw)
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 24 else f"…{label[-23:]}"
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """One leg of a tune: its rate and its p99. Of a leg that was stopped, the p99 of the answers it had."""
+
+    target_qps: float
+    p99_ms: float
+    valid: bool
+    stopped: bool
+    confirmation: bool
+
+
+@dataclass(frozen=True)
+class RatePanel:
+    """p99 of one measure against the rate."""
+
+    label: str  # TTFT or TPOT
+    points: tuple[RatePoint, ...]
+    limit_ms: float | None
+    found_qps: float | None
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+        return f"p99 {self.label} against target_qps" + (
+            f", limit {milliseconds(self.limit_ms)} ms" if self.limit_ms else ""
+        )
+
+
+def rate_panels(record: Mapping[str, Any]) -> list[RatePanel]:
+    """From the record of a tune (tune.json): a panel for each measure that has answers."""
+    tried = [(leg, False) for leg in record.get("probes", [])]
+    tried += [(leg, True) for leg in record.get("confirmations", [])]
+    panels = []
+    for name in ("ttft", "tpot"):
+        points = tuple(
+            RatePoint(leg["target_qps"], leg[f"{name}_p99_ms"], leg["verdict"] == "VALID", leg["stopped"], confirmed)
+            for leg, confirmed in tried
+            if leg.get(f"{name}_p99_ms") and leg["target_qps"] > 0
+        )
+        limit_ms = next((leg[f"{name}_limit_ms"] for leg, _ in tried if leg.get(f"{name}_limit_ms")), None)
+        if points:
+            panels.append(RatePanel(name.upper(), points, limit_ms, record.get("target_qps")))
+    return panels
+
+
+def rates(name: str, panel: RatePanel) -> Picture:
+    """A panel for a page."""
+    return _picture(name, panel.title, lambda axes: _draw_rates(axes, panel))
+
+
+def rates_file(title: str, panels: Sequence[RatePanel]) -> str:
+    """All panels as an SVG file of its own, on white."""
+    width, height = SIZE_INCHES
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(1.6 * width, height * max(1, len(panels)) + 0.4), layout="constrained")
+        figure.suptitle(title, x=0.02, ha="left")
+        for place, panel in enumerate(panels, start=1):
+            _draw_rates(figure.add_subplot(len(panels), 1, place), panel)
+        if not panels:
+            figure.text(0.5, 0.4, "no answers", ha="center")
+        text = _svg(figure)
+    for colour, variable in VARIABLES.items():
+        text = text.replace(colour, LIGHT[variable])
+    return text.replace("<svg ", '<svg style="background: white" ', 1)
+
+
+def _draw_rates(axes: Any, panel: RatePanel) -> None:
+    """Disc: VALID. Ring: INVALID. Triangle: stopped. A larger ring around confirmations."""
+    for number, point in enumerate(panel.points, start=1):
+        colour = GOOD if point.valid else BAD
+        (drawn,) = axes.plot([point.target_qps], [point.p99_ms], "^" if point.stopped else "o", color=colour)
+        drawn.set(markerfacecolor=colour if point.valid else "none", markersize=6, gid=f"{panel.label}-{number}")
+        if point.confirmation:
+            axes.plot([point.target_qps], [point.p99_ms], "o", color=colour, markerfacecolor="none", markersize=11)
+    if panel.limit_ms:
+        axes.axhline(panel.limit_ms, color=TWO, linestyle="--", linewidth=1.4)
+    if panel.found_qps is not None:
+        axes.axvline(panel.found_qps, color=GOOD, linestyle=(0, (1, 2)), linewidth=1.4)
+    values = [*(point.p99_ms for point in panel.points), *([panel.limit_ms] if panel.limit_ms else [])]
+    if max(values) / min(values) > WIDE_SPAN:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value) if value else "0"))
+    axes.set_xlabel("target_qps")
+    axes.set_ylabel("ms")
+    axes.set_title(panel.title)

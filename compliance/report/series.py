@@ -1,0 +1,152 @@
+"""From the records of a leg to what a picture shows: a few hundred numbers, however many queries there were."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.record.requests_log import NO_TIME, RequestTable
+
+CDF_POINTS = 400
+BINS = 240
+LENGTH_BINS = 32
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cdf:
+    """Values in ms and the share of queries at or below each; at most CDF_POINTS of them, finer towards the end."""
+
+    values_ms: Floats
+    shares: Floats
+
+
+def cdf(values_ns: Ints) -> Cdf:
+    """The distribution of a latency. Half of the points lie in the last two percent, where limits are decided."""
+    ordered = np.sort(values_ns) / 1e6
+    half = CDF_POINTS // 2
+    shares = np.unique(np.concatenate((np.linspace(0, 0.98, half), np.linspace(0.98, 1, half))))
+    places = np.unique((shares * (len(ordered) - 1)).astype(np.int64))
+    return Cdf(ordered[places], (places + 1) / len(ordered))
+
+
+@dataclass(frozen=True)
+class Course:
+    """A leg over time. `edges_s` has one more entry than the rates; counts stand at the edges."""
+
+    edges_s: Floats
+    waiting: Floats | None  # issued and without a first token; None where first tokens are not reported
+    computing: Floats  # with a first token (or, without those, all that are open)
+    tokens_per_second: Floats
+    tokens_are_spread: bool  # over the time between first token and completion; otherwise counted at completion
+    lateness_ms: Floats | None  # the most in each bin: how long after its time LoadGen handed a query over
+    late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
+
+
+def course(requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None) -> Course:
+    """Reduce a leg to BINS intervals.
+
+    Args:
+        requests: at least one.
+        lateness_ns: of each query, in order of issue.
+        late: whether each query missed a limit.
+    """
+    start_ns = int(requests.issue_ns.min())
+    issued = (requests.issue_ns - start_ns) / 1e9
+    completed = (requests.complete_ns - start_ns) / 1e9
+    edges = np.linspace(0, max(float(completed.max()), 1e-6), BINS + 1)
+    known = bool((requests.first_token_ns != NO_TIME).all())
+    first = (requests.first_token_ns - start_ns) / 1e9 if known else completed
+    done = _count_until(completed, edges)
+    begun = _count_until(issued, edges)
+    answered = _count_until(first, edges) if known else begun
+    made = _tokens_until(first, completed, requests.output_tokens, edges)
+    bins = np.clip(np.searchsorted(edges, issued, side="right") - 1, 0, BINS - 1)
+    return Course(
+        edges_s=edges,
+        waiting=begun - answered if known else None,
+        computing=answered - done,
+        tokens_per_second=np.diff(made, prepend=0)[1:] / np.diff(edges),
+        tokens_are_spread=known,
+        lateness_ms=None if lateness_ns is None else _most(bins, lateness_ns / 1e6),
+        late=None if late is None else np.bincount(bins, weights=late, minlength=BINS).astype(np.int64),
+    )
+
+
+def _count_until(moments: Floats, edges: Floats) -> Floats:
+    return np.searchsorted(np.sort(moments), edges, side="right").astype(np.float64)
+
+
+def _most(bins: Ints, values: Floats) -> Floats:
+    most = np.zeros(BINS)
+    np.maximum.at(most, bins, values)
+    return most
+
+
+def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> Floats:
+    """Tokens made until each edge: one at `first`, the others evenly until `last`.
+
+    A query adds a ramp: its slope at `first`, taken away again at `last`. Sums over sorted starts and ends give all
+    ramps at once.
+    """
+    rest = np.maximum(tokens - 1, 0).astype(np.float64)
+    span = last - first
+    steep = span <= 0
+    slopes = np.where(steep, 0.0, rest / np.where(steep, 1.0, span))
+    jumps = np.where(steep, tokens, np.minimum(tokens, 1)).astype(np.float64)
+
+    def summed(moments: Floats, weights: Floats) -> Floats:
+        order = np.argsort(moments)
+        sums = np.concatenate(([0.0], np.cumsum(weights[order])))
+        chosen: Floats = sums[np.searchsorted(moments[order], edges, side="right")]
+        return chosen
+
+    rising = edges * summed(first, slopes) - summed(first, slopes * first)
+    falling = edges * summed(last, slopes) - summed(last, slopes * last)
+    return summed(first, jumps) + rising - falling
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Histograms of tokens a sample, in equal bins."""
+
+    prompt_edges: Floats
+    prompt_counts: Ints
+    output_edges: Floats
+    output_counts: Ints
+    finish_reasons: dict[str, int]  # the most frequent first
+
+
+def lengths(requests: RequestTable) -> Lengths:
+    """How long prompts and answers were, and why answers ended."""
+    prompt_counts, prompt_edges = np.histogram(requests.prompt_tokens, LENGTH_BINS)
+    output_counts, output_edges = np.histogram(requests.output_tokens, LENGTH_BINS)
+    names, counts = np.unique(np.array(requests.finish_reason), return_counts=True)
+    reasons = sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1])
+    return Lengths(prompt_edges, prompt_counts, output_edges, output_counts, dict(reasons))
+
+
+@dataclass(frozen=True)
+class ReplicaShare:
+    """What one of several engines did."""
+
+    replica: int
+    samples: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+def replica_shares(replica: Ints, requests: RequestTable) -> list[ReplicaShare]:
+    """Samples and tokens of each engine; `replica` holds its number for each sample."""
+    return [
+        ReplicaShare(
+            int(number),
+            int(mine.sum()),
+            int(requests.prompt_tokens[mine].sum()),
+            int(requests.output_tokens[mine].sum()),
+        )
+        for number in np.unique(replica)
+        for mine in [replica == number]
+    ]

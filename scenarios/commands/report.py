@@ -1,0 +1,47 @@
+"""The `report` command: one HTML page about legs, campaigns and tunes."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from runs.errors import ExitCode
+
+HELP = """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
+
+The page is a single file that needs no network and no script. A campaign and a tune make theirs by themselves.
+
+Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written."""
+
+
+def report(folders: tuple[Path, ...], *, output: Path | None, measure_machine: bool) -> ExitCode:
+    """Make the page and say where it is."""
+    from scenarios.status.page import write_page
+
+    path = write_page(folders, output, measure_machine=measure_machine)
+    Console().print(f"written to {path}", highlight=False, soft_wrap=True, markup=False)
+    return ExitCode.OK
+
+
+def report_click_command() -> click.Command:
+    """The click command; its callback returns the exit code."""
+    path = click.Path(path_type=Path)
+    return click.Command(
+        "report",
+        callback=report,
+        help=HELP,
+        params=[
+            click.Argument(["folders"], metavar="DIR...", type=path, nargs=-1, required=True),
+            click.Option(
+                ["--output"],
+                type=path,
+                metavar="FILE",
+                help="Where the page goes. Default: report.html in the first DIR.",
+            ),
+            click.Option(
+                ["--measure-machine"],
+                is_flag=True,
+                help="Measure this machine's processor for a few seconds: the limit of legs on it.",
+            ),
+        ],
+    )

@@ -1,0 +1,89 @@
+"""Which legs and tunes a report shows, and where it is written."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from runs.errors import HarnessError, InputError, SetupError
+from runs.files import write_atomic
+from runs.reading import read_object
+from runs.wording import moment
+from scenarios.status.find import Place, find_in
+from scenarios.status.legs import LegStatus, leg_status
+from scenarios.tune.places import TuneDir
+
+PAGE_NAME = "report.html"
+
+
+def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_machine: bool = False) -> Path:
+    """Make a page about directories.
+
+    Returns:
+        Where it was written: `output`, or report.html in the first directory.
+
+    Raises:
+        InputError: a directory is missing, or nothing in it is finished.
+        SetupError: the page cannot be written.
+    """
+    from compliance.report.ceiling import measure_cpu  # draws with matplotlib, which takes a moment to import
+    from compliance.report.page import TuneRecord, make_page, render
+
+    places = find_in(folders)
+    tunes = [
+        TuneRecord(str(place.root), read_object(TuneDir(place.root).record, "run the tune again"))
+        for place in places
+        if place.kind == "tune" and TuneDir(place.root).record.is_file()
+    ]
+    legs = _legs(places)
+    if not legs and not tunes:
+        raise InputError(f"{', '.join(map(str, folders))}: no finished leg lies there", "name a directory with runs")
+    first = folders[0].resolve()
+    named = [(_name(leg, first), leg.root) for leg in legs]
+    page = make_page(
+        f"Report on {first.name}" + (f" and {len(folders) - 1} more" if len(folders) > 1 else ""),
+        moment(time.time_ns()),
+        named,
+        tunes,
+        measure_cpu() if measure_machine else None,
+    )
+    if not page.legs and not tunes:
+        raise InputError(page.left_out[0], "verify the leg to see what is wrong with its files")
+    path = output or first / PAGE_NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, render(page))
+    except OSError as error:
+        raise SetupError(f"the report {path} cannot be written: {error.strerror}", "give --output FILE") from error
+    return path
+
+
+def _legs(places: Sequence[Place]) -> list[LegStatus]:
+    """Finished legs in order of their start. Of a tune those alone that confirm: its probes stand in its picture."""
+    tunes = [place.root for place in places if place.kind == "tune"]
+    found = [leg_status(place.root) for place in places if place.kind == "leg"]
+    return sorted(
+        (
+            leg
+            for leg in found
+            if leg.state == "finished" and (leg.root.parent not in tunes or leg.root.name.startswith("confirm-"))
+        ),
+        key=lambda leg: leg.started_ns or 0,
+    )
+
+
+def _name(leg: LegStatus, first: Path) -> str:
+    """Its way from the directory that was named; what it is, where that is its own."""
+    if leg.root == first:
+        return leg.what
+    return str(leg.root.relative_to(first)) if leg.root.is_relative_to(first) else leg.root.name
+
+
+def say_page(folder: Path, console: Console) -> None:
+    """Make the page of a campaign or tune that has ended, and say where it is; never a reason to fail."""
+    try:
+        text = f"report: {write_page([folder])}"
+    except HarnessError as error:
+        text = f"no report: {error.message}"
+    console.print(text, highlight=False, soft_wrap=True, markup=False)

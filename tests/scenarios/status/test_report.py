@@ -1,0 +1,167 @@
+"""`report`: the page of real legs, read, and looked at in a browser."""
+
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from tests.conftest import Finished, StartedMain
+from tests.support.browser import lay_out, needs_browser, screenshot
+from tests.support.legs import USER_CONF, arguments
+
+RunMain = Callable[..., Finished]
+
+
+def main(folder: Path, *words: object) -> Finished:
+    return StartedMain(words, folder, {}).wait()
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page about a valid, an invalid and an accuracy leg and a tune, one of them in a directory of an odd name."""
+    folder = tmp_path_factory.mktemp("measured")
+    invalid = USER_CONF.replace("Offline.min_duration = 200", "Offline.min_duration = 60000")
+    odd = "a $x$ <b>&amp; " + "long" * 20
+    assert main(folder, *arguments("Server", folder / "valid")).code == ExitCode.OK
+    assert main(folder, *arguments("Offline", folder / odd, conf=invalid)).code == ExitCode.NEGATIVE
+    assert main(folder, *arguments("Server", folder / "scores", "--accuracy")).code == ExitCode.OK
+    tune = main(
+        folder, "tune", "--scenario", "Server", "--engine", "dummy", "--user-conf", folder / "valid-user.conf",
+        "--output-log-dir", folder / "tune", "--max-probes", 2, "--offline-qps", 2000,
+    )  # fmt: skip
+    assert f"report: {folder / 'tune' / 'report.html'}" in tune.stdout, tune.stderr
+    made = main(folder, "report", folder, "--measure-machine")
+    assert made.code == ExitCode.OK, made.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def text(measured: Path) -> str:
+    return (measured / "report.html").read_text()
+
+
+class _Balanced(HTMLParser):
+    """Every element that is opened is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone(text: str) -> None:
+    parser = _Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.scripts == 0
+    linked = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert all(target.startswith("#") for target in linked), linked
+    assert "@import" not in text
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert len(ids) == len(set(ids))
+    assert all(target[1:] in ids for target in linked)
+    assert not re.search(r"#0\d0a0\d", text), "a stand-in colour is left"
+
+
+def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
+    assert text.count("<section id=") >= 3
+    assert "INVALID" in text
+    assert "min_duration" in text
+    assert "a $x$ &lt;b&gt;&amp;amp; long" in text
+    assert "Answers ended by: stop" in text
+    assert "probe 1" in text
+    assert "late of" in text
+
+
+def test_a_page_is_small(text: str) -> None:
+    assert len(text) < 2_000_000
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 1600])
+def test_in_a_browser(measured: Path, tmp_path: Path, width: int) -> None:
+    page = lay_out(measured / "report.html", width, tmp_path)
+    assert page["console"] == []
+    assert page["width"] == width
+    assert page["scrollWidth"] <= width, "nothing is wider than the window"
+    assert len(page["pictures"]) >= 12
+    for picture in page["pictures"]:
+        left, top, right, bottom = picture["box"]
+        assert right - left > 250
+        assert picture["shapes"] > 10
+        assert picture["texts"]
+        for said in picture["texts"]:
+            assert said["box"][0] >= left - 1, said["words"]
+            assert said["box"][1] >= top - 1, said["words"]
+            assert said["box"][2] <= right + 1, said["words"]
+            assert said["box"][3] <= bottom + 1, said["words"]
+            assert said["box"][3] - said["box"][1] > 8, "text that can be read"
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pictures_are_not_empty(measured: Path, tmp_path: Path, dark: bool) -> None:
+    page = lay_out(measured / "report.html", 1600, tmp_path)
+    target = tmp_path / "page.png"
+    screenshot(measured / "report.html", 1600, int(page["height"]), target, dark=dark)
+    seen = np.asarray(Image.open(target).convert("L"), dtype=np.int16)
+    assert (np.median(seen) < 60) == dark
+    for picture in page["pictures"]:
+        left, top, right, bottom = (int(value) for value in picture["box"])
+        inside = seen[top:bottom, left:right]
+        paper = np.median(inside)
+        assert (np.abs(inside - paper) > 40).mean() > 0.01, "something is drawn, and stands out from the paper"
+
+
+def test_one_leg_alone(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+    target = tmp_path / "new folder" / "page.html"
+    finished = run_main("report", measured / "valid", "--output", target)
+    assert finished.code == ExitCode.OK
+    assert finished.stdout.strip() == f"written to {target}"
+    assert "side by side" not in target.read_text()
+    assert not (RunDir(measured / "valid").root / "report.html").exists()
+
+
+def test_bad_input(tmp_path: Path, run_main: RunMain) -> None:
+    (tmp_path / "empty").mkdir()
+    finished = run_main("report", tmp_path / "empty")
+    assert finished.code == ExitCode.BAD_INPUT
+    assert "no finished leg lies there" in finished.stderr
+    finished = run_main("report", tmp_path / "nowhere")
+    assert finished.code == ExitCode.BAD_INPUT
+    assert "fix:" in finished.stderr
+
+
+def test_a_damaged_leg_is_named_and_the_others_are_shown(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+    for name in ("valid", "scores"):
+        shutil.copytree(measured / name, tmp_path / "runs" / name)
+    (tmp_path / "runs" / "scores" / "requests.jsonl").write_text("{}\n")
+    finished = run_main("report", tmp_path / "runs")
+    assert finished.code == ExitCode.OK
+    text = (tmp_path / "runs" / "report.html").read_text()
+    assert "Not on this page" in text
+    assert text.count("<section id=") == 1
+    (tmp_path / "runs" / "valid" / "requests.jsonl").unlink()
+    assert run_main("report", tmp_path / "runs").code == ExitCode.BAD_INPUT
+
+
+def test_a_file_that_cannot_be_written(measured: Path, tmp_path: Path, run_main: RunMain) -> None:
+    (tmp_path / "file").write_text("")
+    finished = run_main("report", measured / "valid", "--output", tmp_path / "file" / "page.html")
+    assert finished.code == ExitCode.REFUSED
+    assert "cannot be written" in finished.stderr
