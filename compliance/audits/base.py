@@ -17,12 +17,13 @@ from pydantic import BaseModel, ConfigDict
 from compliance.checks import Check
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
-from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_samples
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest, read_manifest
+from runs.record.leg import FinishedLeg
+from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")
@@ -60,27 +61,33 @@ class LegSpec:
 
 @dataclass(frozen=True)
 class LegArtifacts:
-    """A finished leg. Its files are read when they are asked for."""
+    """A finished leg of an audit. Its files are read when they are asked for."""
 
     spec: LegSpec
-    run: RunDir
+    leg: FinishedLeg
 
-    @cached_property
+    @property
+    def run(self) -> RunDir:
+        return self.leg.run
+
+    @property
     def detail(self) -> DetailLog:
-        return read_detail(self.run.detail)
+        return self.leg.detail
 
-    @cached_property
+    @property
     def requests(self) -> RequestTable:
-        return read_requests(self.run.requests)
+        """The record of every request, which a leg of an audit has to have."""
+        found = self.leg.requests
+        return read_requests(self.run.requests) if found is None else found
 
-    @cached_property
+    @property
     def entries(self) -> list[AccuracyEntry]:
-        return read_accuracy_log(self.run.accuracy_log)
+        return self.leg.entries
 
-    @cached_property
+    @property
     def manifest(self) -> Manifest | None:
         """None for a directory that only holds LoadGen's logs."""
-        return read_manifest(self.run.manifest) if self.run.manifest.exists() else None
+        return self.leg.manifest
 
     @cached_property
     def numbers(self) -> Numbers:

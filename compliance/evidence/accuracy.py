@@ -16,18 +16,18 @@ from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
 from compliance.finding import Finding, applied, fail
-from compliance.verify.legs import ACCURACY, Leg
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_baseline, bundled_dataset
 from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples
-from runs.loadgen.summary_log import cross_check, read_summary
+from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
 from runs.reading import read_record
+from runs.record.leg import ACCURACY, FinishedLeg
 
 _MAX_TEXT_BYTES = 1024 * 1024
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
@@ -57,7 +57,7 @@ def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Sc
         yield replace(sources, scorer=scorer), scorer
 
 
-def expect_scoring(legs: Iterable[Leg], sources: ScoreSources | None) -> None:
+def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources | None) -> None:
     """Have the processes that score start now, if there is a scorer and some leg will need them."""
     if sources is None or sources.scorer is None:
         return
@@ -66,7 +66,7 @@ def expect_scoring(legs: Iterable[Leg], sources: ScoreSources | None) -> None:
             sources.scorer.expect(expected_samples(leg.detail) or 0)
 
 
-def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
+def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     """Judge an accuracy leg.
 
     Raises:
@@ -81,9 +81,9 @@ def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
         raise ExecutionError(missing, path=run.accuracy_log, missing=True)
     text = _accuracy_text(leg)
     truncated = is_truncated(run)
-    entries = None if truncated else read_accuracy_log(run.accuracy_log)
+    entries = None if truncated else leg.entries
     part = _part(leg)
-    for sentence in cross_check(read_summary(run.summary), detail):
+    for sentence in cross_check(leg.summary, detail):
         part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
     part.findings += detail_contradictions(detail, None)
     part.findings += record_contradictions(leg, text)
@@ -104,7 +104,7 @@ def verify_accuracy(leg: Leg, sources: ScoreSources) -> Part:
     return part
 
 
-def _part(leg: Leg) -> Part:
+def _part(leg: FinishedLeg) -> Part:
     return Part(
         mode="accuracy",
         directory=str(leg.run.root),
@@ -118,7 +118,7 @@ def _part(leg: Leg) -> Part:
     )
 
 
-def _accuracy_text(leg: Leg) -> str | None:
+def _accuracy_text(leg: FinishedLeg) -> str | None:
     path = leg.run.accuracy_text
     return _read_text(path) if path.exists() else None
 
@@ -132,7 +132,7 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
 
 
-def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
+def _issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
     """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
     path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
     if entries is not None:
@@ -157,7 +157,7 @@ def _issued(leg: Leg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
         yield fail("log-order", text, path, leg.run.detail, seq_id=seq, different=len(wrong))
 
 
-def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Each logged answer against our own record of it."""
     path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
     if table is None:
@@ -182,14 +182,14 @@ def _against_requests(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Findin
         return  # one is enough
 
 
-def _hash_line(leg: Leg, text: str | None) -> Iterator[Finding]:
+def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
     said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
-    if said is not None and said != (found := sha256_of(log)):
+    if said is not None and said != (found := leg.hashes[log.name]):
         sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
         yield fail("record-hash", sentence, leg.run.accuracy_text, log)
 
 
-def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
     distinct = len({entry.qsl_idx for entry in entries})
     yield applied(
@@ -218,7 +218,7 @@ def _entry_checks(leg: Leg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
 
 
 def _scores(
-    leg: Leg, part: Part, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
+    leg: FinishedLeg, part: Part, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
 ) -> Scores | None:
     """The leg's scores, and in `part` where they come from."""
     beside, metric = None, metric_of(leg.benchmark)
@@ -258,7 +258,7 @@ def _scores(
     return beside
 
 
-def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> Scores | None:
+def _score_again(leg: FinishedLeg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> Scores | None:
     dataset_path, model_path = sources.dataset_path, sources.model_path
     asked = dataset_path is not None and model_path is not None
     plan = leg.manifest.resolved if leg.manifest else None
@@ -290,7 +290,7 @@ def _score_again(leg: Leg, part: Part, entries: list[AccuracyEntry], sources: Sc
         return None
 
 
-def _revision(leg: Leg, model_path: str) -> str | None:
+def _revision(leg: FinishedLeg, model_path: str) -> str | None:
     """The commit of a hub model that the leg used; None where another model was named, or the record has none."""
     if leg.manifest is None or model_path != leg.manifest.resolved.model_path:
         return None
@@ -298,7 +298,7 @@ def _revision(leg: Leg, model_path: str) -> str | None:
     return revision if isinstance(revision, str) else None
 
 
-def _judge(leg: Leg, part: Part, scores: Scores) -> None:
+def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
     metric = metric_of(leg.benchmark)
     targets, label = target_of(leg)
     verdict = judge(metric, scores, targets, label)
@@ -319,7 +319,7 @@ def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
         yield f"{score_line(check)}  (reference {reference:.10g})"
 
 
-def target_of(leg: Leg) -> tuple[Mapping[str, Target] | None, str]:
+def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
     manifest, benchmark = leg.manifest, leg.benchmark
     count = expected_samples(leg.detail)

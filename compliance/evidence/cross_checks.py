@@ -50,7 +50,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
 def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-5: LoadGen's own clock (`time_ms`, from its start) ran as long as the queries took; it names the same day."""
     window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
-    ended_ms = evidence.shape.power_end_ms
+    ended_ms = evidence.detail.ended_ms
     if ended_ms is not None and not -WINDOW_EARLY_S <= ended_ms / 1e3 - window_s <= LOADGEN_CLOCK_LATE_S:
         text = f"LoadGen's clock stood at {ended_ms / 1e3:.3f} s when it had ended, the queries took {window_s:.3f} s"
         yield fail("P-5/clock", text, evidence.run.detail, loadgen_s=ended_ms / 1e3, window_s=window_s)

@@ -6,22 +6,14 @@ from pathlib import Path
 
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg
 from runs.errors import InputError
-from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog
-from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest
 
-LOG_HASHES = "log_sha256"  # in the manifest's `observed`
 _TRUNCATION_MARK = re.compile(rb"\n\s*\.\.\.\s*\n")
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
-
-
-def log_hashes(run: RunDir) -> dict[str, str]:
-    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
-    names = (*LOADGEN_LOGS, run.requests.name)
-    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
 
 
 def is_truncated(run: RunDir) -> bool:
@@ -43,12 +35,12 @@ def hash_in_accuracy_text(text: str, path: Path) -> str | None:
     return found.pop() if found else None
 
 
-def record_contradictions(leg: Leg, accuracy_text: str | None) -> Iterator[Finding]:
+def record_contradictions(leg: FinishedLeg, accuracy_text: str | None) -> Iterator[Finding]:
     """What a leg's manifest says and its logs do not."""
     manifest, detail = leg.manifest, leg.detail
     if manifest is None:
         return
-    yield from _hashes(leg.run, manifest, accuracy_text)
+    yield from _hashes(leg, manifest, accuracy_text)
     yield from record_is_whole(leg.run, manifest)
     for sentence in _of_another_leg(manifest, detail):
         yield fail("record-manifest", sentence, leg.run.manifest)
@@ -71,11 +63,11 @@ def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
             yield f"manifest.json has {name} {seed}, the detail log {detail.get(f'effective_{name}')}"
 
 
-def _hashes(run: RunDir, manifest: Manifest, accuracy_text: str | None) -> Iterator[Finding]:
+def _hashes(leg: FinishedLeg, manifest: Manifest, accuracy_text: str | None) -> Iterator[Finding]:
+    run, found = leg.run, leg.hashes
     recorded = manifest.observed.get(LOG_HASHES)
     if not isinstance(recorded, dict):
         return
-    found = log_hashes(run)
     for name, digest in recorded.items():
         if name == run.accuracy_log.name and is_truncated(run):
             said = hash_in_accuracy_text(accuracy_text or "", run.accuracy_text)

@@ -8,15 +8,14 @@ from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, d
 from compliance.evidence.plausible import performance_plausible
 from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, applied, fail
-from compliance.verify.legs import PERFORMANCE, Leg
 from compliance.verify.part import Part
-from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
-from runs.loadgen.summary_log import SummaryLog, read_summary
+from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
-from runs.numbers.result import Result, build_result, read_result
+from runs.numbers.result import Result, read_result, result_of
+from runs.record.leg import PERFORMANCE, FinishedLeg
 from runs.rounds import ROUNDS, round_of
 
 # The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
@@ -29,14 +28,13 @@ _SUMMARY_SCORE = {
 }
 
 
-def verify_performance(leg: Leg) -> Part:
+def verify_performance(leg: FinishedLeg) -> Part:
     """Judge a performance leg.
 
     Raises:
         InputError: a log is damaged. ExecutionError: LoadGen did not finish.
     """
-    result = build_result(leg.run, scenario=leg.scenario)
-    summary = read_summary(leg.run.summary)
+    result, summary = result_of(leg, scenario=leg.scenario), leg.summary
     part = _part(leg, result)
     part.findings += [_disagreement(item, leg) for item in result.disagreements]
     part.findings += detail_contradictions(leg.detail, result.reported)
@@ -55,7 +53,7 @@ def verify_performance(leg: Leg) -> Part:
     return part
 
 
-def _part(leg: Leg, result: Result) -> Part:
+def _part(leg: FinishedLeg, result: Result) -> Part:
     source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
     return Part(
         mode="performance",
@@ -71,14 +69,14 @@ def _part(leg: Leg, result: Result) -> Part:
     )
 
 
-def _disagreement(item: Disagreement, leg: Leg) -> Finding:
+def _disagreement(item: Disagreement, leg: FinishedLeg) -> Finding:
     """A number, the order of issue, or the summary, that does not fit the detail log."""
     if item.about == "summary":
         return fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail)
     return fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
 
 
-def _result_checks(leg: Leg, result: Result) -> Iterator[Finding]:
+def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     """Without these there is no performance result, official or not."""
     detail = leg.detail
     said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
@@ -99,7 +97,7 @@ def _result_checks(leg: Leg, result: Result) -> Iterator[Finding]:
             yield applied("perf-cut-short", name, False, f"{value}", "0: a run is not cut short", detail.path)
 
 
-def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
+def _official_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
     """What the benchmark demands of an official result beyond LoadGen's own verdict."""
     detail, benchmark = leg.detail, leg.benchmark
 
@@ -147,7 +145,7 @@ def _official_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
         yield from _limit_checks(leg, numbers)
 
 
-def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
+def _limit_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
     detail, official = leg.detail, leg.benchmark.limits
     limits: list[tuple[str, int, LatencyNumbers | None]] = []
     if official is not None:
@@ -175,7 +173,7 @@ def _limit_checks(leg: Leg, numbers: Numbers) -> Iterator[Finding]:
         )
 
 
-def sample_set_checks(leg: Leg) -> Iterator[Finding]:
+def sample_set_checks(leg: FinishedLeg) -> Iterator[Finding]:
     """The data set's size and how much of it was in use; asked of both kinds of legs."""
     detail = leg.detail
     performance = detail.mode == PERFORMANCE
@@ -223,7 +221,7 @@ def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
     return numbers.samples_per_second
 
 
-def _result_record(leg: Leg, result: Result) -> Iterator[Finding]:
+def _result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     """Does result.json, written when the leg ended, still say what the logs say?"""
     if leg.manifest is None or not leg.run.result.is_file():
         return
@@ -234,16 +232,16 @@ def _result_record(leg: Leg, result: Result) -> Iterator[Finding]:
             yield fail("record-result", text, leg.run.result, number=name)
 
 
-def _foreign_accuracy_log(leg: Leg) -> Iterator[Finding]:
+def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:
     """A normal performance run leaves an empty list."""
     detail, path = leg.detail, leg.run.accuracy_log
     samples = detail.effective("accuracy_log_sampling_target", 0) or detail.effective("accuracy_log_probability", 0)
-    if path.is_file() and not samples and (entries := read_accuracy_log(path)):
+    if path.is_file() and not samples and (entries := leg.entries):
         text = f"{path.name} holds {len(entries)} answers, but by its settings this run logged none"
         yield fail("log-answers", text, path, answers=len(entries))
 
 
-def _notes(leg: Leg, result: Result) -> Iterator[str]:
+def _notes(leg: FinishedLeg, result: Result) -> Iterator[str]:
     yield from result.notes
     if leg.manifest is None:
         yield "no manifest.json: nothing tells which model, data set and engine options were used"

@@ -13,12 +13,12 @@ from compliance.evidence.plausibility import (
     shared_answers,
 )
 from compliance.finding import Finding
-from compliance.verify.legs import Leg
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
+from runs.record.leg import FinishedLeg
 
 
-def performance_plausible(leg: Leg) -> list[Finding]:
+def performance_plausible(leg: FinishedLeg) -> list[Finding]:
     """Rules on the times of a performance leg; none without our record of every request."""
     table = leg.requests
     if table is None:

@@ -70,14 +70,14 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
 
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
     """P-2: LoadGen's own log, of one unpatched LoadGen, written once."""
-    detail, shape, run = evidence.detail, evidence.shape, evidence.run
-    if shape.repeated:
-        key, line = next(iter(shape.repeated.items()))
-        text = f"{len(shape.repeated)} records stand there twice, first {key}: logs were joined"
-        yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(shape.repeated)[:10])
-    if len(shape.pids) > 1:
-        text = f"written by several processes: {sorted(shape.pids)}"
-        yield fail("P-2/joined_logs", text, run.detail, pids=sorted(shape.pids))
+    detail, run = evidence.detail, evidence.run
+    if detail.repeated:
+        key, line = next(iter(detail.repeated.items()))
+        text = f"{len(detail.repeated)} records stand there twice, first {key}: logs were joined"
+        yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
+    if len(detail.pids) > 1:
+        text = f"written by several processes: {sorted(detail.pids)}"
+        yield fail("P-2/joined_logs", text, run.detail, pids=sorted(detail.pids))
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
@@ -119,7 +119,7 @@ def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-5: LoadGen, the engine and our own record ran in one process, and the record names it."""
     run, progress = evidence.run, evidence.progress
     known = {
-        run.detail.name: evidence.shape.pids,
+        run.detail.name: evidence.detail.pids,
         run.progress.name: {progress["pid"]} if isinstance(progress.get("pid"), int) else set(),
         run.engine_log.name: evidence.engine_log.main_pids,
         run.trace.name: _trace_pids(evidence),

@@ -51,7 +51,7 @@ def twins(one: Evidence, other: Evidence) -> Iterator[Finding]:
         text = f"{len(equal)} statistics of LoadGen's are the same to the nanosecond in two legs, first {equal[0]}"
         yield fail("H-4/same_run_twice", text, *roots, equal=len(equal))
         return
-    readings = one.shape.clock_ms & other.shape.clock_ms
+    readings = one.detail.clock_ms & other.detail.clock_ms
     if len(readings) >= EQUAL_STATISTICS:
         text = f"{len(readings)} readings of LoadGen's clock are the same in two legs, first {min(readings)} ms"
         yield fail("H-4/same_run_twice", text, *roots, equal=len(readings))

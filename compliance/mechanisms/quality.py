@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
+from compliance.verify.legs import ResultLegs
 from compliance.verify.verdict import Verdict
 from runs.files import sha256_of
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 
 CNNDM_ROUGE = "mlperf_cnndm_rouge"
 
@@ -63,7 +64,7 @@ def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
     )
 
 
-def _other_engine(performance: Leg, accuracy: Leg) -> list[str]:
+def _other_engine(performance: FinishedLeg, accuracy: FinishedLeg) -> list[str]:
     """Lossy settings that one leg ran with and the other did not: accuracy of another system is no evidence."""
     facts: list[EngineFacts] = [facts_of_run(leg.run, leg.manifest) for leg in (performance, accuracy)]
     shown = [sorted(f"{mechanism}/{variant or '?'}" for mechanism, variant in one.in_force) for one in facts]

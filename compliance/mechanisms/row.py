@@ -19,14 +19,15 @@ from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdec
 from compliance.mechanisms.quality import QualityEvidence, quality_evidence
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs, find_results
+from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import Verdict, verify_result
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
-from runs.numbers.result import Result, build_result
+from runs.numbers.result import Result, result_of
 from runs.reading import read_record
 from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
@@ -188,7 +189,7 @@ def _status(result: ResultLegs, verdict: Verdict, manifest: Manifest | None) -> 
     }
 
 
-def _conditions(manifest: Manifest | None, leg: Leg | None) -> dict[str, Any]:
+def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
     """What the numbers depend on beside the technique."""
     conditions: dict[str, Any] = {
         "scenario": leg.scenario if leg else manifest.resolved.scenario if manifest else None,
@@ -240,13 +241,13 @@ def _one_hash(hashes: Any) -> str | None:
     return uuid.uuid5(_IDENTITY, text).hex
 
 
-def _numbers(leg: Leg | None, manifest: Manifest | None) -> dict[str, Any]:
+def _numbers(leg: FinishedLeg | None, manifest: Manifest | None) -> dict[str, Any]:
     """The performance leg's numbers: derived from our own records where there are any, else LoadGen's."""
     found: dict[str, Any] = {"manifest_sha256": sha256_of(leg.run.manifest) if leg and leg.manifest else None}
     if leg is None or leg.mode != PERFORMANCE:
         return found
     try:
-        result: Result = build_result(leg.run, scenario=leg.scenario)
+        result: Result = result_of(leg, scenario=leg.scenario)
     except HarnessError as error:
         return found | {"numbers_from": f"none: {error.message}"}
     numbers: Numbers | None = result.derived or result.reported

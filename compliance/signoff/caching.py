@@ -13,9 +13,9 @@ from compliance.signoff.conditions import conditions_of, differences, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
 from runs.errors import HarnessError
-from runs.loadgen.detail_log import read_detail
 from runs.reading import read_record
 from runs.record.layout import ResultDir, RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
 
 _AUDIT = OutputCaching()
@@ -94,9 +94,8 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
 
 
 def _leg(folder: Path, label: str) -> LegArtifacts:
-    run = RunDir(folder)
-    detail = read_detail(run.detail)
-    return LegArtifacts(LegSpec(label, in_force={key: detail.get(f"effective_{key}") for key in _ISSUE_SETTINGS}), run)
+    leg = FinishedLeg(RunDir(folder))
+    return LegArtifacts(LegSpec(label, in_force={key: leg.detail.effective(key) for key in _ISSUE_SETTINGS}), leg)
 
 
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:

@@ -9,11 +9,9 @@ from typing import Any
 from compliance.accuracy.scorer import References
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
-from compliance.evidence.leg_record import log_hashes
-from compliance.evidence.mllog_shape import LogShape, read_shape
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding, fail
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, find_results
+from compliance.verify.legs import find_results
 from compliance.verify.local_model import local_model
 from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_dataset
@@ -21,13 +19,13 @@ from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.trace_log import Trace, read_trace
+from runs.loadgen.trace_log import Trace
 from runs.numbers.timeline import Timeline, timeline
-from runs.reading import read_object
-from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.engine_log import EngineLog
 from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable
 from runs.record.unfinished import unfinished
@@ -37,7 +35,7 @@ from runs.record.unfinished import unfinished
 class Evidence:
     """One leg. `part` is what `main.py verify` says of it; None when that could not judge it."""
 
-    leg: Leg
+    leg: FinishedLeg
     part: Part | None = None
     reasons: list[Finding] = field(default_factory=list)
     sources: ScoreSources = field(default_factory=ScoreSources)
@@ -56,7 +54,7 @@ class Evidence:
 
     @property
     def is_performance(self) -> bool:
-        return self.leg.mode == PERFORMANCE
+        return self.leg.is_performance
 
     @property
     def complete(self) -> bool:
@@ -131,34 +129,25 @@ class Evidence:
         revision = self.manifest.model.get("revision")
         return local_model(self.manifest.resolved.model_path, revision if isinstance(revision, str) else None)
 
-    @cached_property
+    @property
     def trace(self) -> Trace | None:
-        found = read_trace(self.run.trace) if self.run.trace.is_file() else None
-        return found if found is not None and len(found) else None
+        return self.leg.trace
 
-    @cached_property
+    @property
     def entries(self) -> list[AccuracyEntry]:
-        return read_accuracy_log(self.run.accuracy_log)
+        return self.leg.entries
 
-    @cached_property
-    def shape(self) -> LogShape:
-        return read_shape(self.run.detail)
-
-    @cached_property
+    @property
     def engine_log(self) -> EngineLog:
-        return read_engine_log(self.run.engine_log) if self.run.engine_log.is_file() else EngineLog()
+        return self.leg.engine_log
 
-    @cached_property
+    @property
     def hashes(self) -> dict[str, str]:
-        return log_hashes(self.run)
+        return self.leg.hashes
 
-    @cached_property
+    @property
     def progress(self) -> dict[str, Any]:
-        """progress.json; empty where there is none."""
-        try:
-            return read_object(self.run.progress, "", within=self.run.root)
-        except InputError:
-            return {}
+        return self.leg.progress
 
     @cached_property
     def times(self) -> Timeline:
@@ -230,7 +219,7 @@ def _judge(evidence: Evidence) -> None:
             evidence.part = verify_performance(evidence.leg)
         elif evidence.leg.mode == ACCURACY:
             evidence.part = verify_accuracy(evidence.leg, evidence.scored_with)
-        _ = evidence.requests, evidence.trace, evidence.shape
+        _ = evidence.requests, evidence.trace
     except (HarnessError, OSError) as error:
         evidence.part = None
         evidence.reasons.append(_unreadable(error, evidence.run.root))
@@ -243,7 +232,7 @@ def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     return fail("P-1/damaged_raw", str(error), where)
 
 
-def sources_of(leg: Leg, given: ScoreSources | None = None) -> ScoreSources:
+def sources_of(leg: FinishedLeg, given: ScoreSources | None = None) -> ScoreSources:
     """What answers are scored with: what was given; else what the manifest names, and the bundled articles also where
     they lie elsewhere now.
     """

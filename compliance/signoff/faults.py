@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.signoff.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -46,6 +45,7 @@ from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, read_detail
 from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.manifest import read_manifest
 
 Json = dict[str, Any]

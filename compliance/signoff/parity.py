@@ -50,8 +50,8 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
     legs = [  # read once for both audits
-        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.run),
-        LegArtifacts(LegSpec("performance"), performance.run),
+        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.leg),
+        LegArtifacts(LegSpec("performance"), performance.leg),
     ]
     for broken, kept, audit in audits:
         yield from _audit(broken, kept, audit, legs, performance)

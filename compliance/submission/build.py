@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from compliance.evidence.leg_record import LOG_HASHES
 from compliance.submission.build_texts import rehearsal_text, scenario_readme
 from compliance.submission.gates import Judged
 from compliance.submission.measurements import measurements
@@ -24,6 +23,7 @@ from compliance.submission.truncate import submitted_accuracy
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES
 from runs.record.manifest import Manifest
 
 
@@ -124,9 +124,9 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
     for test, audit in sorted(candidate.audits.items()):
         folder = tree.audit(place, test)
         run = RunDir(folder / "performance" / "run_1")
-        for source, target in zip(_logs(audit.leg)[:2], _logs(run)[:2], strict=True):
+        for source, target in zip(_logs(audit.run)[:2], _logs(run)[:2], strict=True):
             _copy(source, target, manifests[test])
-        _copy(audit.leg.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
+        _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
         _bytes(folder / "verify_accuracy.txt", (audit.folder / "verify_accuracy.txt").read_bytes())
     _json(tree.measurements(place), measurements(manifests["performance"], plan.measurements, plan.rehearsal))
     _bytes(tree.user_conf(place), performance.run.user_conf.read_bytes())

@@ -7,11 +7,11 @@ from pydantic import ValidationError
 
 from compliance.audits.base import AuditRequest, LegArtifacts
 from compliance.audits.registry import AUDITS, find_audit
-from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 from runs.record.layout import ResultDir
+from runs.record.leg import LOG_HASHES
 from runs.record.unfinished import unfinished
 
 _FIX = "run the audit again"
@@ -51,22 +51,22 @@ def _failures(audit: Audit) -> Iterator[str]:
         return
     manifest = audit.manifest
     if manifest.status != "finished":
-        yield f"{audit.leg.root}: {unfinished(manifest)}"
+        yield f"{audit.run.root}: {unfinished(manifest)}"
         return
-    recorded, found = manifest.observed.get(LOG_HASHES), log_hashes(audit.leg)
+    recorded, found = manifest.observed.get(LOG_HASHES), audit.leg.hashes
     if recorded != found:
         changed = sorted(name for name in {*(recorded or {}), *found} if (recorded or {}).get(name) != found.get(name))
-        yield f"{audit.leg.root}: not the files that the leg left: {', '.join(changed)}"
+        yield f"{audit.run.root}: not the files that the leg left: {', '.join(changed)}"
         return
     test = find_audit(audit.test)
     request = _request(audit, record)
     leg = LegArtifacts(next(test.legs(request)), audit.leg)
     leg.check_engaged()
     if leg.detail.error_count:
-        yield f"{audit.leg.detail}: {leg.detail.error_count} error records"
+        yield f"{audit.run.detail}: {leg.detail.error_count} error records"
     result = test.verify(request, [leg])
     if not result.passed:
-        yield f"{audit.test} judged again from {audit.leg.root} does not pass: {result.reason}"
+        yield f"{audit.test} judged again from {audit.run.root} does not pass: {result.reason}"
     if _COMPLETE not in result.text:
         yield f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
     text = audit.folder / result.text_name

@@ -6,11 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.registry import AUDITS
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs, find_results
+from compliance.verify.legs import ResultLegs, find_results
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, DIRECTORIES
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 
 # Audits that a submission of this benchmark has a place for; whatever others were run are none of its business.
@@ -26,13 +27,18 @@ class Audit:
     benchmark: str  # directory name in a submission
     scenario: Scenario
 
-    @property
-    def leg(self) -> RunDir:
-        return _audit_leg(self.folder)
-
     @cached_property
+    def leg(self) -> FinishedLeg:
+        return FinishedLeg(_audit_leg(self.folder))
+
+    @property
+    def run(self) -> RunDir:
+        return self.leg.run
+
+    @property
     def manifest(self) -> Manifest:
-        return read_manifest(self.leg.manifest)
+        found = self.leg.manifest
+        return read_manifest(self.run.manifest) if found is None else found
 
 
 @dataclass
@@ -49,15 +55,15 @@ class Candidate:
         return f"{self.benchmark}/{self.scenario}"
 
     @property
-    def performance(self) -> Leg | None:
+    def performance(self) -> FinishedLeg | None:
         return self.result.leg(PERFORMANCE)
 
     @property
-    def accuracy(self) -> Leg | None:
+    def accuracy(self) -> FinishedLeg | None:
         return self.result.leg(ACCURACY)
 
     @property
-    def legs(self) -> list[Leg]:
+    def legs(self) -> list[FinishedLeg]:
         return [leg for leg in (self.performance, self.accuracy) if leg is not None]
 
     @property

@@ -19,7 +19,7 @@ from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError
 from runs.files import sha256_of
-from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.rounds import Round, round_of
 
@@ -151,7 +151,7 @@ def _keeps_out(candidate: Candidate, unofficial: list[str], division: Division) 
 
 def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
     logs: list[DetailLog] = [leg.detail for leg in candidate.legs]
-    logs += [read_detail(audit.leg.detail) for audit in candidate.audits.values() if audit.leg.detail.is_file()]
+    logs += [audit.leg.detail for audit in candidate.audits.values() if audit.run.detail.is_file()]
     for log in logs:
         if log.seeds != in_round.seeds:
             of = round_of(log.seeds) or "no known round"

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
-from compliance.evidence.leg_record import log_hashes
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding, applied
-from compliance.verify.legs import ACCURACY, PERFORMANCE, Leg, ResultLegs
+from compliance.verify.legs import ResultLegs
 from compliance.verify.part import Part, check_json
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
 
 TEXT_NAME = "verify_performance.txt"
 RECORD_NAME = "verify_performance.json"
@@ -121,7 +121,7 @@ def _one_system(result: ResultLegs) -> list[Finding]:
     ]
 
 
-def _facts(leg: Leg) -> dict[str, Any]:
+def _facts(leg: FinishedLeg) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "scenario": leg.scenario,
         "data set size": leg.detail.integer("qsl_reported_total_count"),

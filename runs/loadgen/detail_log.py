@@ -24,6 +24,8 @@ PREFIX = b":::MLLOG "
 MAX_LINE_BYTES = 16 * 1024 * 1024
 # LoadGen may write one error per sample; beyond this many only the count is kept.
 MAX_KEPT_RECORDS = 1000
+# What LoadGen may write several times in one run.
+_REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 # LoadGen prints C++ doubles, and JSON has no word for these.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
@@ -60,6 +62,10 @@ class DetailLog:
     warnings: list[LogRecord] = field(default_factory=list)
     error_count: int = 0  # of all, also those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
+    pids: set[int] = field(default_factory=set)  # of the processes that wrote it: one
+    repeated: dict[str, int] = field(default_factory=dict)  # key → line of its second record, where there is only one
+    clock_ms: set[float] = field(default_factory=set)  # all readings of LoadGen's clock, from its start
+    ended_ms: float | None = None  # the reading of power_end, when all queries were complete
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
@@ -171,7 +177,7 @@ def read_detail(path: Path) -> DetailLog:
         TruncatedLogError: the last line is cut off.
         InputError: missing, empty, not a LoadGen log, or damaged; names the line.
     """
-    log = DetailLog(path)
+    log, seen = DetailLog(path), set[str]()
     for number, line in _lines(path):
         cut = not line.endswith(b"\n")
         line = line.strip()
@@ -180,7 +186,7 @@ def read_detail(path: Path) -> DetailLog:
         if not line.startswith(PREFIX):
             problem = "is cut off" if cut and PREFIX.startswith(line) else f"starts with {line[:40]!r}"
             raise _damaged(path, number, f"{problem}, not with ':::MLLOG'", cut)
-        _take(log, line[len(PREFIX) :], number, cut)
+        _take(log, seen, line[len(PREFIX) :], number, cut)
     if not log.values:
         raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; run it again")
     return log
@@ -193,7 +199,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     return bounded_lines(path, MAX_LINE_BYTES, too_long, "give the path of a LoadGen detail log")
 
 
-def _take(log: DetailLog, text: bytes, number: int, cut: bool) -> None:
+def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -> None:
     """Add one record to the log."""
     try:
         record = orjson.loads(text)
@@ -207,7 +213,17 @@ def _take(log: DetailLog, text: bytes, number: int, cut: bool) -> None:
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
+    ordinary = not (metadata.get("is_error") or metadata.get("is_warning"))
+    if ordinary and key not in _REPEATED:
+        if key in seen:
+            log.repeated.setdefault(key, number)
+        seen.add(key)
     log.values[key] = record["value"]
+    log.clock_ms.add(float(time_ms))
+    if key == "power_end":
+        log.ended_ms = float(time_ms)
+    if isinstance(pid := metadata.get("pid"), int):
+        log.pids.add(pid)
     if metadata.get("is_error") is True:
         log.error_count += 1
         if len(log.errors) < MAX_KEPT_RECORDS:

@@ -1,6 +1,5 @@
 """`result.json`: what a leg came to, read from its files alone."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,18 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
-from runs.loadgen.accuracy_log import read_accuracy_log
-from runs.loadgen.detail_log import DetailLog, TruncatedLogError, read_detail
+from runs.loadgen.detail_log import DetailLog, TruncatedLogError
 from runs.loadgen.replay import expected_order, expected_samples
-from runs.loadgen.summary_log import cross_check, read_summary
-from runs.loadgen.trace_log import Trace, read_trace
+from runs.loadgen.summary_log import cross_check
+from runs.loadgen.trace_log import Trace
 from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons, not_official
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.loop_lag import LoopLag
-from runs.record.requests_log import RequestTable, read_requests
+from runs.record.requests_log import RequestTable
 from runs.rounds import CURRENT_ROUND, Round
 
 Verdict = Literal["VALID", "INVALID", "DONE"]
@@ -110,10 +109,21 @@ def build_result(
     benchmark: Benchmark | None = None,
     in_round: Round = CURRENT_ROUND,
 ) -> Result:
+    """`result_of` the leg in a directory."""
+    return result_of(FinishedLeg(run), scenario=scenario, benchmark=benchmark, in_round=in_round)
+
+
+def result_of(
+    leg: FinishedLeg,
+    *,
+    scenario: Scenario | None = None,
+    benchmark: Benchmark | None = None,
+    in_round: Round = CURRENT_ROUND,
+) -> Result:
     """Read a finished leg.
 
     Args:
-        run: the leg's directory.
+        leg: its files.
         scenario: as it was asked for; LoadGen's own where it is not given.
         benchmark: adds notes on what keeps the leg from being official.
         in_round: whose seeds an official leg has.
@@ -122,43 +132,37 @@ def build_result(
         ExecutionError: LoadGen's logs are missing or it did not finish.
         InputError: a file is damaged, or the leg ran in a mode that has no result here.
     """
-    detail = _finished_detail(run)
-    if detail.mode not in ("PerformanceOnly", "AccuracyOnly"):
+    run, detail = leg.run, _finished_detail(leg)
+    if detail.mode not in (PERFORMANCE, ACCURACY):
         raise InputError(
-            f"{run.detail}: the mode was {detail.mode}", "only PerformanceOnly and AccuracyOnly legs have a result"
+            f"{run.detail}: the mode was {detail.mode}", f"only {PERFORMANCE} and {ACCURACY} legs have a result"
         )
     if detail.scenario not in RATE_KEYS:
         raise InputError(
             f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
         )
-    leg = _Leg(
-        run,
-        detail,
-        requests=read_requests(run.requests) if run.requests.exists() else None,
-        trace=read_trace(run.trace) if run.trace.exists() else None,
-        disagreements=_story_of_summary(run, detail),
-    )
+    found, notes = _story_of_summary(leg), []
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
-        leg.disagreements.append(
+        found.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
         )
     if leg.requests is None:
-        leg.notes.append(f"{run.requests.name} is missing: no number could be re-derived")
+        notes.append(f"{run.requests.name} is missing: no number could be re-derived")
     else:
-        leg.disagreements += _order(detail, leg.requests, leg.trace)
+        found += _order(detail, leg.requests, leg.trace)
     if benchmark is not None:
-        leg.notes += not_official(detail, benchmark, in_round)
-    specific = _performance(leg) if detail.mode == "PerformanceOnly" else _accuracy(leg)
+        notes += not_official(detail, benchmark, in_round)
+    specific = _performance(leg, found) if leg.is_performance else _accuracy(leg, found)
     return Result.model_validate(
         {
             "scenario": scenario or detail.scenario,
             "loadgen_scenario": detail.scenario,
             "mode": detail.mode,
-            "notes": leg.notes,
+            "notes": notes,
             "loadgen_version": str(detail.get("loadgen_version", "")),
             "loadgen_verdict": detail.validity,
             "in_force": _in_force(detail),
-            "disagreements": leg.disagreements,
+            "disagreements": found,
             "tokens": _tokens(leg.requests),
             **specific,
         }
@@ -189,7 +193,8 @@ def read_result(path: Path) -> Result:
         raise InputError(f"{path} field {place!r}: {first['msg']}", "build it again with verify") from error
 
 
-def _finished_detail(run: RunDir) -> DetailLog:
+def _finished_detail(leg: FinishedLeg) -> DetailLog:
+    run = leg.run
     for path in (run.detail, run.summary):
         if not path.is_file():
             text, fix = f"{path} is missing: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
@@ -202,7 +207,7 @@ def _finished_detail(run: RunDir) -> DetailLog:
     if run.detail.stat().st_size == 0:
         raise did_not_finish
     try:
-        detail = read_detail(run.detail)
+        detail = leg.detail
     except TruncatedLogError as error:
         raise did_not_finish from error
     # num_errors is the last record of a performance run; an accuracy run ends with power_end.
@@ -211,7 +216,8 @@ def _finished_detail(run: RunDir) -> DetailLog:
     return detail
 
 
-def _story_of_summary(run: RunDir, detail: DetailLog) -> list[Disagreement]:
+def _story_of_summary(leg: FinishedLeg) -> list[Disagreement]:
+    run = leg.run
     if run.summary.stat().st_size == 0:
         raise ExecutionError(
             f"LoadGen did not finish: {run.summary} is empty",
@@ -220,7 +226,7 @@ def _story_of_summary(run: RunDir, detail: DetailLog) -> list[Disagreement]:
         )
     return [
         Disagreement(run.summary.name, sentence, None, 0, "", "summary")
-        for sentence in cross_check(read_summary(run.summary), detail)
+        for sentence in cross_check(leg.summary, leg.detail)
     ]
 
 
@@ -230,7 +236,7 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
     if not np.array_equal(requests.seq, np.arange(len(requests))):
         missing = int(np.argmax(requests.seq != np.arange(len(requests))))
         found.append(Disagreement("requests.jsonl", f"seq {missing} issued", "no record of it", 0, ""))
-    if trace is not None and len(trace):
+    if trace is not None:
         found += compare_order(requests.sample_index, trace.sample_index, "trace")
     expected = expected_order(detail, len(requests))
     if expected is not None:
@@ -238,20 +244,8 @@ def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> li
     return found
 
 
-@dataclass
-class _Leg:
-    """The leg's files, parsed, and what was found on the way."""
-
-    run: RunDir
-    detail: DetailLog
-    requests: RequestTable | None
-    trace: Trace | None
-    disagreements: list[Disagreement]
-    notes: list[str] = field(default_factory=list)
-
-
-def _performance(leg: _Leg) -> dict[str, Any]:
-    """The fields of a performance run; adds to the leg's disagreements."""
+def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
+    """The fields of a performance run; adds what disagrees to `found`."""
     detail = leg.detail
     derived: Derived | None = None
     reported: Numbers | None = None
@@ -260,9 +254,9 @@ def _performance(leg: _Leg) -> dict[str, Any]:
         if leg.requests is not None:
             try:
                 derived = derive(detail, leg.requests, leg.trace)
-                leg.disagreements += compare(derived, detail)
+                found += compare(derived, detail)
             except InputError as error:
-                leg.disagreements.append(Disagreement("records of the run", None, error.message, 0, ""))
+                found.append(Disagreement("records of the run", None, error.message, 0, ""))
     reasons = invalid_reasons(detail, reported, derived)
     fields: dict[str, Any] = {
         "verdict": "INVALID" if reasons else "VALID",
@@ -286,13 +280,13 @@ def _performance(leg: _Leg) -> dict[str, Any]:
     return fields
 
 
-def _accuracy(leg: _Leg) -> dict[str, Any]:
-    """The fields of an accuracy run; adds to the leg's disagreements."""
+def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
+    """The fields of an accuracy run; adds what disagrees to `found`."""
     detail, path = leg.detail, leg.run.accuracy_log
     if not path.is_file():
         text = f"{path} is missing: LoadGen did not finish"
         raise ExecutionError(text, "run the accuracy leg again", path=path, missing=True)
-    entries = read_accuracy_log(path)
+    entries = leg.entries
     expected = expected_samples(detail)
     distinct = len({entry.qsl_idx for entry in entries})
     reasons = []
@@ -305,7 +299,7 @@ def _accuracy(leg: _Leg) -> dict[str, Any]:
         )
     if leg.requests is not None and len(leg.requests) != len(entries):
         name = f"answers in {path.name} and {leg.run.requests.name}"
-        leg.disagreements.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
+        found.append(Disagreement(name, len(entries), len(leg.requests), 0, "samples"))
     return {
         "verdict": "INVALID" if reasons else "DONE",
         "reasons": reasons,
@@ -313,7 +307,7 @@ def _accuracy(leg: _Leg) -> dict[str, Any]:
     }
 
 
-def _counts(leg: _Leg, queries: int | None = None, accuracy_entries: int | None = None) -> Counts:
+def _counts(leg: FinishedLeg, queries: int | None = None, accuracy_entries: int | None = None) -> Counts:
     requests = leg.requests
     return Counts(
         queries=queries,

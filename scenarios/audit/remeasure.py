@@ -15,9 +15,10 @@ from rich.console import Console
 from compliance.finding import warn
 from compliance.signoff.limits import MOST_ROUNDS
 from compliance.signoff.verdict import Verdict
-from compliance.verify.legs import PERFORMANCE, find_results
+from compliance.verify.legs import find_results
 from runs.errors import InputError
 from runs.record.layout import RunDir
+from runs.record.leg import PERFORMANCE
 from runs.record.manifest import read_manifest
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.parent import run_leg

@@ -18,6 +18,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Setu
 from runs.files import write_atomic
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.unfinished import unfinished
 from scenarios.audit.config import AuditOptions
 from scenarios.leg.config import RunConfig, make_config
@@ -96,7 +97,7 @@ def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, s
     leg_config = _leg_config(config, spec, folder, conf)
     console.print(f"\naudit leg {spec.label}", highlight=False, markup=False)
     run_leg(leg_config, lambda: prepare(leg_config, say), console)
-    leg = LegArtifacts(spec, RunDir(folder / spec.label))
+    leg = LegArtifacts(spec, FinishedLeg(RunDir(folder / spec.label)))
     leg.check_engaged()
     return leg
 
@@ -139,7 +140,7 @@ def _existing(
             raise InputError(
                 f"--{label} {path} holds no {directory.summary.name}", "name a directory with the logs of a run"
             )
-        leg = LegArtifacts(LegSpec(label, mode), directory)
+        leg = LegArtifacts(LegSpec(label, mode), FinishedLeg(directory))
         if leg.manifest is not None and leg.manifest.status != "finished":
             raise ExecutionError(f"--{label} {path}: {unfinished(leg.manifest)}", "run it again")
         finished.append(leg)

@@ -5,12 +5,12 @@ from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult, LegArtifacts, LegPlanner, LegSpec
-from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.verify.legs import find_results
 from compliance.verify.part import Part
 from compliance.verify.verdict import Verdict, verify_result
 from runs.errors import ExecutionError, HarnessError
 from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, FinishedLeg, log_hashes
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.unfinished import unfinished
 from scenarios.campaign.config import CampaignLeg
@@ -178,7 +178,7 @@ def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
     while spec is not None:
         run = RunDir(planned.leg.folder / spec.label)
         _unchanged(run, _finished(run))
-        artifacts = LegArtifacts(spec, run)
+        artifacts = LegArtifacts(spec, FinishedLeg(run))
         artifacts.check_engaged()
         finished.append(artifacts)
         try:

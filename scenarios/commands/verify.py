@@ -7,11 +7,12 @@ import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.verify.legs import ACCURACY, PERFORMANCE, ResultLegs, find_results
+from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
+from runs.record.leg import ACCURACY, PERFORMANCE
 
 VERIFY_HELP = """Judge results from their logs alone, and write verify_performance.txt and verify_performance.json.
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from compliance.accuracy.report import AccuracyVerdict
-from compliance.evidence.leg_record import LOG_HASHES, log_hashes
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
 from runs.accelerators import accelerators
@@ -19,6 +18,7 @@ from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import Result, build_result, write_result
 from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from scenarios.leg.config import RunConfig

@@ -22,10 +22,10 @@ from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import CUT, SHOWN_BYTES
-from compliance.verify.legs import ACCURACY
 from runs.benchmark import Benchmark, Scenario
 from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY
 
 MAX_LOG_BYTES = 10 * 1024  # [checker] constants.MAX_ACCURACY_LOG_SIZE
 _HASH = re.compile(r"^hash=(\w+)$")

@@ -11,13 +11,13 @@ from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
-from compliance.verify.legs import Leg
 from compliance.verify.part import Part
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.rounds import ROUNDS, Round
 
 # What one configuration has in common. [loadgen] detail log
@@ -59,9 +59,11 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         return None
 
 
-def make_leg(run: RunDir, detail: DetailLog, scenario: Scenario, benchmark: Benchmark) -> Leg:
+def make_leg(run: RunDir, detail: DetailLog, scenario: Scenario, benchmark: Benchmark) -> FinishedLeg:
     """The leg as its directory claims it. What a manifest beside it says counts for nothing here."""
-    return Leg(run, detail, None, scenario, benchmark)
+    leg = FinishedLeg(run, scenario, benchmark, foreign=True)
+    leg.detail = detail  # read once
+    return leg
 
 
 def judged(judge: Callable[[], Part], run: RunDir, findings: Findings) -> Part | None:

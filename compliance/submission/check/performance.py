@@ -15,9 +15,9 @@ from compliance.submission.check.logs import (
 from compliance.submission.check.policy import policy_of
 from compliance.submission.check.settings import check_user_conf
 from compliance.submission.tree import Place, Tree
-from compliance.verify.legs import PERFORMANCE
 from runs.benchmark import Benchmark, Scenario
 from runs.loadgen.detail_log import DetailLog
+from runs.record.leg import PERFORMANCE
 
 # The headline of a scenario. [checker] constants.RESULT_FIELD_NEW, RESULT_FIELD_BENCHMARK_OVERWRITE
 _METRIC = {

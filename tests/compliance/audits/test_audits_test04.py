@@ -19,6 +19,7 @@ from compliance.audits.test06 import dtype_of, official_text
 from runs.errors import InputError, SetupError
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from tests.support.audit_legs import entry, logged
 
 PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "data" / "published"
@@ -130,7 +131,9 @@ def test_bytes_that_are_no_text_are_an_input_error(tmp_path: Path) -> None:
 
 def test_verdict_says_that_it_is_not_required(tmp_path: Path) -> None:
     paths = write_pair(tmp_path, *PAIRS["offline pass"][:2])
-    legs = [LegArtifacts(LegSpec(label), RunDir(path.parent)) for label, path in zip("ab", paths, strict=True)]
+    legs = [
+        LegArtifacts(LegSpec(label), FinishedLeg(RunDir(path.parent))) for label, path in zip("ab", paths, strict=True)
+    ]
     request = AuditRequest(scenario="Offline", loadgen_key="", loaded_count=64)
     result = find_audit("TEST04").verify(request, legs)
     assert result.passed

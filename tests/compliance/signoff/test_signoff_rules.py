@@ -8,7 +8,6 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.evidence.mllog_shape import read_shape
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim
@@ -19,6 +18,7 @@ from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE
 from compliance.signoff.limits import NOISE_BAND_PCT
 from compliance.signoff.reasons import as_word, decide
 from compliance.signoff.verdict import Verdict
+from runs.loadgen.detail_log import read_detail
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.requests_log import RequestTable
 
@@ -207,9 +207,9 @@ def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
 
     path = tmp_path / "detail.txt"
     path.write_text(record("a", 1) + record("b", 1) + record("generic_message", 1) * 2 + record("w", 1, "true") * 2)
-    assert (read_shape(path).repeated, read_shape(path).pids) == ({}, {1})
+    assert (read_detail(path).repeated, read_detail(path).pids) == ({}, {1})
     path.write_text(record("a", 1) + record("b", 1) + record("a", 2))
-    assert (read_shape(path).repeated, read_shape(path).pids) == ({"a": 3}, {1, 2})
+    assert (read_detail(path).repeated, read_detail(path).pids) == ({"a": 3}, {1, 2})
 
 
 def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:

@@ -11,9 +11,10 @@ from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import verdict as verdict_module
-from compliance.verify.legs import ACCURACY, PERFORMANCE, find_results
+from compliance.verify.legs import find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
 from runs.errors import InputError
+from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished
 from tests.support.editing import reseal
 from tests.support.official import targets_at

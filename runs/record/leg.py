@@ -1,0 +1,196 @@
+"""One finished leg: its files, each parsed once, when it is asked for, and what it was: scenario, benchmark, round.
+
+Whoever judges a leg takes one of these, so that a command that judges it several times reads it once. What follows from
+LoadGen's logs is a property here and nothing else: a leg whose evidence is another client's would be a subclass that
+answers `scenario`, `benchmark`, `mode`, `manifest` and `requests` from that client's files.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import orjson
+
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
+from runs.benchmarks import BENCHMARKS, default_benchmark
+from runs.errors import ExecutionError, InputError
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.summary_log import SummaryLog, read_summary
+from runs.loadgen.trace_log import Trace, read_trace
+from runs.record.engine_log import EngineLog, read_engine_log
+from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import RequestTable, read_requests
+from runs.record.unfinished import unfinished
+from runs.rounds import Round, Seeds, round_of
+
+PERFORMANCE, ACCURACY = "PerformanceOnly", "AccuracyOnly"
+LOG_HASHES = "log_sha256"  # in the manifest's `observed`
+
+
+@dataclass(eq=False)
+class FinishedLeg:
+    """A leg's directory.
+
+    Every property reads its file when it is first asked for, and raises an InputError (HarnessError) where that is
+    damaged. `requests`, `trace` and `manifest` are None where there is none.
+
+    Attributes:
+        run: where it lies.
+        asked: the scenario that it is judged as; None: what its record or its log tells.
+        given: the benchmark that it is judged as; None: the same.
+        foreign: only LoadGen's files are the leg's: what lies beside them is somebody's word, and is not read.
+    """
+
+    run: RunDir
+    asked: Scenario | None = None
+    given: Benchmark | None = None
+    foreign: bool = False
+
+    @cached_property
+    def detail(self) -> DetailLog:
+        return read_detail(self.run.detail)
+
+    @cached_property
+    def summary(self) -> SummaryLog:
+        return read_summary(self.run.summary)
+
+    @cached_property
+    def entries(self) -> list[AccuracyEntry]:
+        """The logged answers, in the log's order."""
+        return read_accuracy_log(self.run.accuracy_log)
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """LoadGen's trace; None also where it was off and the file is empty."""
+        found = read_trace(self.run.trace) if self.run.trace.exists() else None
+        return found if found is not None and len(found) else None
+
+    @cached_property
+    def requests(self) -> RequestTable | None:
+        """Our own record of every request."""
+        return read_requests(self.run.requests) if self.run.requests.exists() else None
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """Our own record of the leg."""
+        return read_manifest(self.run.manifest) if self.run.manifest.exists() and not self.foreign else None
+
+    @cached_property
+    def engine_log(self) -> EngineLog:
+        return read_engine_log(self.run.engine_log) if self.run.engine_log.is_file() else EngineLog()
+
+    @cached_property
+    def progress(self) -> dict[str, Any]:
+        """The last heartbeat; empty where there is none."""
+        try:
+            content = orjson.loads(self.run.progress.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of LoadGen's logs and of requests.jsonl as they are now, by file name."""
+        return log_hashes(self.run)
+
+    @property
+    def mode(self) -> str:
+        """LoadGen's: PERFORMANCE or ACCURACY, in a leg that can be judged."""
+        return self.detail.mode
+
+    @property
+    def is_performance(self) -> bool:
+        return self.mode == PERFORMANCE
+
+    @property
+    def claims_official(self) -> bool:
+        """Only our own record of an unofficial leg takes back the claim."""
+        return self.manifest is None or self.manifest.official
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """Interactive, where LoadGen ran Server with tighter limits."""
+        return _scenario(self.detail, self.manifest, self.asked)
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        return self.given or _benchmark(self.detail, self.manifest, self.scenario)
+
+    @cached_property
+    def round(self) -> Round | None:
+        """The round whose seeds were in force; None for other seeds."""
+        seeds = self.detail.seeds
+        return round_of(Seeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed))
+
+
+def finished_leg(run: RunDir, asked: Scenario | None = None) -> FinishedLeg:
+    """The leg in a directory, if it can be judged at all.
+
+    Raises:
+        ExecutionError: it did not finish, or a log of LoadGen's is missing.
+        InputError: its manifest or detail log is damaged, or of a mode or scenario that nothing here judges.
+    """
+    leg = FinishedLeg(run, asked)
+    if leg.manifest is not None and leg.manifest.status != "finished":
+        raise ExecutionError(f"{run.root}: {unfinished(leg.manifest)}", "run the leg again")
+    for path in (run.detail, run.summary):
+        if not path.is_file():
+            text = f"{path} is missing: LoadGen did not finish, or the copy is incomplete"
+            raise ExecutionError(text, path=path, missing=True)
+    if leg.mode not in (PERFORMANCE, ACCURACY):
+        raise InputError(
+            f"{run.detail}: the mode was {leg.mode[:40]!r}", f"only {PERFORMANCE} and {ACCURACY} legs are verified"
+        )
+    _ = leg.scenario, leg.benchmark
+    return leg
+
+
+def log_hashes(run: RunDir) -> dict[str, str]:
+    """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
+    names = (*LOADGEN_LOGS, run.requests.name)
+    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
+
+
+def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | None) -> Scenario:
+    known: dict[str, Scenario] = {"Offline": "Offline", "Server": "Server", "SingleStream": "SingleStream"}
+    if detail.scenario not in known:
+        raise InputError(
+            f"{detail.path}: the scenario was {detail.scenario[:40]!r}",
+            f"this benchmark has {', '.join(known)} (and Interactive, which LoadGen calls Server)",
+        )
+    if asked is not None and LOADGEN_SCENARIO[asked] == detail.scenario:
+        return asked
+    if manifest is not None and manifest.resolved.loadgen_scenario == detail.scenario:
+        return manifest.resolved.scenario
+    if detail.scenario == "Server":
+        tight = [one for one in BENCHMARKS.values() if "Interactive" in one.scenarios]
+        if any(_has_limits_of(detail, one) for one in tight):
+            return "Interactive"
+    return known[detail.scenario]
+
+
+def _benchmark(detail: DetailLog, manifest: Manifest | None, scenario: Scenario) -> Benchmark:
+    if manifest is not None and manifest.resolved.loadgen_key in BENCHMARKS:
+        key = manifest.resolved.loadgen_key
+        if (scenario == "Interactive") == ("Interactive" in BENCHMARKS[key].scenarios):
+            return BENCHMARKS[key]
+    # LoadGen's logs name no benchmark: the size of the data set tells them apart, or the limits.
+    possible = [one for one in BENCHMARKS.values() if (scenario == "Interactive") == ("Interactive" in one.scenarios)]
+    for size in ("qsl_reported_total_count", "effective_performance_sample_count"):
+        for one in possible:
+            if detail.get(size) in (one.performance_samples, one.accuracy_samples):
+                return one
+    if detail.scenario == "Server":
+        for one in possible:
+            if _has_limits_of(detail, one):
+                return one
+    return default_benchmark(scenario)
+
+
+def _has_limits_of(detail: DetailLog, benchmark: Benchmark) -> bool:
+    limits = benchmark.limits
+    in_force = [detail.get(f"requested_server_{name}_latency") for name in ("ttft", "tpot")]
+    return limits is not None and in_force == [limits.ttft_ms * 1_000_000, limits.tpot_ms * 1_000_000]
