@@ -14,7 +14,7 @@ from compliance.report import pictures
 from compliance.report.ceiling import Ceiling, Device, ceiling
 from compliance.report.pictures import Limit, Picture
 from compliance.report.series import cdf, course, lengths, replica_shares
-from compliance.verify.legs import ACCURACY, find_results
+from compliance.verify.legs import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
@@ -23,6 +23,7 @@ from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.reading import read_object
 from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
