@@ -1,13 +1,15 @@
-# Every target does the set-up it needs. PYTHON names the interpreter for `make setup` (3.11 or newer).
-PYTHON ?= python3
+# Every target does the set-up it needs. For `make setup`: PYTHON names the interpreter (3.11 or newer; python3), VLLM what
+# it is made for: cpu, gpu, installed (the vLLM of that interpreter); by default what the machine has.
+PYTHON ?=
+VLLM ?=
 PY := .venv/bin/python
 SIDE_BY_SIDE := -n 3 --dist loadfile
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup demo test test-fast redteam bench lint clean
+.PHONY: setup demo test test-fast test-long redteam bench lint clean
 
 setup:
-	@PYTHON=$(PYTHON) sh scripts/setup.sh
+	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
 
 demo: setup
 	$(PY) main.py --scenario Offline --vllm --accuracy --output-log-dir $(DEMO)/accuracy
@@ -20,14 +22,18 @@ lint: setup
 	.venv/bin/lint-imports
 
 test-fast: setup
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm"
+	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long"
 
 # Most tests wait for legs that sleep: several files at a time. Cheats are told by their times and vLLM takes all cores,
 # so these run alone.
 test: lint
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not vllm" --ignore=tests/redteam
-	$(PY) -m pytest -q -m "not vllm" tests/redteam
-	$(PY) -m pytest -q -m vllm
+	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not vllm and not long" --ignore=tests/redteam
+	$(PY) -m pytest -q -m "not vllm and not long" tests/redteam
+	$(PY) -m pytest -q -m "vllm and not long"
+
+# What takes longer than `make test` may, or fetches packages.
+test-long: setup
+	$(PY) -m pytest -q -m long
 
 redteam: setup
 	$(PY) -m pytest -q tests/redteam

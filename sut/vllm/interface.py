@@ -1,0 +1,167 @@
+"""What this harness takes of vLLM, and what differs between its versions; vLLM itself is asked, by its signatures.
+
+From 0.24 to 0.32 one thing differs: before there was `SamplingParams.stream_interval`, only the engine had an
+interval, for all requests.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from runs.benchmark import SamplingPolicy
+from runs.errors import InputError, SetupError
+
+OLDEST = (0, 24)  # older ones were neither read nor tried; what they do to an answer is not known
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The parts of one installed vLLM."""
+
+    version: str
+    tokens_input: Callable[[list[int]], Any]
+    engine_class: Any
+    _arguments: Any  # AsyncEngineArgs
+    _parameters: Any  # SamplingParams
+    _output_kinds: Any
+    _contexts: Any
+
+    def check_options(self, asked: dict[str, Any]) -> None:
+        """Refuse engine arguments that this vLLM does not have.
+
+        Raises:
+            InputError: with those that look like it.
+        """
+        known = [field.name for field in dataclasses.fields(self._arguments)]
+        for name in asked:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 3)
+                raise InputError(
+                    f"--engine-arg {name}: vLLM {self.version} has no such engine argument",
+                    f"did you mean {' or '.join(near)}?" if near else "see vLLM's engine arguments",
+                )
+
+    def engine_arguments(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> Any:
+        """AsyncEngineArgs; raises what vLLM raises for values that it refuses."""
+        if stream and not self._interval_by_request:
+            return self._arguments(**{"stream_interval": _interval(sampling), **asked})
+        return self._arguments(**asked)
+
+    def usage_context(self, *, stream: bool) -> Any:
+        """It decides vLLM's defaults for batch sizes: those of its server, or those of LLM.generate."""
+        return self._contexts.OPENAI_API_SERVER if stream else self._contexts.LLM_CLASS
+
+    def sampling_parameters(self, sampling: SamplingPolicy, *, stream: bool) -> Any:
+        """SamplingParams with two outputs a request: the first token, and everything else when it is finished; or,
+        without `stream`, the finished one alone."""
+        interval = {"stream_interval": _interval(sampling)} if stream and self._interval_by_request else {}
+        return self._parameters(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            seed=sampling.seed,
+            min_tokens=sampling.min_tokens,
+            max_tokens=sampling.max_tokens,
+            detokenize=False,
+            output_kind=self._output_kinds.DELTA if stream else self._output_kinds.FINAL_ONLY,
+            **interval,
+        )
+
+    @property
+    def _interval_by_request(self) -> bool:
+        return "stream_interval" in inspect.signature(self._parameters).parameters
+
+
+def load_interface(*, one_process: bool) -> Interface:
+    """Import vLLM and see that it has everything.
+
+    Args:
+        one_process: for LLMEngine, which is stepped by who asks it, instead of AsyncLLM.
+
+    Raises:
+        SetupError: vLLM cannot be imported, is too old, or lacks something.
+    """
+    try:
+        import vllm
+        from vllm import SamplingParams
+        from vllm.engine.arg_utils import AsyncEngineArgs
+    except ImportError as error:
+        raise SetupError(
+            f"vLLM cannot be imported: {error}",
+            "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
+        ) from error
+    version = str(vllm.__version__)
+    _refuse_older(version)
+    try:
+        from vllm.inputs import tokens_input
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.usage.usage_lib import UsageContext
+
+        if one_process:
+            from vllm.v1.engine.llm_engine import LLMEngine as EngineClass
+        else:
+            from vllm.v1.engine.async_llm import AsyncLLM as EngineClass
+    except ImportError as error:
+        raise _cannot_drive(version, str(error)) from error
+    interface = Interface(
+        version,
+        tokens_input,
+        EngineClass,
+        AsyncEngineArgs,
+        SamplingParams,
+        RequestOutputKind,
+        UsageContext,
+    )
+    if lacks := "; ".join(_lacks(interface, one_process=one_process)):
+        raise _cannot_drive(version, lacks)
+    return interface
+
+
+def _interval(sampling: SamplingPolicy) -> int:
+    return sampling.max_tokens + 1  # beyond the longest output
+
+
+def _refuse_older(version: str) -> None:
+    """By its number, where it has one: a build from sources may call itself anything."""
+    number = re.match(r"(\d+)\.(\d+)\.\d", version)
+    if number and (0, 0) < tuple(map(int, number.groups())) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise SetupError(
+            f"vLLM {version} is older than {oldest}, the oldest that this harness was tried with",
+            f"install vLLM {oldest} or newer",
+        )
+
+
+def _cannot_drive(version: str, lacks: str) -> SetupError:
+    return SetupError(f"vLLM {version} cannot be driven: {lacks}", "install one of the versions in docs/running.md")
+
+
+def _lacks(interface: Interface, *, one_process: bool) -> Iterator[str]:
+    """What this vLLM has no place for, in words."""
+    engine, arguments = interface.engine_class, interface._arguments
+    submit, needed = (
+        ("add_request", ("request_id", "prompt", "params", "priority"))
+        if one_process
+        else ("generate", ("prompt", "sampling_params", "request_id", "priority"))
+    )
+    for owner, method, names in (
+        (engine, submit, needed),
+        (engine, "from_engine_args", ("usage_context",)),
+        (interface._parameters, "__init__", ("seed", "min_tokens", "max_tokens", "detokenize", "output_kind")),
+    ):
+        taken = _taken(owner, method)
+        for name in names:
+            if name not in taken:
+                yield f"{owner.__name__}.{method} takes no {name}"
+    if not interface._interval_by_request and "stream_interval" not in _taken(arguments, "__init__"):
+        yield "neither a request nor the engine has a stream_interval"
+
+
+def _taken(owner: Any, method: str) -> frozenset[str]:
+    """The parameters that a method takes; those of the class where it is made by a metaclass."""
+    function = owner if method == "__init__" else getattr(owner, method, None)
+    return frozenset(inspect.signature(function).parameters) if function is not None else frozenset()

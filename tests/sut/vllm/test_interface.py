@@ -1,0 +1,176 @@
+"""What is asked of vLLM, with stand-ins that have the signatures of its versions."""
+
+import sys
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runs.errors import InputError, SetupError
+from sut.vllm.interface import load_interface
+from tests.support.official import SAMPLING
+
+INTERVAL = SAMPLING.max_tokens + 1
+
+
+class Parameters24:
+    """SamplingParams of 0.24, as far as it is asked for: no stream_interval."""
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int | None = None,
+        max_tokens: int | None = 16,
+        min_tokens: int = 0,
+        detokenize: bool = True,
+        output_kind: str = "cumulative",
+    ) -> None:
+        self.max_tokens, self.detokenize, self.output_kind = max_tokens, detokenize, output_kind
+
+
+class Parameters28(Parameters24):
+    """Of 0.28 and later."""
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        seed: int | None = None,
+        max_tokens: int | None = 16,
+        min_tokens: int = 0,
+        detokenize: bool = True,
+        output_kind: str = "cumulative",
+        stream_interval: int | None = None,
+    ) -> None:
+        super().__init__(temperature, top_p, top_k, seed, max_tokens, min_tokens, detokenize, output_kind)
+        self.stream_interval = stream_interval
+
+
+@dataclass
+class Arguments:
+    """AsyncEngineArgs."""
+
+    model: str = ""
+    max_num_seqs: int | None = None
+    stream_interval: int = 1
+
+
+@dataclass
+class ArgumentsWithoutInterval:
+    model: str = ""
+
+
+class AsyncLLM:
+    @classmethod
+    def from_engine_args(cls, engine_args: Any, start_engine_loop: bool = True, usage_context: Any = None) -> None: ...
+
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str, *, priority: int = 0) -> None: ...
+
+
+class WithoutPriority(AsyncLLM):
+    async def generate(self, prompt: Any, sampling_params: Any, request_id: str) -> None: ...  # type: ignore[override]
+
+
+class LLMEngine:
+    @classmethod
+    def from_engine_args(cls, engine_args: Any, usage_context: Any = None) -> None: ...
+
+    def add_request(self, request_id: str, prompt: Any, params: Any, priority: int = 0) -> None: ...
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a stand-in for a vLLM in its place."""
+
+    def install(
+        version: str, parameters: type, arguments: type = Arguments, engine: type = AsyncLLM, **gone: bool
+    ) -> None:
+        parts = {
+            "vllm": {"__version__": version, "SamplingParams": parameters},
+            "vllm.engine": {},
+            "vllm.engine.arg_utils": {"AsyncEngineArgs": arguments},
+            "vllm.inputs": {} if gone.get("tokens_input") else {"tokens_input": lambda ids: {"prompt_token_ids": ids}},
+            "vllm.sampling_params": {"RequestOutputKind": SimpleNamespace(DELTA="delta", FINAL_ONLY="final")},
+            "vllm.usage": {},
+            "vllm.usage.usage_lib": {
+                "UsageContext": SimpleNamespace(OPENAI_API_SERVER="server", LLM_CLASS="llm"),
+            },
+            "vllm.v1": {},
+            "vllm.v1.engine": {},
+            "vllm.v1.engine.async_llm": {"AsyncLLM": engine},
+            "vllm.v1.engine.llm_engine": {"LLMEngine": LLMEngine},
+        }
+        for name, content in parts.items():
+            module = ModuleType(name)
+            module.__path__ = []
+            vars(module).update(content)
+            monkeypatch.setitem(sys.modules, name, module)
+
+    return install
+
+
+@pytest.mark.parametrize("one_process", [True, False])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("version", "parameters"), [("0.24.0", Parameters24), ("0.28.0", Parameters28)])
+def test_a_request_has_two_outputs_in_every_version(
+    version: str, parameters: type, stream: bool, one_process: bool, install: Any
+) -> None:
+    install(version, parameters)
+    interface = load_interface(one_process=one_process)
+    made = interface.sampling_parameters(SAMPLING, stream=stream)
+    arguments = interface.engine_arguments({"model": "m"}, SAMPLING, stream=stream)
+    assert interface.engine_class is (LLMEngine if one_process else AsyncLLM)
+    assert made.output_kind == ("delta" if stream else "final")
+    assert made.detokenize is False
+    intervals = (getattr(made, "stream_interval", None), arguments.stream_interval)
+    if not stream:
+        assert intervals == (None, 1)
+    else:
+        assert intervals == ((INTERVAL, 1) if parameters is Parameters28 else (None, INTERVAL))
+
+
+def test_what_the_user_asks_of_the_engine_wins(install: Any) -> None:
+    install("0.24.0", Parameters24)
+    interface = load_interface(one_process=False)
+    assert interface.engine_arguments({"stream_interval": 7}, SAMPLING, stream=True).stream_interval == 7
+
+
+def test_an_unknown_option_is_told_with_its_likes(install: Any) -> None:
+    install("0.24.0", Parameters24)
+    with pytest.raises(InputError, match=r"--engine-arg max_num_seq: vLLM 0\.24\.0 has no") as refused:
+        load_interface(one_process=False).check_options({"max_num_seq": 8})
+    assert "did you mean max_num_seqs?" in refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "words"),
+    [
+        ("0.23.1", {}, "vLLM 0.23.1 is older than 0.24"),
+        ("0.9.2+rocm", {}, "vLLM 0.9.2+rocm is older than 0.24"),
+        ("0.24.0", {"engine": WithoutPriority}, "WithoutPriority.generate takes no priority"),
+        ("0.24.0", {"arguments": ArgumentsWithoutInterval}, "neither a request nor the engine has a stream_interval"),
+        ("0.24.0", {"tokens_input": True}, "cannot be driven: cannot import name 'tokens_input'"),
+    ],
+)
+def test_a_vllm_that_cannot_be_driven_is_refused_with_the_reason(
+    version: str, changes: dict[str, Any], words: str, install: Any
+) -> None:
+    install(version, Parameters24, **changes)
+    with pytest.raises(SetupError, match=words.replace("+", r"\+")):
+        load_interface(one_process=False)
+
+
+@pytest.mark.parametrize("version", ["0.24.1.dev3+rocm", "dev", "0.0.0", "1.0.0"])
+def test_a_build_from_sources_may_call_itself_anything(version: str, install: Any) -> None:
+    install(version, Parameters24)
+    assert load_interface(one_process=False).version == version
+
+
+def test_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(SetupError, match="vLLM cannot be imported"):
+        load_interface(one_process=False)

@@ -1,0 +1,100 @@
+"""`make setup`: what it is made for, and an environment around a vLLM that is installed already. Without a network."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExitCode
+
+SetUp = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the set-up reads of a checkout."""
+    folder = tmp_path / "checkout"
+    for name in ("scripts", "requirements", "runs"):
+        shutil.copytree(HARNESS_ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture
+def set_up(checkout: Path) -> SetUp:
+    def run(*arguments: str, python: str | Path = sys.executable, **more: str) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "PYTHON": str(python), "PIP_NO_INDEX": "1", **more}
+        environment.pop("PYTHONPATH", None)
+        return subprocess.run(
+            ["sh", "scripts/setup.sh", *arguments], cwd=checkout, env=environment, capture_output=True, text=True
+        )
+
+    return run
+
+
+@pytest.fixture
+def bare_python(tmp_path: Path) -> Path:
+    """An interpreter with nothing installed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
+    return tmp_path / "bare" / "bin" / "python"
+
+
+def test_what_cannot_be_set_up_is_refused_before_anything_is_removed(
+    set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    refusals = {
+        ("none",): "VLLM=none is not cpu, gpu or installed",
+        ("installed",): f"{bare_python} has no vLLM and torch",
+    }
+    for arguments, words in refusals.items():
+        done = set_up(*arguments, python=bare_python)
+        assert done.returncode == ExitCode.REFUSED
+        assert words in done.stderr
+    done = set_up(python=tmp_path / "none")
+    assert done.returncode == ExitCode.REFUSED
+    assert "is no Python 3.11 or newer" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_accelerators_without_a_locked_vllm_are_not_taken_for_none(set_up: SetUp, checkout: Path) -> None:
+    (checkout / "runs" / "accelerators.py").write_text('def accelerators(): return [{"vendor": "AMD"}] * 8\n')
+    done = set_up()
+    assert done.returncode == ExitCode.REFUSED
+    assert "accelerators of AMD, for which no vLLM is locked here: make setup VLLM=installed" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_environment_around_what_is_installed(
+    set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    """An interpreter that has everything, this one's packages, stands for a vendor's."""
+    vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.name not in ("pip", "installed.pth") and not path.name.startswith(("pip-", "setuptools", "_distutils")):
+            (vendors / path.name).symlink_to(path)
+    done = set_up("installed", python=bare_python)
+    assert done.returncode == 0, done.stderr
+    python = checkout / ".venv" / "bin" / "python"
+    ask = "import torch, vllm, mlperf_loadgen, click; print(vllm.__file__, click.__file__)"
+    told = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert told.stdout.splitlines()[-1].count(str(vendors)) == 2
+    stamp = (checkout / ".venv" / "stamp").stat()
+    # Later targets name neither kind nor interpreter, and leave the environment alone.
+    assert set_up(python="").stdout == ""
+    assert (checkout / ".venv" / "stamp").stat().st_mtime_ns == stamp.st_mtime_ns
+
+
+@pytest.mark.slow
+def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_python: Path) -> None:
+    vendors = Path(sysconfig.get_path("purelib", vars={"base": str(bare_python.parents[1])}))
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if path.name.startswith(("vllm", "torch")):
+            (vendors / path.name).symlink_to(path)
+    done = set_up("installed", python=bare_python)
+    assert done.returncode != 0
+    assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index to have it from

