@@ -122,18 +122,15 @@ def _latency_table(section: LegSection, result: Result) -> None:
 
 
 def _scores(section: LegSection, run: RunDir) -> None:
-    """ROUGE and length, each with its margin over what is required."""
+    """The scores of an accuracy leg, each with its margin over the least that is required."""
     if section.mode != "accuracy":
         return
     record = read_object(run.accuracy_json, FIX)
-    scores, target = record.get("scores") or {}, record.get("target")
-    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len"):
-        row: dict[str, Any] = {"name": name, "value": scores.get(name), "required": None, "margin": None}
-        if target and scores.get(name) is not None:
-            share = target["gen_len_low"] if name == "gen_len" else target["rouge_share"]
-            required = target[name] * share
-            row |= {"required": required, "margin": (scores[name] / required - 1) * 100 if required else None}
-        section.scores.append(row)
+    lowest = {check["name"]: check["low"] for check in record.get("checks", [])}
+    section.scores = [
+        {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
+        for name, value in (record.get("scores") or {}).items()
+    ]
 
 
 def _judge(section: LegSection, root: Path) -> None:

@@ -101,6 +101,8 @@ def render(page: Page) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["svg"] = lambda picture: Markup(picture.svg)  # made by us, every text in it escaped
-    environment.filters["number"] = lambda value: "" if value is None else f"{value:,.2f}"
+    environment.filters["number"] = lambda value: (
+        "" if value is None else f"{value:,.{0 if float(value).is_integer() else 2}f}"
+    )
     template = environment.get_template("page.html")
     return template.render(page=page, light=LIGHT, dark=DARK, version=HARNESS_VERSION)

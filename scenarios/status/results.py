@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from compliance.accuracy.metrics import METRICS
 from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 from runs.record.layout import RunDir
@@ -16,7 +17,7 @@ from runs.wording import milliseconds, moment
 from scenarios.status.legs import LegStatus
 from scenarios.status.snapshot import shortened
 
-SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
+SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
 _LATENCIES = ("ttft", "tpot", "latency")
 
 Row = dict[str, Any]
