@@ -60,7 +60,8 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     except InputError as error:
         gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
-    if manifest.resolved.engine_record.runs_model and "kv_cache_dtype" not in configuration:
+    told = {**_declared(configuration), **configuration}
+    if manifest.resolved.engine_record.runs_model and "kv_cache_dtype" not in told:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
     return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
 
@@ -82,6 +83,7 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each place of the manifest that names engine settings; the running engine's configuration first."""
     places = (
         ("engine.configuration", manifest.engine.get("configuration")),
+        ("engine.configuration, declared", _declared(manifest.engine.get("configuration") or {})),
         ("engine.in_force", manifest.engine.get("in_force")),
         ("engine.asked", manifest.engine.get("asked")),
         ("resolved.engine_options", manifest.resolved.engine_options),
@@ -90,6 +92,11 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for place, settings in places:
         if isinstance(settings, dict):
             yield f"manifest.json {place}", settings
+
+
+def _declared(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """What the operator of a server says that it computes with, which no record can show."""
+    return configuration.get("declared") or {}
 
 
 def _facts(

@@ -208,7 +208,8 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
         return conditions
     plan = manifest.resolved
     names = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
-    configuration = manifest.engine.get("configuration") or {}
+    observed = manifest.engine.get("configuration") or {}
+    configuration = {**(observed.get("declared") or {}), **observed}
     return conditions | {
         "gpu_type": " + ".join(sorted(set(names))) or "cpu",
         "gpu_count": len(names),

@@ -28,7 +28,6 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
             "api_model_name",
             "api_dialect",
             "api_key_env",
-            "api_ca",
             "api_connections",
             "serve",
         ),

@@ -1,5 +1,6 @@
 """`main.py doctor`: what is installed, what can run here, and what of it could be official."""
 
+import asyncio
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from runs.environment import (
 )
 from runs.errors import ExitCode, HarnessError, SetupError
 from scenarios.leg.official import model_reasons
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.client_speed import PACED_PER_S, measure_client
+from sut.endpoint.questions import choose_dialect, learn
 from sut.vllm.machine import Machine, this_machine
 
 HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
@@ -39,11 +43,16 @@ def doctor_click_command() -> click.Command:
     path = click.Path(path_type=Path)
     return click.Command(
         "doctor",
-        callback=lambda model_path, dataset_path: print_report(Console(), model_path, dataset_path),
+        callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca: print_report(
+            Console(), model_path, dataset_path, api_server and ServerAsked(api_server, api_key_env, api_ca)
+        ),
         help=HELP,
         params=[
             click.Option(["--model-path"], metavar="MODEL", help="Also look at this model folder or hub id."),
             click.Option(["--dataset-path"], type=path, metavar="FILE", help="And this data set."),
+            click.Option(["--api-server"], metavar="URL", help="And ask this server, and measure the client."),
+            click.Option(["--api-key-env"], metavar="VAR", help="Environment variable that holds that server's key."),
+            click.Option(["--api-ca"], type=path, metavar="FILE", help="Its certificate authority (PEM)."),
         ],
     )
 
@@ -57,7 +66,16 @@ class Finding:
     text: str
 
 
-def examine(model_path: str | None, dataset_path: Path | None) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class ServerAsked:
+    """A server to be looked at."""
+
+    url: str
+    key_variable: str | None
+    ca_file: Path | None
+
+
+def examine(model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None) -> Iterator[Finding]:
     """Look at everything a run needs; reads only."""
     harness, host = harness_facts(), host_facts()
     commit = f", commit {harness['git_commit'][:12]}" if harness["git_commit"] else ""
@@ -81,6 +99,8 @@ def examine(model_path: str | None, dataset_path: Path | None) -> Iterator[Findi
     yield from _engine(versions)
     yield from _model(model_path)
     yield from _dataset(dataset_path)
+    if server is not None:
+        yield from _server(server)
 
 
 def _engine(versions: dict[str, str]) -> Iterator[Finding]:
@@ -165,11 +185,45 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
         yield Finding("note", "data set", f"{text}; no benchmark has so many ({counts}): never official")
 
 
-def print_report(console: Console, model_path: str | None, dataset_path: Path | None) -> ExitCode:
+def _server(asked: ServerAsked) -> Iterator[Finding]:
+    try:
+        address = ServerAddress.parse(asked.url)
+        access = Access.from_environment(asked.key_variable, asked.ca_file)
+        facts = asyncio.run(learn(address, access, None))
+        dialect = asyncio.run(choose_dialect(address, access, facts, None))
+    except HarnessError as error:
+        yield Finding("missing", "server", f"{error.message}; {error.fix}")
+    else:
+        version = f"{facts.owner} {facts.version or 'of an untold version'}"
+        yield Finding("ok", "server", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}")
+        caching = {
+            True: "on: no leg is official",
+            False: "off",
+            None: "not told: only the audit output_caching can tell",
+        }
+        state: State = "ok" if facts.prefix_caching is False else "note"
+        yield Finding(state, "server", f"prefix caching {caching[facts.prefix_caching]}")
+    try:
+        speed = asyncio.run(measure_client())
+    except HarnessError as error:
+        yield Finding("note", "client", f"{error.message}; {error.fix}")
+        return
+    yield Finding(
+        "ok",
+        "client",
+        f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
+        f"{speed.answers_per_core_s:,.0f} a second of its processor time; "
+        f"{speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
+    )
+
+
+def print_report(
+    console: Console, model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None
+) -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
     marks = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
     worst = ExitCode.OK
-    for finding in examine(model_path, dataset_path):
+    for finding in examine(model_path, dataset_path, server):
         console.print(
             f"{marks[finding.state]}  {finding.subject:<12} {finding.text}",
             highlight=False,

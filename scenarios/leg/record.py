@@ -17,6 +17,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import Result, build_result, write_result
+from runs.record.client_lateness import late_client
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
@@ -137,8 +138,9 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     manifest = read_manifest(run_dir.manifest)
     manifest.model["sha256"] = hashing.result()
     _refuse_unasked_caching(leg, manifest)
-    for sentence in misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest)):
-        manifest.notes.append(sentence)
+    manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
+    manifest.notes += late_client(manifest.observed, manifest.loadgen_settings)
+    for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
         console.print(f"  note: {sentence}", highlight=False, soft_wrap=True, markup=False)
     manifest.observed[LOG_HASHES] = log_hashes(run_dir)
     result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)

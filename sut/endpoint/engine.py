@@ -5,7 +5,6 @@ client, are several engines, each in a process of its own.
 """
 
 import asyncio
-import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,7 @@ class EndpointEngine(Engine):
                 "dialect": dialect.name,
                 "connections": connections,
                 "declared": self._declared,
-                "told_by_the_server": dataclasses.asdict(learned),
+                "told_by_the_server": learned.lasting(),
                 "probes": probed,
                 "not_asked_for": not_asked(dialect),
             },

@@ -11,7 +11,7 @@ import httptools
 import orjson
 
 ANSWER_IDS = list(range(1_000, 1_128))  # 128 ids, as the benchmark's longest answer
-PAUSE_S = 0.1  # between the first id and the others, so that they are two reads on a busy machine too
+PAUSE_S = 0.5  # between the first id and the others, so that they are two reads on a busy machine too
 
 
 class InstantServer(asyncio.Protocol):

@@ -82,7 +82,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             reasons = declared.unofficial_reasons
         return EnginePlan(
             {
-                "api_server": [server.url for server in servers],
+                "api_server": asked.api_server,
                 "api_model_name": asked.api_model_name,
                 "api_dialect": asked.api_dialect,
                 "api_key_env": asked.api_key_env,
@@ -99,7 +99,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
     def make(self, plan: LegPlan, text: TextFacts | None = None) -> EndpointEngine:
         options = plan.engine_options
         return EndpointEngine(
-            options["api_server"][0],
+            addresses(options["api_server"])[0].url,
             SamplingPolicy(**plan.sampling),
             streaming=plan.loadgen_scenario != "Offline",
             dialect=options["api_dialect"],

@@ -1,6 +1,7 @@
 """Questions to a server before and after a leg: which one it is, what it serves, what it counts."""
 
 import asyncio
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ _BY_OWNER: dict[str, type[Dialect]] = {
 CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total")
 GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
 _CACHE_CONFIGURATION = "vllm:cache_config_info"
+_CACHE_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching", "kv_offloading_size", "sliding_window")
 _SHOWN_METRICS = (
     *CACHE_HITS,
     *GENERATED,
@@ -127,6 +129,12 @@ class ServerFacts:
     slots: int | None  # llama.cpp: requests at a time
     metrics: dict[str, float] = field(default_factory=dict)
     cache_configuration: dict[str, str] = field(default_factory=dict)
+
+    def lasting(self) -> dict[str, Any]:
+        """What stays as it is while the server runs, and is the same in servers that are alike."""
+        facts = dataclasses.asdict(self)
+        del facts["metrics"]
+        return facts
 
 
 async def learn(address: ServerAddress, access: Access, model_name: str | None) -> ServerFacts:
@@ -227,7 +235,7 @@ async def read_metrics(address: ServerAddress, access: Access) -> tuple[dict[str
                 if sample.name in _SHOWN_METRICS:
                     found[sample.name] = found.get(sample.name, 0.0) + sample.value
                 elif sample.name == _CACHE_CONFIGURATION:
-                    configuration = dict(sample.labels)
+                    configuration = {name: sample.labels[name] for name in _CACHE_SETTINGS if name in sample.labels}
     except ValueError:  # TensorRT-LLM has JSON there
         return {}, {}
     return found, configuration

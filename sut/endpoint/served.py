@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.questions import ask
+from sut.vllm import command as command_of_vllm
 
 POLL_S = 0.5
 STOP_TIMEOUT_S = 10.0
@@ -18,7 +20,7 @@ LAST_LINES = 3
 
 
 def words(command: str) -> list[str]:
-    """A `--serve` command as the program and its arguments.
+    """A `--serve` command as the program and its arguments; `vllm` is that of this environment.
 
     Raises:
         InputError: no command, or an open quotation mark.
@@ -29,7 +31,16 @@ def words(command: str) -> list[str]:
         raise InputError(f"--serve {command!r}: {error}", "quote it as a shell would") from error
     if not found:
         raise InputError("--serve: the command is empty", 'write, for example, --serve "vllm serve MODEL"')
+    if found[0] == command_of_vllm.PROGRAM and command_of_vllm.is_needed():
+        return [sys.executable, "-m", command_of_vllm.__name__, *found[1:]]
     return found
+
+
+def _environment() -> dict[str, str]:
+    """Programs and modules of this environment come first."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    modules = os.pathsep.join(filter(None, (str(HARNESS_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PATH": path, "PYTHONPATH": modules}
 
 
 class ServedServer:
@@ -57,8 +68,6 @@ class ServedServer:
             raise SetupError(
                 f"--serve: something answers at {self._address.url} already", "end it, or leave --serve out to use it"
             )
-        # Programs of this environment come first: `vllm` is the one that the harness knows.
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
@@ -66,7 +75,7 @@ class ServedServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, "PATH": path},
+                    env=_environment(),
                 )
         except OSError as error:
             raise SetupError(f"--serve {self._command[0]}: {error.strerror}", "name a program that is there") from error

@@ -1,0 +1,120 @@
+"""What this machine's client can carry, measured against a server that computes nothing (`instant_server`)."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+
+from runs.benchmarks import default_benchmark
+from runs.environment import HARNESS_ROOT
+from runs.errors import HarnessError, SetupError
+from sut.endpoint.engine import EndpointEngine
+from sut.engine import Request
+
+CONNECTIONS = 2_000
+OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
+BURST_ANSWERS = 8_000
+PACED_PER_S = 200.0
+PACED_ANSWERS = 1_000
+PROMPT_TOKENS = 870  # CNN-DailyMail's mean
+ARRIVALS_SEED = 1
+
+
+@dataclass(frozen=True)
+class ClientSpeed:
+    """Streaming, 128 ids in two chunks, prompts of `PROMPT_TOKENS`.
+
+    Attributes:
+        answers_per_s: with as many open as are carried.
+        answers_per_core_s: the same by the processor time of the client.
+        ttft_p99_ms: of Poisson arrivals at `PACED_PER_S`; the server adds a fraction of a millisecond.
+    """
+
+    answers_per_s: float
+    answers_per_core_s: float
+    ttft_p99_ms: float
+
+
+class _Listener:
+    def __init__(self, answers: int) -> None:
+        self._left = answers
+        self.over = asyncio.Event()
+        self.ttft_ns = array("q")
+        self.failure: BaseException | None = None
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        self.ttft_ns.append(time.time_ns() - request.issue_ns)
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        self._left -= 1
+        if not self._left:
+            self.over.set()
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        self.failure = error
+        self.over.set()
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+
+async def measure_client() -> ClientSpeed:
+    """Start the server in a process of its own and ask it: first as fast as it goes, then at a steady rate.
+
+    Raises:
+        SetupError: the machine was so busy that answers could not be told apart, or the server did not start.
+    """
+    command = [sys.executable, "-m", "sut.endpoint.instant_server"]
+    server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        url = (await asyncio.to_thread(server.stdout.readline)).strip()
+        sampling = default_benchmark("Server").sampling["performance"]
+        engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS)
+        await engine.start()
+        prompt = random.Random(ARRIVALS_SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
+        wall_s, cpu_s = await _burst(engine, prompt)
+        ttft_ns = await _paced(engine, prompt)
+        await engine.stop()
+    finally:
+        server.stdin.close()
+        await asyncio.to_thread(server.wait)
+    return ClientSpeed(BURST_ANSWERS / wall_s, BURST_ANSWERS / cpu_s, float(np.percentile(ttft_ns, 99)) / 1e6)
+
+
+async def _burst(engine: EndpointEngine, prompt: list[int]) -> tuple[float, float]:
+    listener = _Listener(BURST_ANSWERS)
+    wall_s, cpu_s = time.monotonic(), time.process_time()
+    for seq in range(BURST_ANSWERS):
+        while seq - (BURST_ANSWERS - listener.left) >= OPEN_AT_MOST and not listener.over.is_set():
+            await asyncio.sleep(0)
+        engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
+    await _over(listener)
+    return time.monotonic() - wall_s, time.process_time() - cpu_s
+
+
+async def _paced(engine: EndpointEngine, prompt: list[int]) -> "array[int]":
+    listener = _Listener(PACED_ANSWERS)
+    arrivals = random.Random(ARRIVALS_SEED)
+    due_s = time.monotonic()
+    for seq in range(PACED_ANSWERS):
+        due_s += arrivals.expovariate(PACED_PER_S)
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
+    await _over(listener)
+    return listener.ttft_ns
+
+
+async def _over(listener: _Listener) -> None:
+    await listener.over.wait()
+    failure = listener.failure
+    if failure is not None:
+        said = failure.message if isinstance(failure, HarnessError) else failure
+        raise SetupError(f"the client's speed: {said}", "measure when the machine has less else to do")

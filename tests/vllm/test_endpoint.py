@@ -1,0 +1,101 @@
+"""Legs over HTTP against the real vLLM server: the same ids as in the leg's process, and an honest end when it dies."""
+
+import socket
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from qsl.dataset import Dataset
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExitCode
+from runs.loadgen.accuracy_log import read_accuracy_log
+from tests.vllm.conftest import LEG_TIMEOUT_S, FinishedLeg, Greedy, RunningLeg, run_leg, wait_for
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+SERVER = "serve {model} --port {port} --dtype float32 --enforce-eager --max-model-len 4096 --no-enable-prefix-caching"
+CONF = "*.Offline.min_duration = 1000\n*.Offline.target_qps = 100\n"
+CONF += "*.Server.min_duration = 60000\n*.Server.target_qps = 5\n"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _command(model: Path, run_dir: Path, port: int, *arguments: str) -> list[str]:
+    conf = run_dir.with_suffix(".conf")
+    conf.write_text(CONF)
+    server = ["--engine", "endpoint", "--api-server", f"http://127.0.0.1:{port}"]
+    given = ["--model-path", str(model), "--user-conf", str(conf), "--output-log-dir", str(run_dir)]
+    return [sys.executable, str(HARNESS_ROOT / "main.py"), "run", *server, *given, *arguments]
+
+
+@pytest.fixture(scope="module")
+def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A vLLM server that both dialects can talk to."""
+    port = _free_port()
+    words = [*SERVER.format(model=tiny_model, port=port).split(), "--enable-scale-out"]
+    log = tmp_path_factory.mktemp("server") / "server.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "sut.vllm.command", *words]
+        server = psutil.Popen(command, cwd=HARNESS_ROOT, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        assert wait_for(lambda: _listens(port), LEG_TIMEOUT_S), log.read_text()
+        yield port
+    finally:
+        for process in [*server.children(recursive=True), server]:
+            process.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
+def test_the_answers_are_the_models_own(
+    scenario: str, dialect: str, port: int, tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "leg"
+    arguments = ("--scenario", scenario, "--accuracy", "--api-dialect", dialect, "--total-sample-count", "24")
+    leg: FinishedLeg = run_leg(_command(tiny_model, run_dir, port, *arguments), run_dir)
+    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
+    entries = read_accuracy_log(leg.run.accuracy_log)
+    assert len(entries) == 24
+    for entry in entries:
+        assert greedy(dataset.prompts[entry.qsl_idx]).matches(array("i", entry.data).tolist())
+    observed = leg.manifest["observed"]["engine"]
+    assert observed["answers"] == 24
+    assert observed["cached_tokens_by_metrics"] == 0
+    assert leg.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
+    assert leg.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
+
+
+def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
+    run_dir, port = tmp_path / "leg", _free_port()
+    serve = f"vllm {SERVER.format(model=tiny_model, port=port)}"
+    running = RunningLeg(_command(tiny_model, run_dir, port, "--scenario", "Server", "--serve", serve), run_dir)
+    try:
+        running.wait_until_answering()
+        (server,) = [
+            process
+            for process in running.leg_process.children()
+            if process.is_running() and str(port) in process.cmdline()
+        ]
+        server.kill()
+        leg = running.finished(30.0)
+        assert leg.exit_code == ExitCode.FAILED, leg
+        assert leg.claims() == []
+        assert "server" in leg.manifest["error"]["message"]
+        assert (run_dir / "server.log").stat().st_size > 0
+        assert running.survivors(20.0) == []
+    finally:
+        running.end()
