@@ -41,7 +41,13 @@ def test_help_of_a_command_stands_on_its_own(arguments: list[str], capsys: Captu
     text = capsys.readouterr().out
     assert "Exit codes: 0 VALID or passed" in " ".join(text.split())
     assert "--config" in text
-    assert all("--" + name.replace("_", "-") in text for name in RunConfig.model_fields)
+    assert "Examples:" in text
+    everything = {name: "--" + name.replace("_", "-") for name in RunConfig.model_fields}
+    few = {"batch_size", "num_workers"} | {name for name in everything if name.startswith("dummy_")}
+    assert {name for name, flag in everything.items() if f" {flag} " not in text} == few
+    assert main.main([*arguments[:-1], "--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert all(f" {flag} " in text for flag in everything.values())
 
 
 @pytest.mark.parametrize(

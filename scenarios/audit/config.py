@@ -15,7 +15,7 @@ NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
 
 
 def _field(default: Any, help: str, metavar: str) -> Any:
-    return Field(default, description=help, json_schema_extra={"metavar": metavar})
+    return Field(default, description=help, json_schema_extra={"group": "audit", "metavar": metavar})
 
 
 class AuditOptions(BaseModel):

@@ -22,18 +22,20 @@ from runs.record.leg import FinishedLeg
 from runs.record.unfinished import unfinished
 from scenarios.audit.config import AuditOptions
 from scenarios.leg.config import RunConfig, make_config
+from scenarios.leg.forecast import expected_count, spoken_time
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
 
 
-def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console, *, dry_run: bool = False) -> ExitCode:
     """Run or judge an audit, write its outcome and print it.
 
     Args:
         options: the audit.
         legs: what its legs are given, as fields of `RunConfig`.
         console: for progress and outcome.
+        dry_run: check everything and show the first leg; start and write nothing.
 
     Returns:
         OK for PASS, NEGATIVE for FAIL.
@@ -43,7 +45,31 @@ def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console) -> 
     """
     # Between legs, too, a signal ends the audit without a verdict.
     with signals_raise():
-        return _run_audit(find_audit(options.test), options, legs, console)
+        test = find_audit(options.test)
+        return _show_plan(test, options, legs, console) if dry_run else _run_audit(test, options, legs, console)
+
+
+def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    if options.ref is not None:
+        raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
+    config = make_config(legs)
+    folder = _folder(legs, test, config.scenario)
+    _refuse_existing(folder)
+    leg = prepare(_leg_config(config, LegSpec("check"), folder, None), say)
+    request = audit_request(options, config.scenario, leg)
+    test.validate(request)
+    first = next(test.legs(request))
+    count = expected_count(leg, first.mode, dict(first.settings))
+    say(f"{test.name}, {config.scenario}: {test.summary}")
+    say(f"  first leg, {first.label}: {count.samples:,} samples, about {spoken_time(count.expected_s)}")
+    for key, number in first.settings.items():
+        say(f"    {key} = {number}")
+    say(f"  goes to {folder}; further legs follow from what the first one shows")
+    say("dry run: nothing was started or written")
+    return ExitCode.OK
 
 
 def _run_audit(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from compliance.audits.base import AuditRequest, AuditTest
 from compliance.audits.registry import find_audit
-from runs.benchmark import LOADGEN_SCENARIO, Mode
+from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
-from runs.loadgen.counts import LegCount, count_leg, settings_of
-from runs.loadgen.user_conf import lookup, parse_conf
-from runs.rounds import CURRENT_ROUND
+from runs.loadgen.counts import LegCount
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
 from scenarios.campaign.identity import Identity, Machine, identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
+from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import DISK_RESERVE_BYTES, LOG_BYTES_PER_SAMPLE, TRACE_BYTES_PER_SAMPLE, PreparedLeg, prepare
 
 Say = Callable[[str], None]
@@ -101,7 +100,7 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> Pla
         first = next(test.legs(request))
         settings, mode = dict(first.settings), first.mode
         countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
-    count = _count(leg, prepared, settings, mode)
+    count = expected_count(prepared, mode, settings)
     per_sample = LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if prepared.plan.trace else 0)
     return PlannedLeg(
         leg=leg,
@@ -111,18 +110,6 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> Pla
         unofficial_reasons=tuple(prepared.unofficial_reasons),
         audit=audit,
     )
-
-
-def _count(leg: CampaignLeg, prepared: PreparedLeg, audit_settings: dict[str, int], mode: Mode) -> LegCount:
-    user = parse_conf(prepared.user_conf, prepared.run_dir.user_conf)
-    benchmark = prepared.benchmark
-
-    def value(key: str) -> str | None:
-        if key in audit_settings:
-            return str(audit_settings[key])
-        return lookup(user, benchmark.loadgen_key, LOADGEN_SCENARIO[leg.scenario], key)
-
-    return count_leg(settings_of(leg.scenario, benchmark, CURRENT_ROUND, prepared.plan.sample_count, value), mode)
 
 
 def is_pair(leg: CampaignLeg) -> bool:

@@ -1,6 +1,5 @@
 """The `audit` command: its options are those of an audit and those of the legs it runs."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -8,7 +7,9 @@ from rich.console import Console
 
 from compliance.audits.registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, split_values
-from scenarios.commands.schema import given_values, options_of
+from scenarios.commands.help import Command
+from scenarios.commands.paths import PATH
+from scenarios.commands.schema import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 
 HELP = (
@@ -17,6 +18,13 @@ HELP = (
     + "\n\nLegs and outcome go to DIR/audit/NAME/. Every leg is a process of its own, with its own engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start, 4 failed while running (no verdict), 130 interrupted."
+)
+
+
+EXAMPLES = (
+    "what a submission needs: audit --test TEST06 --scenario Server --vllm --model-path DIR --dataset-path FILE",
+    "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy",
+    "two existing runs: audit --test TEST06 --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 
 
@@ -29,15 +37,17 @@ def audit_click_command() -> click.Command:
             "scenario": "Offline, Server, SingleStream or Interactive, as the audit allows.",
             "output_log_dir": "The audit goes to DIR/audit/NAME. Default: output/<time>-<scenario>-audit.",
         }.get(str(option.name), option.help)
-    config = click.Option(["--config"], type=click.Path(path_type=Path), metavar="FILE", help="YAML with these keys.")
-    return click.Command("audit", params=[*own, config, *legs], callback=_audit, help=HELP)
+    config = click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with these keys.")
+    return Command(
+        "audit", params=[*own, config, dry_run_option(), *legs], callback=_audit, help=HELP, examples=EXAMPLES
+    )
 
 
-def _audit(**parsed: Any) -> int:
+def _audit(dry_run: bool, **parsed: Any) -> int:
     from scenarios.audit.run import run_audit
 
     values = {name: value for name in AuditOptions.model_fields if (value := parsed.pop(name)) is not None}
     if (config := parsed.pop("config")) is not None:
         values["config"] = config
     options, legs = split_values({**values, **given_values(RunConfig, parsed)})
-    return run_audit(options, legs, Console())
+    return run_audit(options, legs, Console(), dry_run=dry_run)

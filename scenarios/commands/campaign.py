@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands.paths import PATH
 
 PLAIN_WIDTH = 160  # of tables where there is no terminal to ask
 
@@ -23,7 +24,7 @@ to start, 4 a leg failed while running, 130 interrupted. After a leg's failure t
 
 def campaign_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "campaign",
         callback=_campaign,

@@ -13,6 +13,7 @@ from compliance.submission.check.signed import sign_off_systems
 from runs.errors import ExitCode, SetupError
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
+from scenarios.commands.paths import PATH
 
 CHECK_HELP = """Check a submission tree before it is uploaded.
 
@@ -75,7 +76,7 @@ def check_click_command() -> click.Command:
             console=Console(),
         )
 
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "check",
         callback=callback,

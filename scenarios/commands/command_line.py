@@ -43,11 +43,22 @@ class _Commands(click.Group):
         found: click.Command = make()
         return found
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The first sentence of each command's help, whole; click would cut it to a line."""
+        with formatter.section("Commands (`python main.py COMMAND --help` tells more)"):
+            formatter.write_dl([(name, _first_sentence(self.get_command(ctx, name))) for name in COMMANDS])
+
+
+def _first_sentence(found: click.Command | None) -> str:
+    text = " ".join((found.help or "").split()) if found else ""
+    return text[: end + 1] if (end := text.find(". ")) >= 0 else text
+
 
 @click.group(
     cls=_Commands,
     context_settings={"max_content_width": 100},
-    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.",
+    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail.\n\n"
+    "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.",
 )
 @click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
 def cli() -> None: ...

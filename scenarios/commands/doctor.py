@@ -26,6 +26,7 @@ from runs.environment import (
     vllm_is_cpu_build,
 )
 from runs.errors import ExitCode, HarnessError, SetupError
+from scenarios.commands.paths import PATH
 from scenarios.leg.official import model_reasons
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
@@ -40,7 +41,7 @@ UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 def doctor_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "doctor",
         callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca: print_report(

@@ -28,6 +28,7 @@ from compliance.mechanisms.rows_file import read_rows
 from compliance.mechanisms.validation import registries_or_error
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
+from scenarios.commands.paths import PATH
 
 GATE_HELP = """Judge what technique a result declares: is it registered, does the engine's own record agree, does its
 quality evaluation pass when it is derived again?
@@ -52,9 +53,7 @@ def declaration_options() -> list[click.Parameter]:
         for entry in FIELDS
     ]
     return [
-        click.Option(
-            ["--declaration"], type=click.Path(path_type=Path), metavar="FILE", help="YAML with the fields below."
-        ),
+        click.Option(["--declaration"], type=PATH, metavar="FILE", help="YAML with the fields below."),
         click.Option(
             ["--support-status"],
             type=click.Choice(SUPPORT_STATUSES),
@@ -69,7 +68,7 @@ def score_options() -> list[click.Parameter]:
     return [
         click.Option(
             ["--dataset-path"],
-            type=click.Path(path_type=Path),
+            type=PATH,
             metavar="FILE",
             help="Data set to score answers with. Default: the one in manifest.json.",
         ),
@@ -134,7 +133,7 @@ def gate_click_command() -> click.Command:
             _write(options["out"], json_text if options["format"] == "text" else text[options["format"]]())
         return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK
 
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "gate",
         callback=callback,

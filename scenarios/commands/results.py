@@ -8,6 +8,7 @@ import orjson
 from rich.console import Console
 
 from runs.errors import ExitCode, InputError
+from scenarios.commands.paths import PATH
 from scenarios.status.find import find_in
 from scenarios.status.legs import leg_status
 from scenarios.status.results import as_csv, as_table, rows_of
@@ -57,7 +58,7 @@ def results_click_command() -> click.Command:
         callback=results,
         help=HELP,
         params=[
-            click.Argument(["folders"], metavar="[DIR]...", type=click.Path(path_type=Path), nargs=-1),
+            click.Argument(["folders"], metavar="[DIR]...", type=PATH, nargs=-1),
             click.Option(["--csv"], is_flag=True, help="As CSV, with every column."),
             click.Option(["--json"], is_flag=True, help="As JSON, with every column."),
         ],

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -12,6 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from runs.errors import InputError
+from scenarios.commands.help import Command, GroupedOption
+from scenarios.commands.paths import PATH
 
 
 def options_of(schema: type[BaseModel]) -> list[click.Option]:
@@ -32,8 +34,8 @@ def _option(name: str, field: FieldInfo) -> click.Option:
     elif get_origin(kind) is dict or get_origin(kind) is list:
         settings.update(type=str, multiple=True)
     else:
-        settings.update(type={int: int, float: float, Path: click.Path(path_type=Path)}.get(kind, str))
-    return click.Option([flag], **settings)
+        settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
+    return GroupedOption([flag], group=str(extra.get("group") or ""), **settings)
 
 
 def _without_none(annotation: Any) -> Any:
@@ -113,7 +115,12 @@ def normalise(arguments: list[str], commands: list[str], default: str) -> list[s
 
 
 def command(
-    name: str, schema: type[BaseModel], action: Callable[[dict[str, Any]], int], help: str, extra: list[click.Parameter]
+    name: str,
+    schema: type[BaseModel],
+    action: Callable[[dict[str, Any]], int],
+    help: str,
+    extra: list[click.Parameter],
+    examples: Sequence[str] = (),
 ) -> click.Command:
     """A click command with the schema's options, whose callback gets the given values and returns the exit code."""
 
@@ -121,4 +128,9 @@ def command(
         own = {parameter.name: parsed.pop(parameter.name) for parameter in extra if parameter.name}
         return action({**{key: value for key, value in own.items() if value}, **given_values(schema, parsed)})
 
-    return click.Command(name, params=[*extra, *options_of(schema)], callback=callback, help=help)
+    return Command(name, params=[*extra, *options_of(schema)], callback=callback, help=help, examples=examples)
+
+
+def dry_run_option() -> click.Option:
+    """`--dry-run`, as every command that runs legs has it."""
+    return click.Option(["--dry-run"], is_flag=True, help="Check and show the plan; start and write nothing.")

@@ -15,6 +15,7 @@ from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
+from scenarios.commands.paths import PATH
 
 SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
@@ -164,7 +165,7 @@ class _SeveralDirectories(click.Command):
 
 def signoff_click_command() -> click.Command:
     """The command for main.py."""
-    path = click.Path(path_type=Path)
+    path = PATH
     return _SeveralDirectories(
         "signoff",
         callback=lambda **options: signoff(console=Console(), **options),

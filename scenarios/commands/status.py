@@ -10,6 +10,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode, SetupError
 from runs.files import write_atomic
+from scenarios.commands.paths import PATH
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
 
 HELP = """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
@@ -63,7 +64,7 @@ def _write(path: Path, snapshot: Snapshot) -> None:
 
 def status_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "status",
         callback=status,

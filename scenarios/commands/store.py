@@ -17,6 +17,7 @@ from runs.files import write_atomic
 from runs.store.compare_rows import Comparison, Difference, compare_rows
 from runs.store.store import RAW, ResultStore
 from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
+from scenarios.commands.paths import PATH
 
 STORE_HELP = """Keep results in a SQLite file, look them up, and compare them.
 
@@ -159,7 +160,7 @@ def _cell(value: Any) -> str:
 
 def store_click_command() -> click.Group:
     """The command group for main.py; every callback returns the exit code."""
-    path = click.Path(path_type=Path)
+    path = PATH
     db = click.Option(
         ["--db"], type=path, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite."
     )

@@ -14,6 +14,7 @@ from compliance.submission.tree import Division
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS
+from scenarios.commands.paths import PATH
 from scenarios.leg.config import load_yaml
 
 HELP = """Build a submission tree from runs.
@@ -96,7 +97,7 @@ def _write(path: Path, record: dict[str, Any]) -> None:
 
 def submit_click_command() -> click.Command:
     """The command for main.py."""
-    path = click.Path(path_type=Path)
+    path = PATH
 
     def callback(
         results: tuple[Path, ...],

@@ -7,7 +7,9 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
-from scenarios.commands.schema import given_values, options_of
+from scenarios.commands.help import Command
+from scenarios.commands.paths import PATH
+from scenarios.commands.schema import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions
 
@@ -28,9 +30,16 @@ Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configu
 failed while running, 130 interrupted."""
 
 
+EXAMPLES = (
+    "the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
+    "with a search of the engine's options first: tune --scenario Server --search --vllm --model-path DIR",
+    "see how it goes, in a minute: tune --scenario Server --engine dummy --dummy-slots 4 --dummy-prefill-us 50",
+)
+
+
 def tune_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    path = click.Path(path_type=Path)
+    path = PATH
     legs = [option for option in options_of(RunConfig) if option.name not in NOT_FOR_TUNES]
     for option in legs:
         option.help = {
@@ -45,16 +54,17 @@ def tune_click_command() -> click.Command:
             ["--config"], type=path, metavar="FILE", help="YAML with the keys of run, and these under `tune`."
         ),
         *options_of(TuneOptions),
+        dry_run_option(),
         click.Option(
             ["--restart-changed"],
             is_flag=True,
             help="Set the steps of another configuration aside, and begin anew.",
         ),
     ]
-    return click.Command("tune", params=[*own, *legs], callback=_tune, help=HELP)
+    return Command("tune", params=[*own, *legs], callback=_tune, help=HELP, examples=EXAMPLES)
 
 
-def _tune(config: Path | None, restart_changed: bool, **parsed: Any) -> ExitCode:
+def _tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
     from scenarios.status.page import say_page
     from scenarios.tune.config import load_tune
     from scenarios.tune.run import run_tune
@@ -62,6 +72,7 @@ def _tune(config: Path | None, restart_changed: bool, **parsed: Any) -> ExitCode
     own = given_values(TuneOptions, {name: parsed.pop(name) for name in TuneOptions.model_fields})
     tune = load_tune(config, own, given_values(RunConfig, parsed))
     console = Console()
-    code = run_tune(tune, console, restart_changed=restart_changed)
-    say_page(tune.place.root, console)
+    code = run_tune(tune, console, restart_changed=restart_changed, dry_run=dry_run)
+    if not dry_run:
+        say_page(tune.place.root, console)
     return code

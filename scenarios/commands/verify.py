@@ -13,6 +13,7 @@ from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_json
 from runs.record.leg import ACCURACY, PERFORMANCE
+from scenarios.commands.paths import PATH
 
 VERIFY_HELP = """Judge results from their logs alone, and write verify_performance.txt and verify_performance.json.
 
@@ -116,7 +117,7 @@ def verify_click_command() -> click.Command:
         asked = next((name for name in SCENARIOS if name == scenario), None)
         return verify(list(run_dirs), json_file=json, scenario=asked, console=Console(), **options)  # type: ignore[arg-type]
 
-    path = click.Path(path_type=Path)
+    path = PATH
     return click.Command(
         "verify",
         callback=callback,

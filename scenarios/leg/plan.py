@@ -43,6 +43,7 @@ class PreparedLeg:
     benchmark: Benchmark
     run_dir: RunDir
     user_conf: str
+    conf_path: Path  # where most of it comes from
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
@@ -51,13 +52,16 @@ class PreparedLeg:
     notes: list[str] = field(default_factory=list)
 
 
-def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
+def prepare(
+    config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None, *, alone: bool = False
+) -> PreparedLeg:
     """Check a configuration and resolve every default.
 
     Args:
         config: what was asked.
         say: told what takes time (making the embedded model).
         kind: of the engine; None = the one that `config` names.
+        alone: no other leg is to be held against this one, so it may be a trial (scenarios/leg/trial.py).
 
     Raises:
         InputError, SetupError: see the message.
@@ -70,8 +74,8 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
-    trial = is_trial(config)
-    cut = is_cut(config)
+    trial = alone and is_trial(config)
+    cut = trial and is_cut(config)
     opening_words = OPENING_WORDS if cut else None
     dataset_path = config.dataset_path or bundled_dataset(model_path, opening_words)
     if cut and "max_tokens" not in config.sampling_arg:
@@ -143,7 +147,9 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
-    return PreparedLeg(plan, benchmark, run_dir, conf_text, audit_config, dataset, model, bundled, reasons, notes)
+    return PreparedLeg(
+        plan, benchmark, run_dir, conf_text, conf_path, audit_config, dataset, model, bundled, reasons, notes
+    )
 
 
 def _admission(config: RunConfig, kind: EngineKind[Any]) -> dict[str, Any] | None:

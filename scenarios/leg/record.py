@@ -23,6 +23,7 @@ from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from scenarios.leg.config import RunConfig
+from scenarios.leg.forecast import forecast
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
 from scenarios.leg.scoring import score_leg
@@ -61,6 +62,9 @@ def announce(leg: PreparedLeg, console: Console) -> None:
     )
     for note in leg.notes:
         console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
+    expected = forecast(leg)
+    for line in expected.lines() if expected else ():
+        console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
     if leg.unofficial_reasons:
         console.print(
             "  not official: " + "; ".join(leg.unofficial_reasons), highlight=False, soft_wrap=True, markup=False

@@ -38,9 +38,9 @@ def is_trial(config: RunConfig) -> bool:
 
 
 def is_cut(config: RunConfig) -> bool:
-    """Whether a trial also takes the openings of the articles only."""
+    """Whether a trial takes the openings of the articles only."""
     whole = config.engine != "vllm" or config.total_sample_count is not None
-    return is_trial(config) and not whole and vllm_is_cpu_build()
+    return not whole and vllm_is_cpu_build()
 
 
 def rate_choice() -> RateChoice:

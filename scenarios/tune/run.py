@@ -23,7 +23,7 @@ from runs.wording import duration
 from scenarios.campaign.display import say
 from scenarios.campaign.identity import Machine, identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
-from scenarios.leg.plan import prepare
+from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
 from scenarios.places import held, set_aside
 from scenarios.tune.config import Tune
@@ -41,11 +41,12 @@ OFFLINE_LEGS = 3  # at most, each with more samples than the one before
 OFFLINE_MORE = 1.05
 
 
-def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode:
+def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bool = False) -> ExitCode:
     """Find the rate, confirm it, and write it down.
 
     Args:
         restart_changed: set the steps of another configuration aside and begin anew.
+        dry_run: check everything and show what would be run; start and write nothing.
 
     Returns:
         OK when a rate was confirmed, NEGATIVE when none was.
@@ -70,6 +71,8 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode
                 "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
                 "remove the line",
             )
+        if dry_run:
+            return _show_plan(tune, leg, console)
         at_the_end.enter_context(held(tune.place.lock, "tune"))
         remove_temporary(tune.place.root)
         identity.pop("user.conf target_qps", None)  # what is to be found
@@ -86,6 +89,21 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool) -> ExitCode
         except Interrupted:
             say(console, "\ninterrupted; the same command goes on from here")
             raise
+
+
+def _show_plan(tune: Tune, leg: PreparedLeg, console: Console) -> ExitCode:
+    options = tune.options
+    say(console, f"tune of {tune.config.scenario}, engine {leg.plan.engine}, directory {tune.place.root}")
+    estimate = f"at {options.offline_qps:g} samples/s, as given" if options.offline_qps else "from an Offline leg of "
+    say(console, f"  first estimate {estimate}" + ("" if options.offline_qps else f"{options.estimate_s:g} s at most"))
+    if options.search:
+        say(console, f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
+    duration_s = float(LegPlanner(leg).setting("min_duration") or leg.benchmark.min_duration_ms) / 1e3
+    say(console, f"  {options.max_probes} probes at most and a confirming leg, {duration_s:g} s and more each")
+    if leg.unofficial_reasons:
+        say(console, "  not official: " + "; ".join(leg.unofficial_reasons))
+    say(console, "dry run: nothing was started or written")
+    return ExitCode.OK
 
 
 class _Run:

@@ -39,7 +39,8 @@ def test_the_rate_is_found_said_and_on_record(
 def test_an_engine_that_is_too_slow_alone_is_refused_before_loadgen(tmp_path: Path, run_main: RunMain) -> None:
     out = tmp_path / "leg"
     finished = run_main(
-        "--scenario", "Server", "--engine", "dummy", "--dummy-tpot-ms", 150, "--dummy-shortest-tokens", 8,
+        "--scenario", "Server", "--engine", "dummy", "--dummy-tpot-ms", 150, "--dummy-shortest-tokens", 2,
+        "--sampling-arg", "max_tokens=4",
         "--output-log-dir", out,
     )  # fmt: skip
     assert finished.code == 3
@@ -72,7 +73,7 @@ def test_on_a_cpu_it_is_small_enough_for_ten_minutes() -> None:
 
 
 def test_the_plan_says_so() -> None:
-    leg = prepare(make_config({"scenario": "Server", "engine": "dummy"}), print)
+    leg = prepare(make_config({"scenario": "Server", "engine": "dummy"}), print, alone=True)
     assert leg.plan.rate_choice == trial.rate_choice()
     assert trial.WHY_UNOFFICIAL in leg.unofficial_reasons
     assert any("target_qps is chosen after the warm-up" in note for note in leg.notes)
