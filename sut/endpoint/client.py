@@ -23,6 +23,7 @@ class Client:
     Args:
         silence_s: how long a stream that has begun may bring nothing, at the least; nothing is decided before
             one has ended, because nobody knows yet how long tokens take here.
+        times_count: whether anything is judged by times, so that answers without a TPOT end the leg.
         on_error: told when a lost connection cannot be opened again.
     """
 
@@ -34,10 +35,12 @@ class Client:
         *,
         connections: int,
         silence_s: float,
+        times_count: bool,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.address = address
         self.dialect = dialect
+        self.times_count = times_count
         self.record = ClientRecord()
         self.moved = 0  # chunks with ids so far
         self.generated = 0  # ids so far

@@ -47,6 +47,7 @@ class EndpointEngine(Engine):
         probe_tokens: of the prompts that are sent before the clock starts.
         declared: what nobody can see of the server; goes on record as declared.
         silence_s: how long a stream that has begun may bring nothing, at the least.
+        times_count: whether anything is judged by times: not in an accuracy leg.
         serve: command that starts the server; None for one that runs.
         server_log: takes that command's output.
     """
@@ -65,6 +66,7 @@ class EndpointEngine(Engine):
         probe_tokens: int = PROBE_TOKENS,
         declared: dict[str, Any] | None = None,
         silence_s: float = 20.0,
+        times_count: bool = True,
         serve: str | None = None,
         server_log: Path = Path("server.log"),
     ) -> None:
@@ -76,6 +78,7 @@ class EndpointEngine(Engine):
         self._model_name = model_name
         self._connections = connections
         self._silence_s = silence_s
+        self._times_count = times_count
         self._probe_tokens = probe_tokens
         self._declared = declared
         self._served = ServedServer(serve, server_log, self._address) if serve else None
@@ -95,7 +98,13 @@ class EndpointEngine(Engine):
         dialect = kind(learned.model, self._sampling, streaming=self._streaming)
         connections = min(self._connections, learned.slots or self._connections)
         self._client = client = Client(
-            address, access, dialect, connections=connections, silence_s=self._silence_s, on_error=self._server_lost
+            address,
+            access,
+            dialect,
+            connections=connections,
+            silence_s=self._silence_s,
+            times_count=self._times_count,
+            on_error=self._server_lost,
         )
         await client.open()
         probed = await probe(client, self._probe_tokens)

@@ -110,6 +110,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             probe_tokens=options["probe_tokens"],
             declared=options["declared"],
             silence_s=plan.stall_timeout_s,
+            times_count=plan.mode == "performance",
             serve=options["serve"],
             server_log=Path(SERVER_LOG),
         )

@@ -5,8 +5,10 @@ connection, `HANG` sends nothing more, `Raw` is sent as it is.
 """
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +91,15 @@ class HttpServer:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
+    async def end(self) -> None:
+        """Cut every connection, and forget who still waits on one."""
+        self._server.close()
+        self.abort_all()
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
     def abort_all(self) -> None:
         """Cut every connection, as a killed server does."""
         for writer in self.writers:
@@ -157,3 +168,18 @@ class HttpServer:
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+@contextlib.contextmanager
+def serving(server: HttpServer) -> Iterator[HttpServer]:
+    """The server on a thread of its own, for a client in another process."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.end(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

@@ -190,7 +190,8 @@ def test_several_ids_with_the_first_token_are_counted() -> None:
     asyncio.run(leg())
 
 
-def test_answers_that_come_whole_end_the_leg() -> None:
+@pytest.mark.parametrize("times_count", [True, False])
+def test_answers_that_come_whole_end_a_leg_whose_times_count(times_count: bool) -> None:
     """A box that keeps a stream back until it is over: TTFT would be the latency, and TPOT nothing."""
 
     def change(steps: list[Step]) -> list[Step]:
@@ -198,11 +199,15 @@ def test_answers_that_come_whole_end_the_leg() -> None:
 
     async def leg() -> None:
         async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url)
+            engine = engine_for(server.url, connections=1, times_count=times_count)
             await engine.start()
-            told = await answers(engine, PROMPTS)
-            assert "TPOT is 0" in failure_of(told[-1])
-            assert [events[-1][0] for events in told].count("done") == exchange.FEW_ANSWERS
+            told = await answers(engine, PROMPTS[:1] * (exchange.FEW_ANSWERS + 1))
+            assert (await engine.observed()).facts["answers_read_at_once"] == exchange.FEW_ANSWERS + 1
+            assert all(events[-1][0] == "done" for events in told[:-1])
+            if times_count:
+                assert "TPOT is 0" in failure_of(told[-1])
+            else:
+                assert told[-1][-1][0] == "done"
             await engine.stop()
 
     asyncio.run(leg())

@@ -1,0 +1,165 @@
+"""Legs over HTTP through the front door: what goes on record, and what a server's failure makes of a leg."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.errors import ExitCode
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from tests.conftest import Finished
+from tests.support import server_dialects as speak
+from tests.support.http_server import HANG, RESET, HttpServer, Reply, json_reply, serving
+from tests.support.legs import check_failed
+from tests.support.small_tokenizer import make_tokenizer
+
+RunMain = Callable[..., Finished]
+KEY = "sk-a-key-of-the-tests"
+CONF = """
+*.Server.target_qps = 60
+*.Server.min_duration = 1000
+*.Server.min_query_count = 60
+*.Offline.target_qps = 50
+*.Offline.min_duration = 100
+*.Offline.min_query_count = 64
+*.SingleStream.target_latency = 60
+*.SingleStream.min_duration = 500
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> Callable[..., list[object]]:
+    """The command line of a leg against a server."""
+    model = make_tokenizer(tmp_path / "model")
+    config = {"vocab_size": 258, "max_position_embeddings": 100_000, "architectures": ["LlamaForCausalLM"]}
+    (model / "config.json").write_text(json.dumps(config))
+    conf = tmp_path / "user.conf"
+    conf.write_text(CONF)
+
+    def make(url: str, scenario: str, *more: object) -> list[object]:
+        engine = ("--engine", "endpoint", "--api-server", url, "--api-connections", 32)
+        places = ("--model-path", model, "--user-conf", conf, "--output-log-dir", tmp_path / "leg")
+        return ["run", "--scenario", scenario, *engine, *places, *more]
+
+    return make
+
+
+@pytest.mark.parametrize("scenario", ["Server", "Offline", "SingleStream"])
+def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
+    scenario: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", key=KEY)) as server:
+        more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
+        declaration = Path("configs/endpoint-declaration.yaml").read_text()
+        (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
+        finished = run_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    manifest = read_manifest(tmp_path / "leg" / "manifest.json")
+    observed = manifest.observed["engine"]
+    requests = read_requests(tmp_path / "leg" / "requests.jsonl")
+    streaming = scenario != "Offline"
+    assert observed["answers"] == observed["issue_to_wire"]["count"] == len(requests)
+    assert observed["read_to_loadgen"]["count"] == (2 if streaming else 1) * len(requests)
+    assert observed["answers_with_cached_count"] == len(requests)
+    assert set(requests.output_tokens.tolist()) == {128}
+    assert manifest.engine["configuration"]["declared"]["kv_cache_dtype"] == "auto"
+    assert manifest.engine["configuration"]["probes"]["greedy_twice_equal"] is True
+    assert not any("declare" in reason for reason in manifest.unofficial_reasons)
+    for path in (tmp_path / "leg").iterdir():
+        assert KEY.encode() not in path.read_bytes(), path
+    assert KEY not in finished.stdout + finished.stderr
+
+
+def test_a_server_that_reuses_prompts_is_never_official(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    def reuses(body: dict[str, Any]) -> Reply:
+        reply = json.loads(b"".join(step for step in speak.vllm(body).steps if isinstance(step, bytes)))
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"] = 16
+        return json_reply(reply)
+
+    with serving(HttpServer("/v1/completions", reuses, "vllm")) as server:
+        run_main(*arguments(server.url, "Offline"))
+    manifest = read_manifest(tmp_path / "leg" / "manifest.json")
+    assert not manifest.official
+    assert any("prompt tokens from a cache" in reason for reason in manifest.unofficial_reasons)
+    assert manifest.observed["cached_prompt_tokens"] == 16 * 64
+
+
+class BreaksAt:
+    """Speaks vLLM's words, and breaks at the N-th request."""
+
+    def __init__(self, at: int, reply: Reply) -> None:
+        self.at = at
+        self.reply = reply
+        self.asked = 0
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        self.asked += 1
+        return self.reply if self.asked == self.at else speak.vllm(body)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (json_reply({"error": "overloaded"}, 503), 'status 503: {"error": "overloaded"}'),
+        (Reply([RESET]), "connection"),
+        (speak.stream(speak.DONE), "without a finish reason"),
+    ],
+)
+def test_a_fault_in_mid_leg_ends_it(
+    reply: Reply, words: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    with serving(HttpServer("/v1/completions", BreaksAt(30, reply), "vllm")) as server:
+        finished = run_main(*arguments(server.url, "Server"))
+        assert server.url in finished.stderr
+    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, words)
+
+
+def test_a_server_that_stops_answering_ends_the_leg(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    server = HttpServer("/v1/completions", BreaksAt(30, speak.stream(HANG)), "vllm")
+    with serving(server):
+        finished = run_main(*arguments(server.url, "SingleStream", "--stall-timeout-s", 1))
+    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, "nothing moved")
+
+
+def test_a_server_that_breaks_the_rules_is_refused_before_the_start(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    with serving(HttpServer("/v1/completions", speak.text_only, "vllm")) as server:
+        finished = run_main(*arguments(server.url, "Offline"))
+    assert finished.code == ExitCode.REFUSED, finished.stderr
+    assert "no token ids" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--api-dialect", "morse"), "--api-dialect morse: unknown"),
+        (("--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY"),
+        (("--api-declaration", "missing.yaml"), "--api-declaration missing.yaml"),
+        (("--serve", "'open"), "--serve"),
+        (("--dtype", "half"), "takes no --dtype"),
+    ],
+)
+def test_bad_options_are_refused_before_a_server_is_asked(
+    more: tuple[str, str], words: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    finished = run_main(*arguments("http://127.0.0.1:1", "Offline", *more))
+    assert finished.code == ExitCode.BAD_INPUT, finished.stderr
+    assert words in finished.stderr
+    assert not (tmp_path / "leg").exists()
+
+
+def test_a_served_command_that_ends_is_told_with_its_last_words(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    serve = "python -c \"print('no such model'); raise SystemExit(7)\""
+    finished = run_main(*arguments("http://127.0.0.1:1", "Offline", "--serve", serve))
+    check_failed(finished, tmp_path / "leg", ExitCode.REFUSED, "the server ended with status 7: no such model")
+    assert "no such model" in (tmp_path / "leg" / "server.log").read_text()
