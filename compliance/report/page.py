@@ -5,20 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from compliance.report import pictures
 from compliance.report.ceiling import Device
 from compliance.report.leg_section import LegSection, leg_section
-from compliance.report.pictures import LIGHT, Bar, Picture
+from compliance.report.pictures import Bar, Picture
+from compliance.report.templates import render_template
 from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
 from runs.wording import milliseconds
 
 MOST_SECTIONS = 24  # legs that are drawn; more of them stand in the table alone
-DARK = {"ink": "#e6edf3", "muted": "#9198a1", "grid": "#30363d", "one": "#4493f8", "two": "#f0883e"}
-DARK |= {"good": "#3fb950", "bad": "#f85149"}
 
 
 @dataclass(frozen=True)
@@ -97,12 +93,4 @@ def _of_limit(leg: dict[str, Any], name: str) -> str:
 
 def render(page: Page) -> str:
     """The page as HTML text."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["svg"] = lambda picture: Markup(picture.svg)  # made by us, every text in it escaped
-    environment.filters["number"] = lambda value: (
-        "" if value is None else f"{value:,.{0 if float(value).is_integer() else 2}f}"
-    )
-    template = environment.get_template("page.html")
-    return template.render(page=page, light=LIGHT, dark=DARK, version=HARNESS_VERSION)
+    return render_template("page.html", page=page, version=HARNESS_VERSION)

@@ -1,6 +1,8 @@
 """`main.py verify`: from the command line to verdicts, files and exit code."""
 
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,8 +13,9 @@ from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
-from runs.files import write_json
+from runs.files import write_atomic, write_json
 from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.wording import moment
 from scenarios.commands.paths import PATH
 
 VERIFY_HELP = """Judge results from their logs alone, and write verify_performance.txt and verify_performance.json.
@@ -26,6 +29,9 @@ Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be
 a finished run or contradict each other."""
 
 
+DOCUMENT_KINDS = (".md", ".html")
+
+
 def verify(
     run_dirs: list[Path],
     *,
@@ -37,6 +43,7 @@ def verify(
     model_path: str | None,
     output: Path | None,
     json_file: Path | None,
+    documents: Sequence[Path] = (),
     console: Console,
 ) -> ExitCode:
     """Verify every result in `run_dirs`; prints each verdict and returns the worst exit code.
@@ -52,6 +59,9 @@ def verify(
             raise InputError(f"{name} has no use with --performance-only", "leave it out")
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the leg used")
+    for path in documents:
+        if path.suffix not in DOCUMENT_KINDS:
+            raise InputError(f"--document {path}: not a .md or .html file", "end its name in .md or in .html")
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
     results = find_results(run_dirs, scenario, only)
     folders = _folders(results, output)
@@ -72,7 +82,24 @@ def verify(
             write_json(json_file, record)
         except OSError as error:
             raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
+    _write_documents(verdicts, documents, console)
     return _worst(verdicts)
+
+
+def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Console) -> None:
+    if not paths:
+        return
+    from compliance.report.document import as_html, as_markdown, document  # brings the templates' library along
+
+    sections = document(verdicts, moment(time.time_ns()))
+    for path in paths:
+        text = as_html(sections) if path.suffix == ".html" else as_markdown(sections)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, text)
+        except OSError as error:
+            raise SetupError(f"--document {path} cannot be written: {error.strerror}", "name another file") from error
+        console.print(f"written to {path}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _worst(verdicts: list[Verdict]) -> ExitCode:
@@ -151,6 +178,13 @@ def verify_click_command() -> click.Command:
                 metavar="DIR",
                 help="Where the verdict is written; several go to numbered directories in it. Default: the first "
                 "RUN_DIR of each result.",
+            ),
+            click.Option(
+                ["--document", "documents"],
+                type=path,
+                metavar="FILE",
+                multiple=True,
+                help="Also write the verification document there: Markdown (.md) or HTML (.html); may be given twice.",
             ),
             click.Option(["--json"], type=path, metavar="FILE", help="Also write the records of all results there."),
         ],

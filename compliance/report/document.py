@@ -1,0 +1,339 @@
+"""The verification document: each claim with what was checked, by which rule, from which file and line, with what
+result; what was not checked; and what a reviewer would ask next.
+
+Made from findings, the catalogue of rules and the files that are there. Nothing in it is typed by anybody.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compliance.finding import Finding
+from compliance.report.templates import render_template
+from compliance.rules import RULES, Kind, Rule
+from compliance.verify.part import Part
+from compliance.verify.verdict import Verdict
+from runs.environment import HARNESS_VERSION, harness_facts
+from runs.errors import HarnessError, InputError
+from runs.files import sha256_of
+from runs.loadgen.detail_log import MAX_LINE_BYTES, PREFIX
+from runs.reading import bounded_lines
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+
+KINDS: dict[Kind, str] = {
+    "result": "It is a result at all",
+    "official": "It keeps the rules of the benchmark",
+    "plausible": "It is what an honest system does",
+    "contradiction": "Its files agree with each other",
+}
+# Told by other commands, for which these rules are.
+ELSEWHERE: dict[Kind, str] = {"signoff": "main.py signoff", "audit": "main.py audit", "tree": "main.py check"}
+
+# The records of LoadGen's detail log that decide a rule.
+_DECIDED_BY = {
+    "perf-validity": ("result_validity",),
+    "perf-audit-settings": ("effective_performance_issue_same", "effective_performance_issue_unique"),
+    "perf-cut-short": ("effective_max_duration_ms", "effective_max_query_count"),
+    "perf-min-duration": ("effective_min_duration_ms",),
+    "perf-duration": ("result_min_duration_met",),
+    "perf-seeds": ("effective_qsl_rng_seed", "qsl_rng_seed"),
+    "accuracy-seeds": ("effective_qsl_rng_seed", "qsl_rng_seed"),
+    "perf-data-set": ("qsl_reported_total_count",),
+    "accuracy-samples": ("qsl_reported_total_count",),
+    "perf-sample-count": ("effective_performance_sample_count",),
+    "perf-samples": ("generated_samples_per_query",),
+    "perf-percentile": ("effective_target_latency_percentile",),
+    "perf-queries": ("result_query_count",),
+    "perf-equal-issue": ("effective_sample_concatenate_permutation",),
+    "perf-token-latencies": ("requested_use_token_latencies", "effective_use_token_latencies"),
+    "perf-ttft": ("result_first_token_99.00_percentile_latency_ns",),
+    "perf-tpot": ("result_time_per_output_token_99.00_percentile_ns",),
+    "perf-limits": ("requested_server_ttft_latency", "requested_server_tpot_latency"),
+    "accuracy-errors": ("num_errors",),
+}
+_KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')
+
+# Contradictions that are looked for only where there is such a file.
+_NEEDS = {
+    "log-records": "requests.jsonl",
+    "record-answers": "requests.jsonl",
+    "record-hash": "manifest.json",
+    "record-manifest": "manifest.json",
+    "record-seal": "seal.json",
+    "record-progress": "progress.json",
+    "record-result": "result.json",
+    "accuracy-text-differs": "accuracy.txt",
+}
+
+
+@dataclass
+class Table:
+    """Rows under a header; cells are plain text."""
+
+    header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass
+class Section:
+    """A heading and what stands below it."""
+
+    title: str
+    depth: int = 2
+    paragraphs: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    points: list[str] = field(default_factory=list)
+
+
+def document(verdicts: Sequence[Verdict], when: str) -> list[Section]:
+    """The document's sections.
+
+    Args:
+        verdicts: of one command.
+        when: date and time of the verification.
+    """
+    harness = harness_facts()
+    commit = str(harness.get("git_commit") or "unknown") + (", changed" if harness.get("git_changed") else "")
+    sections = [
+        Section(
+            "Verification",
+            1,
+            [f"Made {when} by mlperf-llama-vllm {HARNESS_VERSION} (commit {commit}) from the files named below alone."],
+            [
+                Table(
+                    ("result", "outcome", "performance", "accuracy"),
+                    [
+                        (
+                            ", ".join(verdict.directories),
+                            verdict.outcome,
+                            *(_judged(verdict, mode) for mode in ("performance", "accuracy")),
+                        )
+                        for verdict in verdicts
+                    ],
+                )
+            ],
+        )
+    ]
+    for number, verdict in enumerate(verdicts, start=1):
+        sections += _result(verdict, f"Result {number}" if len(verdicts) > 1 else "The result")
+    return sections
+
+
+def _judged(verdict: Verdict, mode: str) -> str:
+    part = next((part for part in verdict.parts if part.mode == mode), None)
+    if part is None:
+        return "not given"
+    return (
+        "contradicts itself" if part.contradictions else "fails" if part.failures(verdict.official_asked) else "passes"
+    )
+
+
+def _result(verdict: Verdict, title: str) -> Iterator[Section]:
+    head = Section(f"{title}: {verdict.outcome}", points=list(verdict.reasons))
+    if verdict.error is not None:
+        head.paragraphs.append(f"Nothing could be judged: {verdict.error.message} Fix: {verdict.error.fix}")
+    if verdict.unofficial:
+        head.paragraphs.append("It is not official, for these reasons: " + "; ".join(verdict.unofficial) + ".")
+    yield head
+    for part in verdict.parts:
+        yield from _part(part, verdict)
+    if verdict.checks:
+        yield Section("Both legs together", 3, tables=[_claims(verdict.checks, {})])
+    yield _not_checked(verdict)
+    yield Section(
+        "What a reviewer would ask next", 3, points=list(_questions(verdict)) or ["nothing follows from these files"]
+    )
+
+
+def _part(part: Part, verdict: Verdict) -> Iterator[Section]:
+    strict = verdict.official_asked or part.claims_official
+    yield Section(
+        f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
+        3,
+        [
+            f"The verdict rests on this: {part.rule}.",
+            "Held to the official rules."
+            if strict
+            else "Its own record says that it is not official; breaches of official rules are told and do not fail it.",
+        ],
+        [Table(("number", ""), [tuple(line.split(None, 1)) if " " in line else (line, "") for line in part.lines])]
+        if part.lines
+        else [],
+        part.notes,
+    )
+    lines = _record_lines(RunDir(Path(part.directory)).detail)
+    for kind, claim in KINDS.items():
+        found = [finding for finding in part.findings if finding.kind == kind]
+        if found:
+            yield Section(claim, 4, tables=[_claims(found, lines)])
+    yield Section("Files", 4, tables=[_files(Path(part.directory))])
+
+
+def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> Table:
+    rows = [
+        (
+            finding.known.summary,
+            f"{finding.rule} {finding.known.source}",
+            _where(finding, lines),
+            finding.found or finding.text,
+            finding.required,
+            "kept" if finding.passed else {"error": "BROKEN", "warning": "doubtful"}.get(finding.severity, "note"),
+        )
+        for finding in findings
+    ]
+    return Table(("claim", "rule", "from", "found", "required", "result"), rows)
+
+
+def _where(finding: Finding, lines: dict[str, int]) -> str:
+    if finding.line is not None or not finding.files:
+        return finding.where
+    names = " and ".join(path.name for path in finding.files)
+    places = [str(lines[key]) for key in _DECIDED_BY.get(finding.rule, ()) if key in lines]
+    return f"{names}:{','.join(places)}" if places and len(finding.files) == 1 else names
+
+
+def _record_lines(detail: Path) -> dict[str, int]:
+    """The line of each key's first record; nothing of a log that cannot be read, which the verdict tells of."""
+
+    def too_long(number: int) -> InputError:
+        return InputError(f"{detail} line {number} is too long", "")
+
+    found: dict[str, int] = {}
+    try:
+        for number, line in bounded_lines(detail, MAX_LINE_BYTES, too_long, ""):
+            if key := _KEY.match(line):
+                found.setdefault(key[1].decode(errors="replace"), number)
+    except HarnessError:
+        return {}
+    return found
+
+
+def _files(folder: Path) -> Table:
+    """What was there to be read, by name, so that a reader can tell whether he has the same."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
+    except OSError:
+        paths = []
+    rows = [(path.name, f"{path.stat().st_size:,}", sha256_of(path)) for path in paths]
+    return Table(("file", "bytes", "SHA-256"), rows)
+
+
+# What was not checked -----------------------------------------------------------------------------------------------
+
+
+def _not_checked(verdict: Verdict) -> Section:
+    section = Section("What was not checked", 3)
+    for part in verdict.parts:
+        lacking = _lacking(part)
+        section.points += [
+            f"{part.mode}: {rule.id}: {rule.summary}: there is no {name}" for rule, name in lacking.items()
+        ]
+        seen = {finding.rule for finding in part.findings}
+        silent = [rule for rule in _rules_of(part) if rule.id not in seen and rule not in lacking]
+        looked = [rule for rule in silent if rule.kind == "contradiction"]
+        if looked:
+            section.paragraphs.append(
+                f"{part.mode.capitalize()}: looked for and not found, told only when found: "
+                + "; ".join(f"{rule.id} ({rule.summary})" for rule in looked)
+                + "."
+            )
+        section.points += [
+            f"{part.mode}: {rule.id}: {rule.summary}: no finding (nothing to ask here, or told only when broken)"
+            for rule in silent
+            if rule.kind != "contradiction"
+        ]
+    for mode in ("performance", "accuracy"):
+        if all(part.mode != mode for part in verdict.parts):
+            section.points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
+    for kind, command in ELSEWHERE.items():
+        if count := sum(rule.kind == kind for rule in RULES.values()):
+            section.points.append(f"the {count} rules of `{command}`")
+    return section
+
+
+def _rules_of(part: Part) -> list[Rule]:
+    """Rules that may be asked of such a leg: those of the other kind of leg bear its name."""
+    other = "perf-" if part.mode == "accuracy" else "accuracy-"
+    return [
+        rule
+        for rule in RULES.values()
+        if rule.kind in KINDS and not rule.id.startswith(other) and rule.id != "one-system"
+    ]
+
+
+def _lacking(part: Part) -> dict[Rule, str]:
+    """Rules on files that this leg has not."""
+    folder = Path(part.directory)
+    return {
+        rule: _NEEDS[rule.id]
+        for rule in _rules_of(part)
+        if rule.id in _NEEDS and not (folder / _NEEDS[rule.id]).is_file()
+    }
+
+
+# Questions ----------------------------------------------------------------------------------------------------------
+
+
+def _questions(verdict: Verdict) -> Iterator[str]:
+    for part in verdict.parts:
+        for finding in part.findings:
+            if not finding.passed and finding.severity != "note":
+                fix = finding.fix or finding.known.fix
+                yield f"{part.mode}: {finding.sentence}. Why? To mend it: {fix}."
+        for name in sorted(set(_lacking(part).values())):
+            yield f"{part.mode}: where is {name}? Rules rest on it that were not applied."
+        yield from _about_the_record(part)
+    given = {part.mode for part in verdict.parts}
+    if given == {"performance"}:
+        yield "Is the model as accurate in this configuration? Verify the accuracy leg together with this one."
+    if given == {"accuracy"}:
+        yield "Which performance result do these scores belong to? Verify both legs together."
+    if verdict.outcome == "PASS":
+        yield "Does another reading of the raw files agree? `main.py signoff` re-derives everything once more."
+
+
+def _about_the_record(part: Part) -> Iterator[str]:
+    path = RunDir(Path(part.directory)).manifest
+    if not path.is_file():
+        return
+    try:
+        manifest = read_manifest(path)
+    except HarnessError:
+        return
+    if manifest.harness.get("git_changed"):
+        commit = manifest.harness.get("git_commit")
+        yield f"{part.mode}: which changes did the harness have that commit {commit} has not?"
+    if not manifest.resolved.trace:
+        yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+
+def as_markdown(sections: Sequence[Section]) -> str:
+    """The document as Markdown."""
+    blocks = []
+    for section in sections:
+        blocks.append(f"{'#' * section.depth} {_plain(section.title)}")
+        blocks += map(_plain, section.paragraphs)
+        for table in section.tables:
+            lines = [table.header, tuple("---" for _ in table.header), *table.rows]
+            blocks.append("\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines))
+        if section.points:
+            blocks.append("\n".join(f"- {_plain(point)}" for point in section.points))
+    return "\n\n".join(blocks) + "\n"
+
+
+def as_html(sections: Sequence[Section]) -> str:
+    """The document as one HTML file."""
+    return render_template("document.html", sections=sections)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\<>*\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def _cell(text: str) -> str:
+    return "---" if text == "---" else _plain(text).replace("|", "\\|")
