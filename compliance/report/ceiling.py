@@ -105,7 +105,7 @@ def ceiling(manifest: Manifest, requests: RequestTable, measured: Device | None)
     Args:
         measured: of a leg on a CPU.
     """
-    if manifest.resolved.engine != "vllm":
+    if not manifest.resolved.engine_record.computes_here:
         return f"not known for engine {manifest.resolved.engine}"
     configuration = manifest.engine.get("configuration") or {}
     if manifest.accelerator:

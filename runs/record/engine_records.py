@@ -11,6 +11,7 @@ class EngineRecord:
     """What a kind of engine leaves behind. The defaults ask for the most: they hold for a name that is not known."""
 
     runs_model: bool = True
+    computes_here: bool = True  # the model, on the machine of the record
     prints_configuration: bool = True  # into engine.log, in vLLM's form
     may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
@@ -21,6 +22,7 @@ class EngineRecord:
 ENGINE_RECORDS: dict[str, EngineRecord] = {
     "vllm": EngineRecord(named_options=("dtype", "tensor_parallel_size")),
     "endpoint": EngineRecord(
+        computes_here=False,
         prints_configuration=False,
         batch_field="connections",
         named_options=(
@@ -34,6 +36,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
     ),
     "dummy": EngineRecord(
         runs_model=False,
+        computes_here=False,
         prints_configuration=False,
         may_preempt=False,
         batch_field="slots",

@@ -7,10 +7,10 @@ the leg unofficial.
 """
 
 from runs.benchmark import LOADGEN_SCENARIO
-from runs.environment import vllm_is_cpu_build
 from runs.loadgen.early_stopping import min_queries
 from runs.record.manifest import RateChoice
 from scenarios.leg.config import RunConfig
+from sut.engines import engine_kind
 
 # Every query of a leg this short has to keep the limits, so the rate stays far from what the engine can do at most.
 SHARE = 0.25
@@ -39,8 +39,7 @@ def is_trial(config: RunConfig) -> bool:
 
 def is_cut(config: RunConfig) -> bool:
     """Whether a trial takes the openings of the articles only."""
-    whole = config.engine != "vllm" or config.total_sample_count is not None
-    return not whole and vllm_is_cpu_build()
+    return config.total_sample_count is None and engine_kind(config.engine).computes_on_cpu()
 
 
 def rate_choice() -> RateChoice:

@@ -139,6 +139,9 @@ class VllmKind(EngineKind[VllmOptions]):
         machine = self._likely()
         return _environment(_parallel_options(asked, machine, _asked_layout(asked)), machine)
 
+    def computes_on_cpu(self) -> bool:
+        return self._likely().on_cpu
+
     def longest_sequence(self, asked: VllmOptions) -> int | None:
         limit = asked.engine_arg.get("max_model_len")
         return limit if type(limit) is int else None

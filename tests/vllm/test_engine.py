@@ -108,7 +108,7 @@ class EngineThread:
 @pytest.fixture(scope="module")
 def plan(tiny_model: Path) -> LegPlan:
     """The plan of a Server leg, with the engine options that a user gets who asks for none."""
-    return prepare(make_config({"scenario": "Server", "model_path": str(tiny_model)})).plan
+    return prepare(make_config({"scenario": "Server", "model_path": str(tiny_model), "target_qps": 2})).plan
 
 
 @pytest.fixture(scope="module")
