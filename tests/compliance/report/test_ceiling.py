@@ -36,7 +36,7 @@ def test_names_as_drivers_tell_them(name: str, known: str | None) -> None:
 
 
 def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:
-    plan = LegPlan.model_construct(engine="vllm", scenario=scenario)  # type: ignore[arg-type]  # a Literal
+    plan = LegPlan.model_construct(engine="vllm", scenario=scenario)
     return Manifest.model_construct(
         resolved=plan,
         accelerator=[{"name": "NVIDIA H100 80GB HBM3"}] * 2,
