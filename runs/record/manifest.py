@@ -69,7 +69,8 @@ class LegPlan(BaseModel):
     admission: dict[str, Any] | None = (
         None  # policy and bound (prefill_tokens, None = the engine's budget a step); None = off
     )
-    warmup_prompts: int
+    warmup_prompts: int  # of the data set's lengths, at least
+    compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
     rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
     engine_start_timeout_s: float
     stall_timeout_s: float

@@ -143,6 +143,7 @@ def prepare(
         sampling=asdict(sampling),
         admission=_admission(config, kind),
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
+        compiles=engine.compiles,
         rate_choice=rate_choice() if trial else None,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,

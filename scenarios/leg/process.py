@@ -172,7 +172,7 @@ class LegProcess:
         library = SampleLibrary(dataset, on_error=self.fail)
         self._beat("warm-up")
         warm_up_facts = self._on_loop(
-            warm_up(engine, self.plan, report.vocab_size, dataset.prompts),
+            warm_up(engine, self.plan, report, dataset.prompts),
             self._deadline(self.plan.engine_start_timeout_s, "the warm-up was not over"),
         )
         self._choose_rate(engine, report, dataset)

@@ -1,19 +1,28 @@
-"""Warming an engine up with prompts that are not in the data set.
+"""Warming an engine up with prompts that are not in the data set, as large as the work.
 
-The prompts have the data set's lengths, shortest to longest, and random ids, so that whatever the engine compiles or
-allocates for these shapes is there before the clock starts. Nothing of a warm-up reaches LoadGen.
+An engine that makes kernels or graphs for the shapes that it meets first meets them here, before the clock starts:
+prompts of the data set's lengths, together more than its steps take, and then as many short queries at a time as it
+computes, twice as many in every step. An engine that makes nothing (a CPU's without compiling) is given a few prompts
+only: with 256 queries at a time the rest would take longer than many a leg. Nothing of a warm-up reaches LoadGen.
 """
 
 import asyncio
+import math
 import random
 import time
+from collections import defaultdict
 from typing import Any
 
 from runs.record.manifest import LegPlan
-from sut.engine import Engine, Request
+from sut.engine import Engine, EngineLimits, EngineReport, Request
 
 WARMUP_SEED = 20_240_101
 LOWEST_ID = 10  # below lie the special ids of many vocabularies; any others are as good as text for a warm-up
+FULL_STEPS = 2  # of prompts of the data set's lengths
+SHORT_PROMPT_TOKENS = 8
+# A batch stops growing when its answers would take longer than this at the pace of its last step.
+LONGEST_BATCH_S = 60.0
+LOOK_S = 0.001
 
 
 class _WarmupSink:
@@ -34,32 +43,102 @@ class _WarmupSink:
             future.set_exception(error)
 
 
+class _Group:
+    """Requests that are in the engine at the same time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sink = _WarmupSink()
+        self._requests: list[Request] = []
+
+    @property
+    def futures(self) -> list[asyncio.Future[int]]:
+        return list(self._sink.futures.values())
+
+    def submit(self, prompts: list[list[int]]) -> None:
+        for prompt in prompts:
+            request = Request(self._sink, prompt)
+            self._requests.append(request)  # the sink knows it by its id
+            self._sink.futures[id(request)] = asyncio.get_running_loop().create_future()
+            self._engine.submit(request)
+
+    async def end(self) -> int:
+        """Wait for all; the tokens of their answers."""
+        return sum(await asyncio.gather(*self.futures))
+
+
 def random_prompts(prompts: list[list[int]], count: int, vocab_size: int | None) -> list[list[int]]:
     """Random prompts with lengths spread over those of the data set; none of them is in the data set."""
-    chooser = random.Random(WARMUP_SEED)
     lengths = sorted(len(prompt) for prompt in prompts)
     picked = [lengths[round(i * (len(lengths) - 1) / max(1, count - 1))] for i in range(count)]
+    return _unknown_prompts(prompts, picked, vocab_size)
+
+
+def _unknown_prompts(prompts: list[list[int]], lengths: list[int], vocab_size: int | None) -> list[list[int]]:
+    """Random prompts of these lengths, without those that the data set has."""
+    chooser = random.Random(WARMUP_SEED)
     vocab_size = vocab_size or 1 + max(max(prompt) for prompt in prompts)
-    low = min(LOWEST_ID, vocab_size - 1)
-    made = [[chooser.randrange(low, vocab_size) for _ in range(length)] for length in picked]
-    # Only prompts of the same length can be equal; there are a few of each.
-    return [prompt for prompt in made if not any(len(other) == len(prompt) and other == prompt for other in prompts)]
+    ids = range(min(LOWEST_ID, vocab_size - 1), vocab_size)
+    by_length: dict[int, list[list[int]]] = defaultdict(list)
+    for prompt in prompts:
+        by_length[len(prompt)].append(prompt)
+    made = (chooser.choices(ids, k=length) for length in lengths)
+    return [prompt for prompt in made if prompt not in by_length[len(prompt)]]
 
 
-async def warm_up(engine: Engine, plan: LegPlan, vocab_size: int | None, prompts: list[list[int]]) -> dict[str, Any]:
-    """Run the warm-up: one prompt alone, then all at once.
+def prompts_for_full_steps(prompts: list[list[int]], limits: EngineLimits) -> int:
+    """How many prompts of the data set's lengths fill `FULL_STEPS` steps."""
+    mean_tokens = sum(map(len, prompts)) / len(prompts)
+    return math.ceil(FULL_STEPS * (limits.step_tokens or 0) / mean_tokens)
+
+
+async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: list[list[int]]) -> dict[str, Any]:
+    """Run the warm-up: one prompt alone, then many at once, then the largest batch.
 
     Returns:
-        Facts for the manifest: prompts, tokens, seconds.
+        Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
+        engine at a time.
     """
     started = time.monotonic()
-    made = random_prompts(prompts, plan.warmup_prompts, vocab_size)
-    tokens = 0
-    for group in (made[:1], made[1:]):
-        sink = _WarmupSink()
-        requests = [Request(sink, prompt) for prompt in group]
-        for request in requests:
-            sink.futures[id(request)] = asyncio.get_running_loop().create_future()
-            engine.submit(request)
-        tokens += sum(await asyncio.gather(*sink.futures.values()))
-    return {"prompts": len(made), "output_tokens": tokens, "seconds": round(time.monotonic() - started, 3)}
+    count = plan.warmup_prompts
+    if plan.compiles:
+        count = max(count, 1 + prompts_for_full_steps(prompts, report.limits))
+    made = random_prompts(prompts, count, report.vocab_size)
+    groups = [made[:1], made[1:]]
+    output_tokens = 0
+    for group in groups:
+        alike = _Group(engine)
+        alike.submit(group)
+        output_tokens += await alike.end()
+    if plan.compiles and report.limits.queries:
+        short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
+        batch = _Group(engine)
+        groups.append(await _grow(engine, batch, short, plan.sampling["max_tokens"]))
+        output_tokens += await batch.end()
+    return {
+        "prompts": sum(map(len, groups)),
+        "output_tokens": output_tokens,
+        "prompt_tokens_at_once": max(sum(map(len, group)) for group in groups),
+        "queries_at_once": max(map(len, groups)),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+async def _grow(engine: Engine, batch: _Group, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+    """Double a batch whenever the engine has made a step, so that it computes batches of every size up to the largest.
+
+    Returns:
+        Those of the prompts that were handed over: all, unless the engine is too slow for that many.
+    """
+    handed_over = 0
+    while handed_over < len(prompts):
+        began, before = time.monotonic(), engine.activity()
+        more = prompts[handed_over : 2 * handed_over or 1]
+        batch.submit(more)
+        handed_over += len(more)
+        while engine.activity() == before and not any(future.done() for future in batch.futures):
+            engine.check_alive()
+            await asyncio.sleep(LOOK_S)
+        if (time.monotonic() - began) * max_tokens > LONGEST_BATCH_S:
+            break
+    return prompts[:handed_over]

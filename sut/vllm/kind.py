@@ -100,7 +100,8 @@ class VllmKind(EngineKind[VllmOptions]):
         return EnginePlan(
             options,
             _environment(options, machine),
-            compiles=not options.get("enforce_eager"),
+            # An accelerator's kernels are made and tuned for the shapes they meet, with graphs or without.
+            compiles=not (machine.on_cpu and options.get("enforce_eager")),
             unofficial_reasons=_unofficial(options, leg.official_model),
             notes=[layout.why] if layout.why else [],
         )

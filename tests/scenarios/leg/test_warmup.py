@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import ExecutionError
+from scenarios.leg import warmup
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.leg.warmup import random_prompts, warm_up
 from sut.dummy.engine import DummyEngine
-from sut.engine import Request
+from sut.engine import EngineLimits, EngineReport, Request
 from tests.support.official import SAMPLING
 
 PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(5, 105))]
@@ -44,29 +45,87 @@ def test_the_same_prompts_each_time() -> None:
 
 
 class Watching(DummyEngine):
-    """Notes what is submitted."""
+    """Notes what is submitted, and how many queries are in it each time it is looked at."""
 
-    def __init__(self) -> None:
-        super().__init__(SAMPLING, ttft_ms=1, tpot_ms=0.001)
+    def __init__(self, tpot_ms: float = 0.001) -> None:
+        super().__init__(SAMPLING, ttft_ms=1, tpot_ms=tpot_ms)
         self.requests: list[Request] = []
+        self.open = self.most_open = 0
+        self.sizes: set[int] = set()
 
     def submit(self, request: Request) -> None:
         self.requests.append(request)
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
         super().submit(request)
 
+    def activity(self) -> int:
+        self.sizes.add(self.open)
+        return super().activity()
 
-async def _warm(engine: DummyEngine) -> dict[str, int]:
+    def _finish(self, request: Request, ids: list[int]) -> None:
+        self.open -= 1
+        super()._finish(request, ids)
+
+
+LIMITS = EngineLimits(queries=100, step_tokens=1_000)
+FOR_LONG_MS = 20.0  # a token; answers of 32 tokens and more, so that a batch is together for more than half a second
+
+
+async def _warm(engine: DummyEngine, *, compiles: bool = False) -> dict[str, int]:
     plan = prepare(make_config({"scenario": "Server", "engine": "dummy"})).plan
     await engine.start()
-    return await warm_up(engine, plan.model_copy(update={"warmup_prompts": 5}), 256, PROMPTS)
+    report = EngineReport("dummy", vocab_size=256, limits=LIMITS)
+    return await warm_up(engine, plan.model_copy(update={"warmup_prompts": 5, "compiles": compiles}), report, PROMPTS)
 
 
 def test_warm_up_reports_what_it_did() -> None:
     engine = Watching()
     facts = asyncio.run(_warm(engine))
     assert facts["prompts"] == len(engine.requests) == 5
+    assert facts["queries_at_once"] == 4
+    assert facts["prompt_tokens_at_once"] == sum(len(request.prompt_ids) for request in engine.requests[1:])
     assert facts["output_tokens"] == sum(len(engine.answer(request.prompt_ids)) for request in engine.requests)
     assert all(request.seq == -1 for request in engine.requests)  # no fault is meant for these
+
+
+def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
+    engine = Watching(FOR_LONG_MS)
+    facts = asyncio.run(_warm(engine, compiles=True))
+    assert facts["prompts"] == len(engine.requests)
+    assert facts["queries_at_once"] == engine.most_open == LIMITS.queries
+    assert facts["prompt_tokens_at_once"] >= warmup.FULL_STEPS * 1_000
+    assert max(len(request.prompt_ids) for request in engine.requests) == 104  # the longest of the data set
+    assert all(request.prompt_ids not in PROMPTS for request in engine.requests)
+    assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed on the way
+
+
+@pytest.fixture
+def short_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A length of the short prompts that the data set has not, so that they are known by it."""
+    monkeypatch.setattr(warmup, "SHORT_PROMPT_TOKENS", 3)
+    return 3
+
+
+def test_a_batch_stops_growing_where_its_answers_would_take_too_long(
+    short_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warmup, "LONGEST_BATCH_S", 0.0)
+    engine = Watching()
+    facts = asyncio.run(_warm(engine, compiles=True))
+    assert [len(request.prompt_ids) for request in engine.requests].count(short_tokens) == 1
+    assert facts["queries_at_once"] < 100  # and it is on record
+
+
+def test_an_engine_that_dies_while_a_batch_grows(short_tokens: int) -> None:
+    class Dying(Watching):
+        def submit(self, request: Request) -> None:
+            if len(request.prompt_ids) == short_tokens:
+                self._dead = True
+            super().submit(request)
+
+    with pytest.raises(ExecutionError, match="died"):
+        asyncio.run(_warm(Dying(), compiles=True))
 
 
 def test_an_engine_that_fails_in_the_warm_up() -> None:

@@ -1,0 +1,32 @@
+"""After the warm-up a real vLLM that compiles makes nothing more, up to its largest batch and full steps of prompts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs.environment import HARNESS_ROOT
+from tests.vllm.warm_up_program import LIMITS
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+
+def test_nothing_is_compiled_or_captured_after_the_warm_up(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.vllm.warm_up_program", str(tmp_path)],
+        cwd=HARNESS_ROOT,
+        env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    # The counters count: the start compiled the model, or took it from vLLM's cache.
+    assert {"num_aot_compiles", "num_aot_artifacts_loaded"} & told["started"].keys()
+    assert told["ended"] == told["warm"]
+    assert told["largest_batch"] == told["warm_up"]["queries_at_once"] == LIMITS["max_num_seqs"]
+    assert told["warm_up"]["prompt_tokens_at_once"] > LIMITS["max_num_batched_tokens"]

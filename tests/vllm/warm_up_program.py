@@ -1,0 +1,73 @@
+"""`python -m tests.vllm.warm_up_program WORK`: warm a compiling vLLM up, then work, and tell what was compiled when.
+
+vLLM counts what it compiles and captures in the process that does it, so its core runs in this one, by its own switch
+VLLM_ENABLE_V1_MULTIPROCESSING=0. Prints one JSON object on its last line.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from qsl.dataset import load_dataset
+from qsl.embedded.articles import bundled_articles
+from scenarios.leg.config import make_config
+from scenarios.leg.plan import prepare
+from scenarios.leg.warmup import _Group, warm_up
+from sut.vllm.one_process import OneProcessVllmEngine
+from tests.support.official import SAMPLING
+from tests.support.tiny_llama import make_tiny_llama
+
+LIMITS = {"max_num_seqs": 24, "max_num_batched_tokens": 1024}
+WORK_SIZES = (1, 3, 24, 30)  # queries at a time, the last more than fit
+
+
+class WatchedEngine(OneProcessVllmEngine):
+    """Notes the largest number of queries that vLLM's scheduler had in one step."""
+
+    largest_batch = 0
+
+    def _step(self) -> None:
+        super()._step()
+        self.largest_batch = max(self.largest_batch, len(self._llm.engine_core.engine_core.scheduler.running))
+
+
+def compiled() -> dict[str, Any]:
+    """Everything that vLLM and torch have compiled and captured so far."""
+    from torch._dynamo.utils import counters
+    from vllm.compilation.counter import compilation_counter
+
+    own = {name: count for name, count in vars(compilation_counter).items() if count}
+    return {**own, "torch": {kind: dict(found) for kind, found in counters.items() if found}}
+
+
+async def run(work: Path) -> dict[str, Any]:
+    """Start, warm up, work."""
+    model = make_tiny_llama(work / "model", [article.article for article in bundled_articles()])
+    asked = {
+        "scenario": "SingleStream",
+        "model_path": str(model),
+        "output_log_dir": str(work / "never-run"),
+        "engine_arg": {"enforce_eager": False, **LIMITS},
+    }
+    plan = prepare(make_config(asked)).plan
+    os.environ.update(plan.environment)
+    prompts = load_dataset(plan.dataset_path).prompts
+    engine = WatchedEngine(plan.model_path, dict(plan.engine_options), SAMPLING, stream_first_token=True)
+    report = await engine.start()
+    started = compiled()
+    facts = await warm_up(engine, plan, report, prompts)
+    warm, largest = compiled(), engine.largest_batch
+    for size in WORK_SIZES:
+        group = _Group(engine)
+        group.submit(prompts[:size])
+        await group.end()
+    ended = compiled()
+    await engine.stop()
+    return {"started": started, "warm": warm, "ended": ended, "largest_batch": largest, "warm_up": facts}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(run(Path(sys.argv[1])))))
