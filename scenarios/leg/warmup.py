@@ -43,7 +43,7 @@ class _WarmupSink:
             future.set_exception(error)
 
 
-class _Group:
+class RequestGroup:
     """Requests that are in the engine at the same time."""
 
     def __init__(self, engine: Engine) -> None:
@@ -107,12 +107,12 @@ async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: 
     groups = [made[:1], made[1:]]
     output_tokens = 0
     for group in groups:
-        alike = _Group(engine)
+        alike = RequestGroup(engine)
         alike.submit(group)
         output_tokens += await alike.end()
     if plan.compiles and report.limits.queries:
         short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
-        batch = _Group(engine)
+        batch = RequestGroup(engine)
         groups.append(await _grow(engine, batch, short, plan.sampling["max_tokens"]))
         output_tokens += await batch.end()
     return {
@@ -124,7 +124,7 @@ async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: 
     }
 
 
-async def _grow(engine: Engine, batch: _Group, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+async def _grow(engine: Engine, batch: RequestGroup, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
     """Double a batch whenever the engine has made a step, so that it computes batches of every size up to the largest.
 
     Returns:

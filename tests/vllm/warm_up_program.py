@@ -15,7 +15,7 @@ from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
-from scenarios.leg.warmup import _Group, warm_up
+from scenarios.leg.warmup import RequestGroup, warm_up
 from sut.vllm.one_process import OneProcessVllmEngine
 from tests.support.official import SAMPLING
 from tests.support.tiny_llama import make_tiny_llama
@@ -61,7 +61,7 @@ async def run(work: Path) -> dict[str, Any]:
     facts = await warm_up(engine, plan, report, prompts)
     warm, largest = compiled(), engine.largest_batch
     for size in WORK_SIZES:
-        group = _Group(engine)
+        group = RequestGroup(engine)
         group.submit(prompts[:size])
         await group.end()
     ended = compiled()
