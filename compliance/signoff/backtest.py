@@ -1,7 +1,8 @@
-"""The back-test: frozen legs, frozen faults, frozen labels, and what the sign-off says of each today.
+"""The back-test: frozen legs, frozen forgeries, frozen labels, and what the sign-off says of each today.
 
-A folder holds `runs.tar.xz`, real legs of this product, and `cases.jsonl`, one case a line. A case may be added; a
-label is never changed to fit a rule.
+A folder holds `cases.jsonl`, one case a line, and `runs.tar.xz`: in `legs/` real legs of this product, in
+`forged/CASE/` the files that were changed in a copy of the case's legs. A case may be added; a label is never changed
+to fit a rule.
 """
 
 import shutil
@@ -16,15 +17,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.signoff.claim import read_claim
-from compliance.signoff.faults import inject
 from compliance.signoff.judge import sign_off
 from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Scope, Verdict
 from runs.errors import InputError
-from runs.record.layout import RunDir
 
 RUNS_NAME = "runs.tar.xz"
 CASES_NAME = "cases.jsonl"
+LEGS, FORGED = "legs", "forged"  # in the archive
 DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "tests" / "signoff"
 
 
@@ -33,7 +33,7 @@ class Case(BaseModel):
 
     Attributes:
         ref, cand: names of legs; `a=b` is leg b under the name a.
-        faults: by a leg's name here, [fault, argument, …] in order.
+        removed: files that were taken away, by their path in the case's folder.
         claim: content of the claim's file.
         verdict: the label.
         reason: slug of a finding that must be there, the true reason; none of an honest case.
@@ -45,10 +45,19 @@ class Case(BaseModel):
     scope: Scope
     ref: list[str]
     cand: list[str] = Field(default_factory=list)
-    faults: dict[str, list[list[Any]]] = Field(default_factory=dict)
+    removed: list[str] = Field(default_factory=list)
     claim: dict[str, Any] | None = None
     verdict: Literal["PASS", "FLAG", "FAIL"]
     reason: str | None = None
+
+    def legs(self) -> list[tuple[str, str]]:
+        """(name here, name in the archive) of every leg."""
+        pairs = (entry.partition("=") for entry in (*self.ref, *self.cand))
+        return [(name, source or name) for name, _, source in pairs]
+
+    def side(self, entries: list[str], place: Path) -> list[Path]:
+        """The directories of one side in the case's folder."""
+        return [place / entry.partition("=")[0] for entry in entries]
 
 
 @dataclass(frozen=True)
@@ -128,36 +137,36 @@ def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterato
     """Sign off every case anew, on copies in a temporary folder.
 
     Raises:
-        InputError: the folder is damaged, or names a leg or a fault that there is not.
+        InputError: the folder is damaged, or names a leg that there is not.
     """
     cases = [case for case in read_cases(folder) if only is None or only in case.name]
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
-        legs = Path(temporary) / "legs"
+        unpacked = Path(temporary) / "archive"
         try:
             with tarfile.open(folder / RUNS_NAME) as archive:
-                archive.extractall(legs, filter="data")
+                archive.extractall(unpacked, filter="data")
         except (OSError, tarfile.TarError) as error:
             raise InputError(
                 f"{folder / RUNS_NAME} cannot be unpacked: {error}", "take the archive as it was"
             ) from error
         for case in cases:
             place = Path(temporary) / "case"
-            yield Outcome(case, _run(case, legs, place))
+            yield Outcome(case, _run(case, unpacked, place))
             shutil.rmtree(place)
 
 
-def _run(case: Case, legs: Path, place: Path) -> Verdict:
-    for entry in (*case.ref, *case.cand):
-        name, _, source = entry.partition("=")
-        if not (legs / (source or name)).is_dir():
-            raise InputError(f"case {case.name}: there is no leg {source or name}", "see the names in the archive")
-        shutil.copytree(legs / (source or name), place / name)
-        for fault, *arguments in case.faults.get(name, []):
-            inject(RunDir(place / name), fault, arguments, legs)
+def _run(case: Case, unpacked: Path, place: Path) -> Verdict:
+    for name, source in case.legs():
+        if not (unpacked / LEGS / source).is_dir():
+            raise InputError(f"case {case.name}: there is no leg {source}", "see the names in the archive")
+        shutil.copytree(unpacked / LEGS / source, place / name)
+    if (unpacked / FORGED / case.name).is_dir():
+        shutil.copytree(unpacked / FORGED / case.name, place, dirs_exist_ok=True)
+    for file in case.removed:
+        (place / file).unlink()
     claim = None
     if case.claim is not None:
         claim_path = place / "claim.json"
         claim_path.write_bytes(orjson.dumps(case.claim))
         claim = read_claim(claim_path)
-    ref, cand = ([place / entry.partition("=")[0] for entry in side] for side in (case.ref, case.cand))
-    return sign_off(case.scope, ref, cand, claim)
+    return sign_off(case.scope, case.side(case.ref, place), case.side(case.cand, place), claim)

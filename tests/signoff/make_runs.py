@@ -1,20 +1,19 @@
 """Makes the legs of the sign-off's back-test anew: `python -m tests.signoff.make_runs DEMO [FOLDER]`.
 
 Real legs of `main.py`, one after the other, through the real LoadGen: most with the dummy engine, and the two of DEMO,
-a directory that `make demo` filled. They end up in runs.tar.xz beside this file. About five minutes on two cores. The
-archive is frozen: made anew, every case has to be looked at again.
+a directory that `make demo` filled. They end up in runs.tar.xz beside this file, with every case forged from them
+(forge/). About five minutes on two cores. The archive is frozen: made anew, every case has to be looked at again.
 """
 
-import io
-import lzma
+import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
+from tests.signoff.forge.archive import pack_with_cases
+
 ROOT = Path(__file__).resolve().parents[2]
-ARCHIVE = Path(__file__).with_name("runs.tar.xz")
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 32
@@ -120,19 +119,15 @@ def make(folder: Path) -> None:
         )  # fmt: skip
 
 
-def pack(folder: Path, demo: Path) -> None:
-    """Put the legs into the archive, without anything that differs from packing to packing."""
+def gather(folder: Path, demo: Path, legs: Path) -> None:
+    """The files of all legs, each in a folder of its name."""
     sources = {name: folder / name for name in LEGS}
     sources |= {"vllm-off": demo / "performance", "vllm-off-acc": demo / "accuracy"}
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, source in sorted(sources.items()):
-            for path in sorted(one for one in source.iterdir() if one.is_file()):
-                content = path.read_bytes()
-                entry = tarfile.TarInfo(f"{name}/{path.name}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-    ARCHIVE.write_bytes(lzma.compress(buffer.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+    for name, source in sources.items():
+        (legs / name).mkdir(parents=True)
+        for path in source.iterdir():
+            if path.is_file():
+                shutil.copy(path, legs / name / path.name)
 
 
 def main() -> None:
@@ -140,7 +135,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(temporary)
         make(folder)
-        pack(folder, demo)
+        gather(folder, demo, Path(temporary) / "packed")
+        pack_with_cases(Path(temporary) / "packed")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from compliance.evidence.answer_text import printable_share
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
-from compliance.signoff.faults import cover
 from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Verdict
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
+from tests.signoff.forge.faults import cover
 from tests.support.signoff_fixtures import FrozenLegs
 
 LEGS = ("off-1", "off-2", "off-acc")

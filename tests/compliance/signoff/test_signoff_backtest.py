@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import fail, warn
-from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, Outcome, Score, read_cases, run_cases
-from compliance.signoff.faults import FAULTS
+from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, Outcome, Score, read_cases, run_cases
 from compliance.signoff.verdict import Verdict
 from runs.errors import InputError
-from tests.signoff.make_runs import LEGS
+from tests.signoff.forge.archive import forge_all, read_recipes, unpack
+from tests.signoff.forge.faults import FAULTS
+from tests.signoff.make_runs import LEGS as MADE
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
 FROZEN = "4beefbcae7fa0af75e8629c9f7817a6a489cea7fcf377027fef7b9845de71e66"
@@ -30,9 +31,23 @@ def test_there_are_enough_cases_of_each_kind_and_every_fault_is_used() -> None:
     assert len(cases) - len(honest) >= 40
     assert all(case.verdict != "FAIL" for case in honest)
     assert Counter(case.scope for case in cases).keys() == {"baseline", "profile", "harness", "patch", "bundle"}
-    assert {fault for case in cases for faults in case.faults.values() for fault, *_ in faults} == FAULTS.keys()
-    used = {entry.partition("=")[2] or entry for case in cases for entry in (*case.ref, *case.cand)}
-    assert used <= LEGS.keys() | {"vllm-off", "vllm-off-acc"}
+    recipes = read_recipes()
+    assert {fault for recipe in recipes for faults in recipe.faults.values() for fault, *_ in faults} == FAULTS.keys()
+    used = {source for case in cases for _, source in case.legs()}
+    assert used <= MADE.keys() | {"vllm-off", "vllm-off-acc"}
+
+
+@pytest.mark.slow
+def test_every_forgery_is_stored_as_its_recipe_makes_it(tmp_path: Path) -> None:
+    unpack(tmp_path)
+    stored = {path.name for path in (tmp_path / FORGED).iterdir()}
+    for case, forged in forge_all(tmp_path / LEGS):
+        folder = tmp_path / FORGED / case.name
+        files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        assert {name: path.read_bytes() for name, path in files.items()} == forged.changed, case.name
+        assert case.removed == forged.removed, case.name
+        stored.discard(case.name)
+    assert stored == set()
 
 
 @pytest.mark.slow

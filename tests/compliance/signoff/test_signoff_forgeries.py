@@ -12,13 +12,13 @@ import pytest
 
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
-from compliance.signoff.faults import inject
 from compliance.signoff.reasons import as_word
-from compliance.signoff.record_faults import read_records, write_records
 from compliance.signoff.verdict import Verdict
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
+from tests.signoff.forge.faults import inject
+from tests.signoff.forge.record_faults import read_records, write_records
 from tests.support.signoff_fixtures import FrozenLegs
 
 STAMPS = ("issue_ns", "first_token_ns", "complete_ns")

@@ -13,11 +13,11 @@ from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
 from compliance.signoff.reasons import as_word
-from compliance.signoff.record_faults import shorten_requests
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.conftest import Finished
+from tests.signoff.forge.record_faults import shorten_requests
 from tests.support.legs import USER_CONF
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 

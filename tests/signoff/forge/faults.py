@@ -1,7 +1,7 @@
 """Faults on purpose, put into copies of real legs: what the back-test proves the sign-off with.
 
 Each changes files as somebody would who wants a better result, and most are used together with `cover`, which hides the
-change from every hash and derived file of the leg's own record. None is used outside the back-test.
+change from every hash and derived file of the leg's own record. None is used outside of tests.
 """
 
 import re
@@ -12,7 +12,14 @@ from typing import Any
 
 import orjson
 
-from compliance.signoff.leg_faults import (
+from runs.errors import HarnessError, InputError
+from runs.files import write_json
+from runs.loadgen.detail_log import PREFIX, read_detail
+from runs.numbers.result import build_result, write_result
+from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, log_hashes
+from runs.record.manifest import read_manifest
+from tests.signoff.forge.leg_faults import (
     borrow_answers,
     borrow_latencies,
     disguise,
@@ -22,8 +29,8 @@ from compliance.signoff.leg_faults import (
     repeat_fastest,
     round_stamps,
 )
-from compliance.signoff.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
-from compliance.signoff.record_faults import (
+from tests.signoff.forge.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
+from tests.signoff.forge.record_faults import (
     add_to_requests,
     append_requests,
     invent_each_output,
@@ -40,13 +47,6 @@ from compliance.signoff.record_faults import (
     stretch_requests,
     swap_requests,
 )
-from runs.errors import HarnessError, InputError
-from runs.files import write_json
-from runs.loadgen.detail_log import PREFIX, read_detail
-from runs.numbers.result import build_result, write_result
-from runs.record.layout import RunDir
-from runs.record.leg import LOG_HASHES, log_hashes
-from runs.record.manifest import read_manifest
 
 Json = dict[str, Any]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from compliance.signoff.record_faults import each_record, read_records, write_records
 from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, DetailLog, read_detail
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.numbers.rederive import derive
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
+from tests.signoff.forge.record_faults import each_record, read_records, write_records
 
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")

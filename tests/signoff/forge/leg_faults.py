@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from compliance.signoff.record_faults import each_record, read_records, shift_requests, write_records
 from runs.files import write_json
 from runs.record.layout import ResultDir, RunDir
+from tests.signoff.forge.record_faults import each_record, read_records, shift_requests, write_records
 
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
