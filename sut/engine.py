@@ -14,7 +14,9 @@ ANSWERED = 0  # in place of a response id that must never be used again; LoadGen
 class Request:
     """One sample on its way through the engine. A plain class with slots: hundreds of thousands are made."""
 
-    __slots__ = ("first_token_ns", "issue_ns", "priority", "prompt_ids", "response_id", "sample_index", "seq", "sink")
+    __slots__ = (
+        "first_token_ns", "issue_ns", "priority", "prompt_ids", "replica", "response_id", "sample_index", "seq", "sink",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Request:
         self.sample_index = sample_index
         self.issue_ns = issue_ns
         self.first_token_ns = 0
+        self.replica: int | None = None  # of several, the one that it was given to
         self.priority = 0  # the lowest is computed first by an engine that knows priorities
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel
 
 from runs.benchmark import OfficialModel, SamplingPolicy, Scenario
-from runs.record.manifest import LegPlan
+from runs.record.manifest import LegPlan, ReplicaPlace
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 
@@ -118,6 +118,18 @@ class EngineKind(ABC, Generic[Options]):
     def search_values(self, asked: Options) -> dict[str, tuple[Any, ...]]:
         """Options of a leg that decide when, never what, the engine computes: for each, the values worth a try."""
         return {}
+
+    def places(self, asked: Options, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
+        """What each of `count` replicas would have to itself on this machine; None = as many as suit it.
+
+        Raises:
+            InputError, SetupError: there is no place for so many.
+        """
+        return [ReplicaPlace()] * (count or 1)
+
+    def at(self, place: ReplicaPlace, replicas: int) -> "EngineKind[Options]":
+        """This kind as it plans for one of so many replicas, which has only this place."""
+        return self
 
     def warm_import(self) -> None:
         """Import what the engine needs, ahead of its start; whatever fails here is told by the start."""

@@ -151,6 +151,7 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
         complete_ns,
         finish_reason,
         hashlib.sha256(ids).hexdigest(),
+        request.replica,
     )
     return orjson.dumps(dict(zip(_FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
 

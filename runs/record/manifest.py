@@ -19,6 +19,7 @@ from runs.record.manifest_parts import FinishedParts, SamplingPart, missing_hash
 SCHEMA_VERSION: Literal[2] = 2  # 1: from before seals, and before the parts of a finished leg had a fixed form
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
+RoutingPolicy = Literal["open", "tokens", "prefill", "round-robin"]  # see sut/replicas/routing.py
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
@@ -46,6 +47,28 @@ class ChosenRate(RateChoice):
         )
 
 
+class ReplicaPlace(BaseModel):
+    """What one replica has to itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    devices: list[str] = []  # as the platform names them
+    cores: list[int] = []  # empty: where the kernel puts it
+    numa_node: int | None = None  # near which it takes its memory
+    variables: dict[str, str] = {}  # that make it so; they win over the user's
+    environment: dict[str, str] = {}  # of its process; the user's wins
+
+
+class ReplicasPlan(BaseModel):
+    """Several engines behind one LoadGen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    routing: RoutingPolicy
+    cluster: str | None = None  # address of the Ray cluster; None = this machine
+    places: list[ReplicaPlace]
+
+
 class LegPlan(BaseModel):
     """Everything a leg's process needs; plain data, no defaults left to guess."""
 
@@ -69,6 +92,7 @@ class LegPlan(BaseModel):
     admission: dict[str, Any] | None = (
         None  # policy and bound (prefill_tokens, None = the engine's budget a step); None = off
     )
+    replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
     warmup_prompts: int  # of the data set's lengths, at least
     compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
     rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
@@ -109,6 +133,7 @@ class Manifest(BaseModel):
     chosen_rate: ChosenRate | None = None  # by the harness, after the warm-up
     loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
     engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
+    replicas: list[dict[str, Any]] = Field(default_factory=list)  # each of several engines: where, what, how much
     observed: dict[str, Any] = Field(default_factory=dict)  # samples, cached tokens, contention, hashes of the logs
     parent_pid: int
     pid: int | None = None

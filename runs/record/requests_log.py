@@ -18,6 +18,7 @@ from runs.errors import InputError, names_its_file
 from runs.reading import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
+_NO_REPLICA = -1
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
 _WHOLE_NUMBERS = ("seq", "sample_index", "prompt_tokens", "output_tokens", "issue_ns", "complete_ns")
 _LARGEST = 2**63 - 1
@@ -36,6 +37,7 @@ class RequestRecord:
     complete_ns: int
     finish_reason: str
     output_sha256: str  # hex, of the output token ids as they were given to LoadGen
+    replica: int | None = None  # of a leg with several engines, the one that answered
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class RequestTable:
     complete_ns: NDArray[np.int64]
     finish_reason: list[str]
     output_sha256: list[str]
+    replica: NDArray[np.int64] | None = None  # None in a leg with one engine
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -68,9 +71,9 @@ def read_requests(path: Path) -> RequestTable:
     Raises:
         InputError: the file is missing, or a line is damaged or a `seq` occurs twice; names line and field.
     """
-    columns = {name: array("q") for name in (*_WHOLE_NUMBERS, "first_token_ns")}
+    columns = {name: array("q") for name in (*_WHOLE_NUMBERS, "first_token_ns", "replica")}
     appends = [(name, columns[name].append) for name in _WHOLE_NUMBERS]
-    append_first_token = columns["first_token_ns"].append
+    append_first_token, append_replica = columns["first_token_ns"].append, columns["replica"].append
     finish_reason: list[str] = []
     output_sha256: list[str] = []
     known_reasons: dict[str, str] = {}
@@ -87,6 +90,12 @@ def read_requests(path: Path) -> RequestTable:
         elif type(first_token_ns) is not int or not 0 <= first_token_ns <= _LARGEST:
             raise _bad_field(path, number, "first_token_ns", record, "a whole number or null")
         append_first_token(first_token_ns)
+        replica = record.get("replica")
+        if replica is None:
+            replica = _NO_REPLICA
+        elif type(replica) is not int or not 0 <= replica <= _LARGEST:
+            raise _bad_field(path, number, "replica", record, "a whole number or null")
+        append_replica(replica)
         reason, digest = record.get("finish_reason"), record.get("output_sha256")
         if type(reason) is not str:
             raise _bad_field(path, number, "finish_reason", record, "a text")
@@ -135,11 +144,14 @@ def _sorted_table(
             "one line per sample; a run never completes a sample twice",
         )
     places = order.tolist()
+    in_order = {
+        name: np.array(column, dtype=np.int64)[order] if finish_reason else np.empty(0, np.int64)
+        for name, column in columns.items()
+    }
+    replica = in_order.pop("replica")
     return RequestTable(
-        **{
-            name: np.array(column, dtype=np.int64)[order] if finish_reason else np.empty(0, np.int64)
-            for name, column in columns.items()
-        },
+        **in_order,
+        replica=None if np.all(replica == _NO_REPLICA) else replica,
         finish_reason=[finish_reason[place] for place in places],
         output_sha256=[output_sha256[place] for place in places],
     )

@@ -12,8 +12,10 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
+from runs.record.manifest import RoutingPolicy
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, KINDS, EngineOptions
+from sut.replicas.routing import DEFAULT_ROUTING
 
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
@@ -85,6 +87,22 @@ class LegOptions(BaseModel):
     admission_queries: int | None = option_field(
         None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N"
     )
+    replicas: str | None = option_field(
+        None,
+        "Engines behind one LoadGen, each in a process of its own on its share of devices or cores; auto = as many as "
+        "fit (docs/parallel.md). Default: one engine in the leg's process.",
+        "engine",
+        "N|auto",
+    )
+    routing: RoutingPolicy = option_field(
+        DEFAULT_ROUTING, "Which replica a query goes to (docs/parallel.md).", "engine"
+    )
+    cluster: str | None = option_field(
+        None,
+        "Replicas on the nodes of a Ray cluster: its address, or auto for the one of this machine.",
+        "engine",
+        "auto|ADDRESS",
+    )
     engine_start_timeout_s: float = option_field(
         1800.0, "Give up on an engine that is not ready by then.", "engine", "S"
     )
@@ -123,6 +141,15 @@ class LegOptions(BaseModel):
         if isinstance(value, bool) and {int, float} & kinds:
             raise ValueError("must be a number")
         return value
+
+    @field_validator("replicas", mode="before")
+    @classmethod
+    def _number_of_replicas(cls, value: Any) -> Any:
+        if value is None or value == "auto":
+            return value
+        if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
+            raise ValueError("must be a whole number from 1, or auto")
+        return str(value)
 
     @field_validator("scenario", mode="before")
     @classmethod

@@ -15,12 +15,18 @@ from runs.record.progress import Progress
 from runs.record.start_stage import START_STAGES
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
-from scenarios.leg.supervisor import EarlyLeg, signals_raise
+from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_raise
 from sut.engines import early_environment
 
 if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
     from scenarios.leg.record import LegOutcome
+
+
+def _early_leg(config: RunConfig) -> EarlyLeg:
+    if config.replicas is not None or config.cluster is not None:
+        return EarlyLeg(NO_ENGINE, {})
+    return EarlyLeg(config.engine, early_environment(config.engine, config))
 
 
 def run_leg(
@@ -41,7 +47,7 @@ def run_leg(
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
     """
     started_s = time.monotonic()
-    with signals_raise(), EarlyLeg(config.engine, early_environment(config.engine, config)) as process:
+    with signals_raise(), _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record
@@ -60,7 +66,9 @@ def run_leg(
                     display(progress)
                     watch(progress)
 
-                process.run(leg.run_dir, leg.plan.engine, leg.plan.environment, on_progress)
+                process.run(
+                    leg.run_dir, NO_ENGINE if leg.plan.replicas else leg.plan.engine, leg.plan.environment, on_progress
+                )
             manifest, outcome = leg_record.judge(leg, hashing, console)
         except HarnessError as error:
             leg_record.close_failed(leg, error)

@@ -23,6 +23,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import RunConfig
 from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
+from scenarios.leg.replica_plan import plan_engine
 from scenarios.leg.trial import ANSWER_TOKENS, ARTICLES, OPENING_WORDS, WHY_UNOFFICIAL, is_cut, is_trial, rate_choice
 from scenarios.leg.trial import notes as trial_notes
 from sut.engine_kind import EngineKind, LegFacts
@@ -94,7 +95,8 @@ def prepare(
         max_prompt_tokens=limit - sampling.max_tokens if limit else None,
     )
     audit_config = _audit_config(config, benchmark, settings, len(dataset))
-    engine = kind.plan(
+    engine, replicas = plan_engine(
+        kind,
         config,
         LegFacts(
             scenario=config.scenario,
@@ -142,6 +144,7 @@ def prepare(
         environment=engine.environment,
         sampling=asdict(sampling),
         admission=_admission(config, kind),
+        replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
         rate_choice=rate_choice() if trial else None,

@@ -49,6 +49,7 @@ from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
 from sut.loop_lag import LagMeter
 from sut.recorder import Recorder
+from sut.replicas.fleet import STRANGERS, Fleet
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0
@@ -167,7 +168,7 @@ class LegProcess:
         self._install_hooks()
         self._beat("engine")
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
-        engine = self._engine = make_engine(self.plan)
+        engine = self._engine = make_engine(self.plan, self.run_dir)
         report, dataset = self._start_engine(engine)
         library = SampleLibrary(dataset, on_error=self.fail)
         self._beat("warm-up")
@@ -207,6 +208,9 @@ class LegProcess:
             START_STAGES: self._stages.seconds,
         }
         self._record_observed(self._on_loop(engine.observed()))
+        if isinstance(engine, Fleet):
+            self.manifest.replicas = engine.record()
+            self.manifest.observed[STRANGERS] = engine.strangers
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 

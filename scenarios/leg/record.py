@@ -26,6 +26,7 @@ from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import forecast
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
+from scenarios.leg.replica_record import with_numbers
 from scenarios.leg.scoring import score_leg
 from sut.recorder import rescue_partial
 
@@ -141,6 +142,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     plan, run_dir = leg.plan, leg.run_dir
     manifest = read_manifest(run_dir.manifest)
     manifest.model["sha256"] = hashing.result()
+    manifest.replicas = with_numbers(manifest.replicas, run_dir)
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
     manifest.notes += late_client(manifest.observed, manifest.loadgen_settings)

@@ -20,9 +20,11 @@ def main() -> NoReturn:
     gc.disable()  # all that is imported stays: looking through it again and again finds nothing
     from runs.record.layout import RunDir
     from scenarios.leg import process as leg_process
+    from scenarios.leg.supervisor import NO_ENGINE
     from sut.engines import engine_kind
 
-    engine_kind(sys.argv[1]).warm_import()
+    if sys.argv[1] != NO_ENGINE:
+        engine_kind(sys.argv[1]).warm_import()
     gc.freeze()
     gc.enable()
     path = sys.stdin.buffer.read()

@@ -24,6 +24,7 @@ from runs.record.progress import Progress, read_progress
 from scenarios.leg.watchdog import Watchdog
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NO_ENGINE = "none"  # for a leg whose engines have processes of their own
 POLL_S = 0.2
 TELL_INTERVAL_NS = 10**9
 SILENCE_RUNNING_S = 20.0  # no heartbeat for so long: the leg's main thread is stuck

@@ -39,12 +39,13 @@ def computes_in_core(options: dict[str, Any], cores: int) -> bool:
     return fits and allowed and options.get("distributed_executor_backend", "uni") == "uni"
 
 
-def cpu_environment(options: dict[str, Any], cores: list[int]) -> dict[str, str]:
+def cpu_environment(options: dict[str, Any], cores: list[int], engines: int = 1) -> dict[str, str]:
     """The variables of an engine on the CPU.
 
     Args:
         options: engine options; only the parallel sizes and the executor matter.
         cores: ids of those that may be used.
+        engines: that share the machine's memory.
 
     Raises:
         InputError: a parallel size that is no whole number from 1.
@@ -57,7 +58,7 @@ def cpu_environment(options: dict[str, Any], cores: list[int]) -> dict[str, str]
         if ranks == 1:  # as vLLM binds a worker's threads
             environment["OMP_PLACES"] = "{" + ",".join(map(str, cores)) + "}"
             environment["OMP_PROC_BIND"] = "true"
-    quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks) >> 30
+    quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks / engines) >> 30
     environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
     return environment | KEEP_FREED_MEMORY
 

@@ -1,6 +1,7 @@
 """vLLM as a kind of engine: its options, and what a leg makes of them. Imports nothing of vLLM."""
 
 import importlib
+import math
 import traceback
 from collections.abc import Callable
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.option_field import option_field
-from runs.record.manifest import LegPlan
+from runs.record.manifest import LegPlan, ReplicaPlace
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.vllm.batch_limits import cpu_batch_limits
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
@@ -18,6 +19,7 @@ from sut.vllm.engine import VllmEngine
 from sut.vllm.machine import Machine, likely_machine, this_machine
 from sut.vllm.one_process import OneProcessVllmEngine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
+from sut.vllm.replica_places import machine_at, replica_places
 from sut.vllm.search_values import search_values
 
 # Engine arguments that make another model of the one that was named, or let it stop elsewhere.
@@ -143,6 +145,17 @@ class VllmKind(EngineKind[VllmOptions]):
     def computes_on_cpu(self) -> bool:
         return self._likely().on_cpu
 
+    def places(self, asked: VllmOptions, leg: LegFacts, count: int | None) -> list[ReplicaPlace]:
+        machine = self._machine()
+        sizes = [parallel_size(asked.engine_arg, f"{kind}_parallel_size") for kind in ("tensor", "pipeline", "data")]
+        each: int | None = (asked.tensor_parallel_size or 1) * math.prod(sizes)
+        if each == 1 and asked.tensor_parallel_size is None and not machine.on_cpu:
+            each = self.layout(asked, leg).parts if count is None else None
+        return replica_places(machine, count, each)
+
+    def at(self, place: ReplicaPlace, replicas: int) -> "VllmKind":
+        return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
+
     def longest_sequence(self, asked: VllmOptions) -> int | None:
         limit = asked.engine_arg.get("max_model_len")
         return limit if type(limit) is int else None
@@ -234,7 +247,7 @@ def _environment(options: dict[str, Any], machine: Machine) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
     }
-    return environment | (cpu_environment(options, machine.cores) if machine.on_cpu else {})
+    return environment | (cpu_environment(options, machine.cores, machine.engines) if machine.on_cpu else {})
 
 
 def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:

@@ -31,6 +31,7 @@ class Machine:
         device_bytes: memory of the smallest device; 0 where it is not told.
         visible_variable: chooses among the devices.
         bfloat16: whether they compute in it.
+        engines: that share its memory.
         unused: accelerators, in words, that this build of vLLM leaves unused.
     """
 
@@ -41,6 +42,7 @@ class Machine:
     device_bytes: int = 0
     visible_variable: str = ""
     bfloat16: bool = True
+    engines: int = 1
     unused: tuple[str, ...] = ()
 
     @property

@@ -243,7 +243,7 @@ class RunningLeg:
     @property
     def engine_core(self) -> psutil.Process:
         """vLLM's engine core: it names itself so."""
-        (core,) = [process for process in self.leg_process.children(recursive=True) if _is_engine_core(process)]
+        (core,) = [process for process in self.leg_process.children(recursive=True) if is_engine_core(process)]
         return core
 
     def finished(self, timeout_s: float = 0.0) -> FinishedLeg:
@@ -282,7 +282,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def _is_engine_core(process: psutil.Process) -> bool:
+def is_engine_core(process: psutil.Process) -> bool:
     try:
         return "EngineCore" in process.name() or "EngineCore" in " ".join(process.cmdline())
     except psutil.Error:

@@ -58,6 +58,7 @@ def test_a_line_is_json_with_the_agreed_names() -> None:
         "complete_ns": 30,
         "finish_reason": "length",
         "output_sha256": "ab" * 32,
+        "replica": None,
     }
 
 
@@ -71,7 +72,9 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
         read_requests(path)
 
 
-@pytest.mark.parametrize("name", [name for name in json.loads(encode(GOOD)) if name != "first_token_ns"])
+@pytest.mark.parametrize(
+    "name", [name for name in json.loads(encode(GOOD)) if name not in ("first_token_ns", "replica")]
+)
 def test_a_missing_field_is_named_with_its_line(tmp_path: Path, name: str) -> None:
     raw = json.loads(encode(GOOD))
     del raw[name]
@@ -111,3 +114,19 @@ def test_random_damage_never_breaks_the_parser(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     problem = input_error(lambda: read_requests(path))
     assert problem is None or "line" in problem.message
+
+
+def test_which_replica_answered(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    lines = [encode(replace(GOOD, seq=seq, replica=replica)) for seq, replica in ((1, 0), (0, 2))]
+    path.write_bytes(b"".join(lines))
+    replica = read_requests(path).replica
+    assert replica is not None
+    assert replica.tolist() == [2, 0]
+
+
+def test_a_leg_with_one_engine_has_no_replicas(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    old = {name: value for name, value in json.loads(encode(GOOD)).items() if name != "replica"}
+    path.write_bytes(json.dumps(old).encode() + b"\n" + encode(replace(GOOD, seq=1)))
+    assert read_requests(path).replica is None

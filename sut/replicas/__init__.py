@@ -1,0 +1,5 @@
+"""Several engines behind one LoadGen: each a replica in a process of its own, on this machine or on a cluster.
+
+To the leg all of them are one engine (fleet.py). What they say to each other is in messages.py; a replica's process is
+replica.py.
+"""

@@ -1,0 +1,256 @@
+"""The replicas of a leg as one engine: routes queries to them, and takes their answers."""
+
+import asyncio
+import dataclasses
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, SetupError
+from runs.record.manifest import RoutingPolicy
+from sut.engine import EngineLimits, EngineReport, Observed, Request
+from sut.loadgen_sut import int32_ids
+from sut.replicas.agreement import disagreement
+from sut.replicas.line import KeyPair, LegSocket, Line
+from sut.replicas.member import Host, Member
+from sut.replicas.messages import (
+    Answer,
+    Failure,
+    Observe,
+    Outcomes,
+    Pulse,
+    Query,
+    Ready,
+    ReplicaSpec,
+    Seen,
+    Stop,
+    Work,
+    encode,
+    read_for_leg,
+)
+from sut.replicas.replica import PULSE_MARK
+from sut.replicas.routing import Routing
+
+START_LOOK_S = 0.2
+STOP_TIMEOUT_S = 10.0
+STRANGER_LOOK_S = 1.0
+STRANGERS = "refused_connections"  # in `observed` of the manifest
+
+
+@dataclass(frozen=True)
+class Start:
+    """How replicas are brought up.
+
+    Attributes:
+        specs: one a replica, without address and keys.
+        launch: starts a replica's process; called on the loop, in order.
+        listen_on: the leg's address that the replicas can reach.
+    """
+
+    specs: list[ReplicaSpec]
+    launch: Callable[[ReplicaSpec], Host]
+    listen_on: str = "127.0.0.1"
+
+
+class Fleet:
+    """An `Engine` of several.
+
+    Args:
+        start: how they are brought up.
+        routing: which of them a query goes to.
+        stall_timeout_s: how long an open query may wait at a replica with nothing moving.
+    """
+
+    def __init__(self, start: Start, routing: RoutingPolicy, stall_timeout_s: float) -> None:
+        self._start = start
+        self._routing = Routing(routing, len(start.specs))
+        self._stall_timeout_s = stall_timeout_s
+        self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
+        self._sending: list[Member] = []  # those with queries in their outbox
+        self._next_tag = 0
+        self._failure: BaseException | None = None
+        self.members: list[Member] = []
+
+    async def start(self) -> EngineReport:
+        """Raises:
+        HarnessError: a replica's own, naming it.
+        SetupError: a replica ended without a word, or is another engine than the first.
+        """
+        keys = [KeyPair.new() for _ in self._start.specs]
+        self._socket = LegSocket(self._start.listen_on, {pair.public for pair in keys})
+        self._line = Line(self._socket.socket, self._receive)
+        self._watch_strangers()
+        for spec, pair in zip(self._start.specs, keys, strict=True):
+            spec.address, spec.leg_key = self._socket.address, self._socket.keys.public
+            spec.public_key, spec.secret_key = pair.public, pair.secret
+            self.members.append(Member(spec.index, self._start.launch(spec), self._stall_timeout_s))
+        while not all(member.ready for member in self.members):
+            if self._failure is not None:
+                raise self._failure
+            for member in self.members:
+                code = member.host.ended()
+                if code is not None:
+                    await asyncio.sleep(START_LOOK_S)  # its last words may be on the way
+                    raise self._failure or SetupError(
+                        f"{member.where} ended before it was ready, exit code {code}", f"see {member.host.log}"
+                    )
+            await asyncio.sleep(START_LOOK_S)
+        return self._report()
+
+    def _report(self) -> EngineReport:
+        ready = [member.ready for member in self.members if member.ready is not None]
+        first = ready[0]
+        for member, other in zip(self.members, ready, strict=True):
+            difference = disagreement(first, other)
+            if difference:
+                raise SetupError(
+                    f"{member.where} is not what {self.members[0].where} is: {difference}",
+                    "give all replicas the same model, versions and options",
+                )
+        limits = first.report.limits
+        return dataclasses.replace(
+            first.report,
+            configuration={**first.report.configuration, "replicas": len(ready)},
+            limits=EngineLimits(
+                queries=limits.queries and limits.queries * len(ready),
+                step_tokens=limits.step_tokens and limits.step_tokens * len(ready),
+            ),
+        )
+
+    # The way of a query ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        tag, self._next_tag = self._next_tag, self._next_tag + 1
+        member = self.members[self._routing.choose(tag, request)]
+        request.replica = member.index
+        member.open[tag] = request
+        member.queries += request.seq >= 0
+        if not member.outbox:
+            if not self._sending:
+                asyncio.get_running_loop().call_soon(self._send)  # behind the other queries of this turn
+            self._sending.append(member)
+        index = request.sample_index
+        member.outbox.append(Query(tag, request.seq, index, request.priority, self._prompt(index, request.prompt_ids)))
+
+    def _prompt(self, index: int, ids: list[int]) -> bytes:
+        """The ids as they travel; kept for a sample of the library, which is issued again."""
+        prompt = self._prompts.get(index)
+        if prompt is None:
+            prompt = int32_ids(ids).tobytes()
+            if index >= 0:
+                self._prompts[index] = prompt
+        return prompt
+
+    def _send(self) -> None:
+        sending, self._sending = self._sending, []
+        for member in sending:
+            queries, member.outbox = member.outbox, []
+            self._line.send(member.name, encode(Work(queries)))
+
+    def _receive(self, frames: list[bytes]) -> None:
+        member = self.members[int(frames[0].removesuffix(PULSE_MARK))]
+        message = read_for_leg(frames[-1])
+        if isinstance(message, Outcomes):
+            self._outcomes(member, message)
+        elif isinstance(message, Pulse):
+            member.beat(message)
+        elif isinstance(message, Ready):
+            member.ready = message
+        elif isinstance(message, Seen):
+            member.observed = message.observed
+        else:
+            self._failed(member, message)
+
+    def _outcomes(self, member: Member, outcomes: Outcomes) -> None:
+        member.messages += 1
+        for tag, token_id in outcomes.first_tokens:
+            request = member.open.get(tag)
+            if request is None:
+                return self._unknown(member)
+            self._routing.first_token(member.index, tag)
+            request.sink.first_token(request, token_id)
+        for answer in outcomes.answers:
+            request = member.open.pop(answer.tag, None)
+            if request is None:
+                return self._unknown(member)
+            self._answered(member, request, answer)
+        return None
+
+    def _answered(self, member: Member, request: Request, answer: Answer) -> None:
+        self._routing.answered(member.index, answer.tag)
+        member.cached_tokens += answer.cached_tokens
+        request.sink.complete(request, array("i", answer.ids).tolist(), answer.finish_reason, answer.cached_tokens)
+
+    def _unknown(self, member: Member) -> None:
+        self._failure = ExecutionError(
+            f"{member.where} answered a query that is not open there, or answered it twice", f"see {member.host.log}"
+        )
+
+    def _failed(self, member: Member, failure: Failure) -> None:
+        kind = ERROR_BY_EXIT_CODE.get(failure.exit_code, ExecutionError)
+        fix = failure.fix.replace("engine.log", member.host.log)
+        self._failure = self._failure or kind(f"{member.where}: {failure.message}", fix)
+
+    # Its life -----------------------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        for member in self.members:
+            member.look()
+
+    def activity(self) -> int:
+        return sum(member.messages + member.pulse.activity for member in self.members)
+
+    def generated_tokens(self) -> int | None:
+        counts = [member.pulse.generated_tokens for member in self.members]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    async def observed(self) -> Observed:
+        for member in self.members:
+            self._line.send(member.name, encode(Observe()))
+        seen = [await self._observed(member) for member in self.members]
+        return Observed(
+            facts={"replicas": [one.facts for one in seen]} if any(one.facts for one in seen) else {},
+            unofficial_reasons=_once(reason for one in seen for reason in one.unofficial_reasons),
+            notes=_once(note for one in seen for note in one.notes),
+        )
+
+    async def _observed(self, member: Member) -> Observed:
+        while member.observed is None:
+            self.check_alive()
+            await asyncio.sleep(START_LOOK_S)
+        return member.observed
+
+    def record(self) -> list[dict[str, Any]]:
+        """What each replica is and did, for the manifest."""
+        return [member.record() for member in self.members]
+
+    @property
+    def strangers(self) -> int:
+        """Connections that were refused."""
+        return self._socket.strangers
+
+    def _watch_strangers(self) -> None:
+        if self._socket.count_strangers() and self._socket.strangers == 1:
+            print(f"a stranger tried to connect to {self._socket.address} and was refused", flush=True)
+        self._stranger_look = asyncio.get_running_loop().call_later(STRANGER_LOOK_S, self._watch_strangers)
+
+    async def stop(self) -> None:
+        for member in self.members:
+            self._line.send(member.name, encode(Stop()))
+        end_s = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
+        while asyncio.get_running_loop().time() < end_s:
+            if all(member.host.ended() is not None for member in self.members):
+                break
+            await asyncio.sleep(0.05)
+        for member in self.members:
+            member.host.end()
+        self._stranger_look.cancel()
+        self._line.close()
+        self._socket.stop()
+
+
+def _once(sentences: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(sentences))

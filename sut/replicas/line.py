@@ -1,0 +1,157 @@
+"""One end of the line between a leg and its replicas, on an event loop.
+
+CurveZMQ encrypts and authenticates: the keys are made for the leg and reach a replica by a pipe, so whoever connects
+without them is refused by the library before a byte of ours is read.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+MOST_MESSAGES = 64  # read in one turn of the loop
+QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits here, as bounded as the queries ahead
+RETRY_S = 0.001
+
+_REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A Curve25519 key pair in Z85."""
+
+    public: str
+    secret: str
+
+    @classmethod
+    def new(cls) -> "KeyPair":
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
+
+
+class Line:
+    """A socket whose messages are passed on as they arrive, and which never blocks whoever sends.
+
+    Args:
+        socket: bound or connected.
+        on_message: told the frames of each message, on the loop.
+    """
+
+    def __init__(self, socket: "zmq.Socket[bytes]", on_message: Callable[[list[bytes]], None]) -> None:
+        self._socket = socket
+        self._on_message = on_message
+        self._loop = asyncio.get_running_loop()
+        self._unsent: deque[list[bytes]] = deque()
+        self._look_planned = False
+        self._loop.add_reader(socket.fileno(), self._look)
+        self._plan_look()
+
+    def send(self, *frames: bytes) -> None:
+        """Send a message, or keep it until the other side's queue has room."""
+        self._unsent.append(list(frames))
+        if len(self._unsent) == 1:
+            self._send_unsent()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close(linger=500)
+
+    def _send_unsent(self) -> None:
+        while self._unsent:
+            try:
+                self._socket.send_multipart(self._unsent[0], zmq.NOBLOCK)
+            except zmq.Again:
+                self._loop.call_later(RETRY_S, self._send_unsent)
+                break
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                # The replica is gone. Who watches it says so, and why; its queries stay open.
+            self._unsent.popleft()
+        self._plan_look()  # the library's file descriptor tells of a change once, and sending may have used that up
+
+    def _plan_look(self) -> None:
+        if not self._look_planned:
+            self._look_planned = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._look_planned = False
+        if self._socket.closed:
+            return
+        for _ in range(MOST_MESSAGES):
+            if not self._socket.poll(0):
+                return
+            self._on_message(self._socket.recv_multipart(zmq.NOBLOCK))
+        self._plan_look()
+
+
+class LegSocket:
+    """The leg's socket, to which its replicas connect.
+
+    Args:
+        host: address to listen on.
+        replica_keys: public keys of those who may connect.
+    """
+
+    def __init__(self, host: str, replica_keys: set[str]) -> None:
+        self.keys = KeyPair.new()
+        self._allowed = {key.encode() for key in replica_keys}
+        self.strangers = 0
+        self._context = context = zmq.Context()
+        self._authenticator = ThreadAuthenticator(context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(credentials_provider=self)
+        self.socket = context.socket(zmq.ROUTER)
+        self.socket.router_mandatory = True  # a message to nobody is an error, not lost
+        _set_queues(self.socket)
+        self.socket.curve_server = True
+        self.socket.curve_publickey = self.keys.public.encode()
+        self.socket.curve_secretkey = self.keys.secret.encode()
+        self._monitor = self.socket.get_monitor_socket(_REFUSALS)
+        port = self.socket.bind_to_random_port(f"tcp://{host}")
+        self.address = f"tcp://{host}:{port}"
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """The library's question whether the holder of a public key may connect."""
+        return key in self._allowed
+
+    def count_strangers(self) -> int:
+        """Connections refused since the last call; the library tells no more of them than that there were any."""
+        found = 0
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart(zmq.NOBLOCK)
+            found += 1
+        self.strangers += found
+        return found
+
+    def stop(self) -> None:
+        """After the line is closed."""
+        self.socket.close(linger=500)
+        self._monitor.close(linger=0)
+        self._authenticator.stop()
+        self._context.term()
+
+
+def replica_socket(address: str, leg_key: str, keys: KeyPair, name: bytes) -> "zmq.Socket[bytes]":
+    """A replica's socket, connecting to its leg.
+
+    Args:
+        name: how the leg addresses it; unique in the leg.
+    """
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.routing_id = name
+    socket.linger = 500
+    _set_queues(socket)
+    socket.curve_serverkey = leg_key.encode()
+    socket.curve_publickey = keys.public.encode()
+    socket.curve_secretkey = keys.secret.encode()
+    socket.connect(address)
+    return socket
+
+
+def _set_queues(socket: "zmq.Socket[bytes]") -> None:
+    socket.sndhwm = socket.rcvhwm = QUEUE_MESSAGES

@@ -1,0 +1,134 @@
+"""One replica as its leg sees it: what it is, what is open there, whether it lives."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from runs.errors import ExecutionError
+from sut.engine import Observed, Request
+from sut.replicas.messages import Pulse, Query, Ready
+from sut.vllm.load import WORKING_FACTOR, WORKING_SHARE
+
+SILENT_S = 12.0  # without a pulse, of which there are two a second
+LONGEST_LOOK_S = 1.0  # a longer pause between two looks was ours, or the machine's, and counts as this much
+
+
+@dataclass(frozen=True)
+class Host:
+    """What runs a replica's process: this machine or a cluster's node.
+
+    Attributes:
+        where: for a person: its host and devices or cores.
+        log: for a person: where its output is.
+        ended: the exit code of the process once it is over, else None.
+        end: end it, and whatever it started.
+    """
+
+    where: str
+    log: str
+    ended: Callable[[], int | None]
+    end: Callable[[], None]
+
+
+class Member:
+    """A replica of a leg.
+
+    Args:
+        index: from 0.
+        host: runs its process.
+        stall_timeout_s: how long an open query may wait with nothing moving.
+    """
+
+    def __init__(self, index: int, host: Host, stall_timeout_s: float) -> None:
+        self.index = index
+        self.host = host
+        self.name = str(index).encode()
+        self.ready: Ready | None = None
+        self.observed: Observed | None = None
+        self.open: dict[int, Request] = {}  # by tag
+        self.outbox: list[Query] = []  # of this turn of the loop
+        self.messages = 0
+        self.queries = 0
+        self.cached_tokens = 0
+        self.pulse = Pulse(0, None, 0.0)
+        self._pulses = 0
+        self._limit_s = stall_timeout_s
+        self._looked_s = time.monotonic()
+        self._silence = _Quiet()
+        self._stall = _Quiet()
+
+    @property
+    def where(self) -> str:
+        return f"replica {self.index} ({self.host.where})"
+
+    def beat(self, pulse: Pulse) -> None:
+        self.pulse = pulse
+        self._pulses += 1
+
+    def look(self) -> None:
+        """To be called at least every second, from one thread.
+
+        Raises:
+            ExecutionError: it is dead, silent or stalled.
+        """
+        code = self.host.ended()
+        if code is not None:
+            raise ExecutionError(f"{self.where} ended, exit code {code}", f"see {self.host.log}")
+        now_s = time.monotonic()
+        passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
+        self._looked_s = now_s
+        if self._silence.lasts(passed_s, True, self._pulses) > SILENT_S:
+            raise ExecutionError(
+                f"{self.where} gave no sign of life for {self._silence.seconds:.0f} s",
+                f"it was stopped, or its host is out of reach; see {self.host.log}",
+            )
+        before = self._stall.seconds
+        stalled_s = self._stall.lasts(passed_s, bool(self.open), (self.messages, self.pulse.activity))
+        if not before:
+            self._cpu_before_s = self.pulse.cpu_s
+        if stalled_s > self._limit_s and not self._computes(stalled_s):
+            raise ExecutionError(
+                f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
+                f"see {self.host.log}; a slow but living engine needs a larger --stall-timeout-s",
+            )
+
+    def _computes(self, stalled_s: float) -> bool:
+        """Whether it is in one long step. Spinning for ever is told from that by the time it takes."""
+        on_cpu = self.ready is not None and self.ready.report.configuration.get("device") == "cpu"
+        share = (self.pulse.cpu_s - self._cpu_before_s) / stalled_s
+        return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
+
+    def record(self) -> dict[str, Any]:
+        """For the manifest."""
+        assert self.ready is not None
+        about, report = self.ready.about, self.ready.report
+        return {
+            "replica": self.index,
+            "host": about.host,
+            "pid": about.pid,
+            "devices": about.devices,
+            "cores": about.cores,
+            "start_s": about.start_s,
+            "software": about.software,
+            "weights_sha256": about.weights_sha256,
+            "versions": report.versions,
+            "in_force": report.in_force,
+            "environment": report.configuration.get("environment", {}),
+            "queries": self.queries,
+            "cached_prompt_tokens": self.cached_tokens,
+            "cpu_s": self.pulse.cpu_s,
+        }
+
+
+class _Quiet:
+    """How long nothing has changed while something should."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._state: object = None
+
+    def lasts(self, passed_s: float, expected: bool, state: object) -> float:
+        self.seconds = self.seconds + passed_s if expected and state == self._state else 0.0
+        self._state = state
+        return self.seconds

@@ -1,0 +1,124 @@
+"""What a leg and its replicas say to each other, as MessagePack.
+
+A query goes out once, with its prompt; back come its first token and its answer. Several of each travel together.
+Token ids travel as int32 bytes: LoadGen is given an answer's as they came.
+"""
+
+from typing import Any
+
+import msgspec
+
+from sut.engine import EngineReport, Observed
+
+# To a replica ---------------------------------------------------------------------------------------------------------
+
+
+class Query(msgspec.Struct, array_like=True, gc=False):
+    """One request. `tag` is the leg's name for it, and everything that the answer has to carry."""
+
+    tag: int
+    seq: int
+    sample_index: int
+    priority: int
+    prompt: bytes
+
+
+class Work(msgspec.Struct, array_like=True, tag=1):
+    """Queries that were handed over together."""
+
+    queries: list[Query]
+
+
+class Observe(msgspec.Struct, array_like=True, tag=2):
+    """All queries are answered: what is there to be said? A `Seen` is the answer."""
+
+
+class Stop(msgspec.Struct, array_like=True, tag=3):
+    """The leg is over."""
+
+
+ToReplica = Work | Observe | Stop
+
+# To the leg -----------------------------------------------------------------------------------------------------------
+
+
+class About(msgspec.Struct):
+    """What a replica is and runs on, for the record."""
+
+    host: str
+    pid: int
+    cores: list[int]
+    devices: list[str]
+    software: dict[str, str]
+    weights_sha256: dict[str, str]
+    start_s: float  # from the start of the process to a ready engine
+
+
+class Ready(msgspec.Struct, array_like=True, tag=11):
+    """The engine runs."""
+
+    about: About
+    report: EngineReport
+
+
+class Answer(msgspec.Struct, array_like=True, gc=False):
+    """One finished request."""
+
+    tag: int
+    ids: bytes
+    finish_reason: str
+    cached_tokens: int
+
+
+class Outcomes(msgspec.Struct, array_like=True, tag=12):
+    """First tokens (tag and id) and answers that came together."""
+
+    first_tokens: list[tuple[int, int]]
+    answers: list[Answer]
+
+
+class Pulse(msgspec.Struct, array_like=True, tag=13):
+    """The process lives. Sent by a thread of its own, so that a long step does not silence it.
+
+    `cpu_s` is the processor time that the replica's processes have used.
+    """
+
+    activity: int
+    generated_tokens: int | None
+    cpu_s: float
+
+
+class Failure(msgspec.Struct, array_like=True, tag=14):
+    """The replica cannot go on; the fields are those of a HarnessError."""
+
+    exit_code: int
+    message: str
+    fix: str
+
+
+class Seen(msgspec.Struct, array_like=True, tag=15):
+    """What the engine observed of itself."""
+
+    observed: Observed
+
+
+ToLeg = Ready | Outcomes | Pulse | Failure | Seen
+
+encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # a value in a report that is no plain data: its text
+read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode
+read_for_leg = msgspec.msgpack.Decoder(ToLeg).decode
+
+
+class ReplicaSpec(msgspec.Struct):
+    """What a replica's process is told before anything else, as one line of JSON on its standard input."""
+
+    index: int
+    address: str
+    leg_key: str
+    public_key: str
+    secret_key: str
+    plan: dict[str, Any]  # the leg's, with this replica's environment
+    cores: list[int]  # empty = where the kernel puts it
+    devices: list[str]
+    numa_node: int | None
+    variables: dict[str, str]  # that make it so

@@ -1,0 +1,242 @@
+"""One replica: an engine in a process of its own, `python -m sut.replicas.replica`.
+
+It is told what it is by a line on its standard input, which stays open: once it closes, the leg is gone and so is the
+replica. Everything it prints is in its log.
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from array import array
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import psutil
+import zmq
+
+from runs.environment import software_versions
+from runs.errors import ExecutionError, HarnessError
+from runs.files import sha256_of
+from runs.record.manifest import LegPlan
+from sut.engine import Engine, Request
+from sut.engines import engine_kind
+from sut.loadgen_sut import int32_ids
+from sut.replicas.line import KeyPair, Line, replica_socket
+from sut.replicas.messages import (
+    About,
+    Answer,
+    Failure,
+    Outcomes,
+    Pulse,
+    Query,
+    Ready,
+    ReplicaSpec,
+    Seen,
+    Stop,
+    Work,
+    encode,
+    read_for_replica,
+)
+from sut.replicas.places import bind
+
+PULSE_S = 0.5
+PULSE_MARK = b"*"  # behind the replica's number in the name of its pulse's socket
+LOOK_S = 0.25
+
+
+class Replica:
+    """An engine and the line to its leg.
+
+    Args:
+        spec: what the leg told.
+    """
+
+    def __init__(self, spec: ReplicaSpec) -> None:
+        self._spec = spec
+        self._keys = KeyPair(spec.public_key, spec.secret_key)
+        self._stopped = asyncio.Event()
+        self._first_tokens: list[tuple[int, int]] = []
+        self._answers: list[Answer] = []
+        self._engine: Engine | None = None
+        self._line: Line | None = None
+        self._family: list[psutil.Process] = [psutil.Process()]
+
+    async def run(self) -> None:
+        """Serve until the leg says that it is over.
+
+        Raises:
+            HarnessError: the engine does not start, or died.
+        """
+        spec = self._spec
+        name = str(spec.index).encode()
+        self._line = line = Line(replica_socket(spec.address, spec.leg_key, self._keys, name), self._receive)
+        threading.Thread(target=self._beat, args=(name + PULSE_MARK,), name="pulse", daemon=True).start()
+        try:
+            plan = LegPlan.model_validate(spec.plan)
+            weights = asyncio.ensure_future(asyncio.to_thread(_weights, plan.model_path))
+            kind = engine_kind(plan.engine)
+            await asyncio.to_thread(kind.warm_import)
+            engine = kind.make(plan)
+            report = await engine.start()
+            self._engine = engine
+            self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+            line.send(encode(Ready(self._about(await weights), report)))
+            while not self._stopped.is_set():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), LOOK_S)
+                engine.check_alive()
+            await engine.stop()
+        except Exception as error:
+            traceback.print_exc()
+            line.send(encode(_failure(error)))
+        line.close()
+
+    def _about(self, weights: dict[str, str]) -> About:
+        spec = self._spec
+        return About(
+            host=platform.node(),
+            pid=os.getpid(),
+            cores=spec.cores,
+            devices=spec.devices,
+            software=software_versions(),
+            weights_sha256=weights,
+            start_s=round(time.time() - psutil.Process().create_time(), 2),
+        )
+
+    # From the leg -------------------------------------------------------------------------------------------------
+
+    def _receive(self, frames: list[bytes]) -> None:
+        message = read_for_replica(frames[-1])
+        if isinstance(message, Stop):
+            self._stopped.set()
+        elif isinstance(message, Work):
+            self._submit(message)
+        else:
+            self._observing = asyncio.ensure_future(self._observe())
+
+    async def _observe(self) -> None:
+        assert self._engine is not None
+        assert self._line is not None
+        try:
+            self._line.send(encode(Seen(await self._engine.observed())))
+        except Exception as error:
+            self._fail(error)
+
+    def _submit(self, work: Work) -> None:
+        engine = self._engine
+        assert engine is not None  # the leg sends work to a ready replica only
+        try:
+            for query in work.queries:
+                engine.submit(self._request(query))
+        except Exception as error:
+            self._fail(error)
+
+    def _request(self, query: Query) -> Request:
+        prompt = array("i", query.prompt).tolist()
+        request = Request(self, prompt, query.tag, query.seq, query.sample_index)
+        request.priority = query.priority
+        return request
+
+    # From the engine: a sink --------------------------------------------------------------------------------------
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        self._plan_flush()
+        self._first_tokens.append((request.response_id, token_id))
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        self._plan_flush()
+        ids = int32_ids(token_ids).tobytes()
+        self._answers.append(Answer(request.response_id, ids, finish_reason, cached_tokens))
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        self._fail(error)
+
+    def _plan_flush(self) -> None:
+        if not self._first_tokens and not self._answers:
+            asyncio.get_running_loop().call_soon(self._flush)  # behind the other outcomes of the same step
+
+    def _flush(self) -> None:
+        outcomes = Outcomes(self._first_tokens, self._answers)
+        self._first_tokens, self._answers = [], []
+        assert self._line is not None
+        self._line.send(encode(outcomes))
+
+    def _fail(self, error: BaseException) -> None:
+        assert self._line is not None
+        self._line.send(encode(_failure(error)))
+
+    # On a thread of its own ---------------------------------------------------------------------------------------
+
+    def _beat(self, name: bytes) -> None:
+        spec = self._spec
+        socket = replica_socket(spec.address, spec.leg_key, self._keys, name)
+        with contextlib.suppress(zmq.ContextTerminated), socket:
+            while True:
+                engine = self._engine
+                pulse = Pulse(
+                    engine.activity() if engine else 0, engine.generated_tokens() if engine else None, self._cpu_s()
+                )
+                with contextlib.suppress(zmq.Again):  # a leg that reads nothing has no use for more of them
+                    socket.send(encode(pulse), zmq.NOBLOCK)
+                time.sleep(PULSE_S)
+
+    def _cpu_s(self) -> float:
+        total = 0.0
+        for process in self._family:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return round(total, 3)
+
+
+def _failure(error: BaseException) -> Failure:
+    if not isinstance(error, HarnessError):
+        error = ExecutionError(f"{type(error).__name__}: {error}")
+    return Failure(int(error.exit_code), error.message, error.fix)
+
+
+def _weights(model_path: str) -> dict[str, str]:
+    """SHA-256 of each of a model's weight files, and of its configuration."""
+    folder = Path(model_path)
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin"), *folder.glob("config.json")]
+    return {file.name: sha256_of(file) for file in sorted(files)}
+
+
+def _end_with_the_leg() -> None:
+    """End this process and its descendants when the standard input closes."""
+    while sys.stdin.buffer.read(1):
+        pass
+    _end_family()
+
+
+def _end_family() -> None:
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> NoReturn:
+    """Be the replica that the standard input describes."""
+    spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
+    threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
+    bind(spec.cores, spec.numa_node)
+
+    async def serve() -> None:
+        await Replica(spec).run()
+
+    asyncio.run(serve())
+    zmq.Context.instance().term()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Legs with several engines, each in a process of its own: through LoadGen to the record, and what ends them."""
+
+import json
+import os
+import signal
+import textwrap
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.requests_log import read_requests
+from sut.replicas.fleet import STRANGERS
+from tests.conftest import ROOT, Finished, StartedMain
+from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, progress, until
+
+RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
+
+ENDS_WITHIN_S = 30
+
+
+@pytest.fixture
+def run_main(start_main: StartMain) -> RunMain:
+    """Runs `main.py ARGUMENTS…`; a busy machine is given twice the time that a leg may take to fail."""
+    return lambda *arguments, **more: start_main(*arguments, **more).wait(2 * ENDS_WITHIN_S)
+
+
+def in_replicas(folder: Path, code: str) -> dict[str, str]:
+    """An environment in which code is run at the start of each replica."""
+    (folder / "sitecustomize.py").write_text(
+        'import sys\nif "sut.replicas.replica" in sys.orig_argv:\n' + textwrap.indent(textwrap.dedent(code), "    ")
+    )
+    return {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+
+def replica_pids(out: Path) -> list[int]:
+    """Processes of a running leg's replicas."""
+    found = []
+    for pid in alive(leg_pid(out)):
+        try:
+            if "sut.replicas.replica" in psutil.Process(pid).cmdline():
+                found.append(pid)
+        except psutil.Error:
+            pass
+    return sorted(found)
+
+
+@pytest.fixture
+def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
+    """A leg with two replicas that has answered queries and would go on for a minute."""
+    out = tmp_path / "run"
+    started = start_main(*arguments("Server", out, "--replicas", 2, conf=LONG_USER_CONF))
+    until(lambda: progress(out).get("completed", 0) > 20, "answers", 60)
+    return started, out
+
+
+def digests(out: Path) -> dict[int, str]:
+    table = read_requests(RunDir(out).requests)
+    return dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
+
+
+@pytest.mark.parametrize("routing", ["prefill", "round-robin"])
+def test_answers_are_those_of_one_engine_and_all_is_on_record(routing: str, run_main: RunMain, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run_main(*arguments("Offline", one)).code == ExitCode.OK
+    finished = run_main(*arguments("Offline", two, "--replicas", 2, "--routing", routing))
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert digests(two) == digests(one)
+    manifest = read_manifest(RunDir(two).manifest)
+    table = read_requests(RunDir(two).requests)
+    assert table.replica is not None
+    answered = Counter(table.replica.tolist())
+    assert [record["replica"] for record in manifest.replicas] == [0, 1]
+    assert [record["queries"] for record in manifest.replicas] == [answered[0], answered[1]]
+    assert min(answered.values()) > 0
+    tokens = [int(table.output_tokens[table.replica == number].sum()) for number in (0, 1)]
+    assert [record["output_tokens"] for record in manifest.replicas] == tokens
+    assert manifest.resolved.replicas is not None
+    assert manifest.resolved.replicas.routing == routing
+    assert manifest.observed[STRANGERS] == 0
+    assert all(RunDir(two).replica_log(number).exists() for number in (0, 1))
+    assert read_manifest(RunDir(one).manifest).replicas == []
+    assert read_requests(RunDir(one).requests).replica is None
+
+
+def test_latencies_of_each_replica(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Server", out, "--replicas", 3))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    for record in read_manifest(RunDir(out).manifest).replicas:
+        assert record["ttft_p99_ms"] > 0
+        assert record["tpot_p99_ms"] > 0
+        assert record["cached_prompt_tokens"] == 0
+        assert record["start_s"] > 0
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_killed_replica_ends_the_leg(number: int, running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    os.kill(replica_pids(out)[number], signal.SIGKILL)
+    check_failed(started.wait(2 * ENDS_WITHIN_S), out, ExitCode.FAILED, "exit code -9")
+    assert "replica " in progress(out)["error"]["message"]
+    assert "host " in progress(out)["error"]["message"]
+
+
+def test_a_stopped_replica_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    os.kill(replica_pids(out)[1], signal.SIGSTOP)
+    check_failed(started.wait(2 * ENDS_WITHIN_S), out, ExitCode.FAILED, "gave no sign of life")
+
+
+@pytest.mark.slow
+def test_a_replica_whose_engine_hangs_is_named(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments(
+        "Server", out, "--replicas", 2, "--dummy-fault", "freeze@30", "--stall-timeout-s", 4, conf=LONG_USER_CONF
+    ))  # fmt: skip
+    check_failed(finished, out, ExitCode.FAILED, "stalled: ")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "cause"),
+    [
+        ("start", ExitCode.REFUSED, "asked not to start"),
+        ("fail@5", ExitCode.FAILED, "query 5 failed"),
+        ("die@5", ExitCode.FAILED, "the dummy engine died"),
+        ("twice@5", ExitCode.FAILED, "answered it twice"),
+    ],
+)
+def test_a_fault_of_one_engine_names_its_replica(
+    fault: str, code: ExitCode, cause: str, run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Server", out, "--replicas", 2, "--dummy-fault", fault, conf=LONG_USER_CONF))
+    manifest = check_failed(finished, out, code, cause)
+    assert manifest.error is not None
+    assert manifest.error["message"].startswith("replica ")
+
+
+OTHER_IN_ONE = """
+    import os, sys
+    from sut.dummy.engine import DummyEngine
+    start = DummyEngine.start
+    async def other(self):
+        report = await start(self)
+        try:
+            os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
+            {change}
+        except FileExistsError:
+            pass
+        return report
+    DummyEngine.start = other
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ("report.versions = {'engine': '2'}", "versions: engine is "),
+        ("report.in_force = {**report.in_force, 'ttft_ms': 7.0}", "options in force: ttft_ms is "),
+        ("report.vocab_size = 7", "vocabulary: "),
+    ],
+)
+def test_a_replica_that_is_another_engine_is_refused(
+    change: str, cause: str, run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    code = OTHER_IN_ONE.format(marker=str(tmp_path / "marker"), change=change)
+    finished = run_main(*arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, code))
+    check_failed(finished, out, ExitCode.REFUSED, cause)
+
+
+def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(
+        *arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, "import os; os._exit(7)")
+    )
+    check_failed(finished, out, ExitCode.REFUSED, "ended before it was ready, exit code 7")
+
+
+@pytest.mark.parametrize("whom", ["leg", "main"])
+def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    group = leg_pid(out)
+    assert len(replica_pids(out)) == 2
+    os.kill(group if whom == "leg" else started.process.pid, signal.SIGKILL)
+    started.wait(2 * ENDS_WITHIN_S)
+    until(lambda: not alive(group), "the group to be gone")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+def test_a_number_of_replicas_that_is_none(value: str, run_main: RunMain) -> None:
+    finished = run_main("--scenario", "Offline", "--engine", "dummy", "--replicas", value)
+    assert finished.code == ExitCode.BAD_INPUT
+    assert f"--replicas {value}: must be a whole number from 1, or auto" in finished.stderr
+
+
+def test_one_engine_stays_in_the_legs_process(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run_main(*arguments("Offline", out, "--replicas", "auto")).code == ExitCode.OK
+    manifest: dict[str, Any] = json.loads(RunDir(out).manifest.read_bytes())
+    assert manifest["resolved"]["replicas"] is None
+    assert manifest["asked"]["replicas"] == "auto"

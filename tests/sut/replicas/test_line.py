@@ -1,0 +1,89 @@
+"""The line between a leg and its replicas: who may use it, and that nothing is lost on it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+import zmq
+
+from sut.replicas import line as line_module
+from sut.replicas.line import KeyPair, LegSocket, Line, replica_socket
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_messages_there_and_back() -> None:
+    async def run() -> None:
+        keys = KeyPair.new()
+        leg = LegSocket("127.0.0.1", {keys.public})
+        at_leg: list[list[bytes]] = []
+        at_replica: list[list[bytes]] = []
+        leg_line = Line(leg.socket, at_leg.append)
+        line = Line(replica_socket(leg.address, leg.keys.public, keys, b"7"), at_replica.append)
+        line.send(b"ready")
+        await until(lambda: bool(at_leg))
+        assert at_leg == [[b"7", b"ready"]]
+        for number in range(3 * line_module.MOST_MESSAGES):
+            leg_line.send(b"7", b"%d" % number)
+        await until(lambda: len(at_replica) == 3 * line_module.MOST_MESSAGES)
+        assert at_replica == [[b"%d" % number] for number in range(3 * line_module.MOST_MESSAGES)]
+        line.close()
+        leg_line.close()
+        leg.stop()
+
+    asyncio.run(run())
+
+
+def test_a_full_queue_keeps_the_order_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "QUEUE_MESSAGES", 2)
+    large = b"x" * 200_000  # more than the kernel's buffers take
+
+    async def run() -> None:
+        keys = KeyPair.new()
+        leg = LegSocket("127.0.0.1", {keys.public})
+        at_leg: list[list[bytes]] = []
+        leg_line = Line(leg.socket, at_leg.append)
+        socket = replica_socket(leg.address, leg.keys.public, keys, b"0")
+        socket.send(b"ready")
+        await until(lambda: bool(at_leg))
+        for number in range(100):
+            leg_line.send(b"0", b"%d" % number + large)
+        assert leg_line._unsent  # the replica reads nothing yet
+        found: list[list[bytes]] = []
+        line = Line(socket, found.append)
+        await until(lambda: len(found) == 100)
+        assert [frames[0].removesuffix(large) for frames in found] == [b"%d" % number for number in range(100)]
+        line.close()
+        leg_line.close()
+        leg.stop()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("knows", ["nothing", "the address and its own keys", "the leg's key"])
+def test_a_stranger_is_refused_and_counted(knows: str) -> None:
+    async def run() -> None:
+        leg = LegSocket("127.0.0.1", {KeyPair.new().public})
+        at_leg: list[list[bytes]] = []
+        leg_line = Line(leg.socket, at_leg.append)
+        if knows == "nothing":
+            socket = zmq.Context.instance().socket(zmq.DEALER)
+            socket.connect(leg.address)
+        else:
+            key = leg.keys.public if knows == "the leg's key" else KeyPair.new().public
+            socket = replica_socket(leg.address, key, KeyPair.new(), b"0")
+        socket.send(b"let me in")
+        async with asyncio.timeout(30):
+            while not leg.count_strangers():
+                await asyncio.sleep(0.05)
+        assert leg.strangers
+        assert at_leg == []
+        socket.close(linger=0)
+        leg_line.close()
+        leg.stop()
+
+    asyncio.run(run())

@@ -1,0 +1,64 @@
+"""Two real vLLM engines behind one LoadGen, each in a process of its own on cores of its own."""
+
+import os
+import signal
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qsl.dataset import Dataset
+from runs.errors import ExitCode
+from tests.vllm.conftest import TIE, Greedy, RunningLeg, is_engine_core, leg_command, run_leg
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
+LONG = "*.Server.min_duration = 120000\n*.Server.target_qps = 20\n"
+TWO = ["--scenario", "Server", "--replicas", "2"]
+
+
+def test_answers_are_those_of_one_engine(tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path) -> None:
+    """One engine's are greedy decoding's, as tests/vllm/test_legs.py holds; answers with a tie are left out."""
+    leg = run_leg(leg_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
+    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
+    answers = [greedy(prompt) for prompt in dataset.prompts]
+    clear = {index for index, answer in enumerate(answers) if min(answer.margins) >= TIE}
+    compared = [0, 0]
+    requests = leg.requests
+    assert requests.replica is not None
+    rows = zip(requests.sample_index.tolist(), requests.replica.tolist(), requests.output_sha256, strict=True)
+    for index, replica, digest in rows:
+        if index in clear:
+            compared[replica] += 1
+            assert digest == sha256(np.array(answers[index].ids, "<i4").tobytes()).hexdigest(), f"sample {index}"
+    assert sum(compared) >= len(requests) / 2
+    assert min(compared) > 0
+    replicas = leg.manifest["replicas"]
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // 2
+    assert [replica["cores"] for replica in replicas] == [cores[:share], cores[share : 2 * share]]
+    assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
+    assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
+    assert all(leg.run.replica_log(number).stat().st_size for number in (0, 1))
+
+
+def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
+    leg = RunningLeg(leg_command(tiny_model, tmp_path / "run", LONG, TWO), tmp_path / "run")
+    try:
+        leg.wait_until_answering()
+        replica = next(
+            process
+            for process in leg.leg_process.children(recursive=True)
+            if "sut.replicas.replica" in process.cmdline()
+        )
+        core = next(child for child in replica.children(recursive=True) if is_engine_core(child))
+        os.kill(core.pid, signal.SIGKILL)
+        finished = leg.finished(60)
+        assert finished.exit_code == ExitCode.FAILED
+        assert "replica " in finished.stderr
+        assert "the vLLM engine died" in finished.stderr
+        assert leg.survivors(10) == []
+    finally:
+        leg.end()
