@@ -5,6 +5,7 @@ submission_structure.md. Until v5.1 measurements and compliance logs have trees 
 one scenario lies together.
 """
 
+import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,8 +78,14 @@ class Tree:
         return self._part("measurements", place)
 
     def measurements(self, place: Place) -> Path:
-        name = f"{place.system}.json" if self.round.split_tree else "measurements.json"
-        return self.measurements_folder(place) / name
+        folder = self.measurements_folder(place)
+        if not self.round.split_tree:
+            return folder / "measurements.json"
+        # Any name that begins with the system's. [checker] loader.Loader.get_measurement_path
+        own = folder / f"{place.system}.json"
+        if own.exists():
+            return own
+        return next(iter(sorted(folder.glob(f"{glob.escape(place.system)}*.json"))), own)
 
     def user_conf(self, place: Place) -> Path:
         return self.measurements_folder(place) / "user.conf"

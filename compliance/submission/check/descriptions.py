@@ -12,6 +12,7 @@ from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import STATUSES
 from compliance.submission.tree import Place, Tree, subfolders
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS
+from runs.rounds import Round
 
 # [checker] constants.py, VALID_SYSTEM_TYPES
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
@@ -135,32 +136,34 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
             findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
         mapping = tree.organisation(division, organisation) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
-            _check_mapping(mapping, division, findings)
+            _check_mapping(mapping, division, tree.round, findings)
 
 
-def _check_mapping(path: Path, division: str, findings: Findings) -> None:
+def _check_mapping(path: Path, division: str, in_round: Round, findings: Findings) -> None:
     value = read_object(path, findings, "model-mapping", "model-mapping")
     if value is None:
         return
     if division != "open":
         findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
     for name, benchmark in value.items():
-        if benchmark not in SUBMISSIONS:
-            known = ", ".join(SUBMISSIONS)
+        if benchmark not in SUBMISSIONS and benchmark not in in_round.other_benchmarks:
+            known = ", ".join((*SUBMISSIONS, *sorted(in_round.other_benchmarks)))
             findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known)
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
-    """The benchmark behind a directory's name: an official one, or one of model_mapping.json in open."""
-    if place.benchmark in DIRECTORIES:
-        return DIRECTORIES[place.benchmark]
+    """The benchmark behind a directory's name: one of the round's, or one of model_mapping.json in open; not all of
+    them have rules of their own here (`SUBMISSIONS`)."""
+    others = tree.round.other_benchmarks
+    if place.benchmark in DIRECTORIES or place.benchmark in others:
+        return DIRECTORIES.get(place.benchmark, place.benchmark)
     if place.division != "open":
         return None
     unnoted = Findings(tree.root)
     path = tree.organisation(place.division, place.organisation) / "model_mapping.json"
     value = read_object(path, unnoted, "model-mapping", "model-mapping") or {}
     found = value.get(place.benchmark)
-    return found if isinstance(found, str) and found in SUBMISSIONS else None
+    return found if isinstance(found, str) and (found in SUBMISSIONS or found in others) else None
 
 
 def _json_files(folder: Path) -> list[Path]:

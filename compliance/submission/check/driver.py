@@ -1,17 +1,24 @@
 """Our checks of a whole tree, in one pass."""
 
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from compliance.submission.check.descriptions import check_sources, check_systems
 from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.finding import Finding, Findings
 from compliance.submission.check.runs_index import RunsIndex
-from compliance.submission.check.scenario import check_scenario
+from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.tree import DIVISIONS, Place, Tree
+from runs.environment import usable_cores
 from runs.errors import InputError
 from runs.rounds import Round
+
+PARALLEL_FROM = 24  # scenarios; to start processes takes longer than to check a few
+PLACES_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Checked:
     tree: Tree
     places: list[Place]
     findings: list[Finding]
+    not_judged: dict[Place, list[str]] = field(default_factory=dict)  # of results of which not every rule is known
 
     def count(self, severity: str) -> int:
         return sum(finding.rule.severity == severity for finding in self.findings)
@@ -50,7 +58,18 @@ def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Ch
     check_rehearsal(tree, contents, findings)
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
-    outcomes = [check_scenario(tree, place, runs or RunsIndex()) for place in found]
+    outcomes = _check_all(tree, found, runs or RunsIndex())
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
-    return Checked(tree, found, sorted(set(every)))
+    not_judged = {outcome.place: outcome.not_judged for outcome in outcomes if outcome.not_judged}
+    return Checked(tree, found, sorted(set(every)), not_judged)
+
+
+def _check_all(tree: Tree, places: list[Place], runs: RunsIndex) -> list[ScenarioOutcome]:
+    """Every scenario, a process a core where there are many; in the order of the places."""
+    check = partial(check_scenario, tree, runs=runs)
+    cores = len(usable_cores())
+    if len(places) < PARALLEL_FROM or cores == 1:
+        return [check(place) for place in places]
+    with ProcessPoolExecutor(cores, mp_context=get_context("forkserver")) as pool:
+        return list(pool.map(check, places, chunksize=PLACES_AT_A_TIME))

@@ -45,7 +45,8 @@ def check_performance(
     same = check_scenario_name(detail, scenario, "perf-scenario", findings)
     if mode != PERFORMANCE or not same:
         return known  # its figures would be held to the wrong rules
-    _verdict(detail, findings)
+    check_verdict(detail, findings)
+    _check_metric(detail, findings)
     _others(detail, place, findings)
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_performance(leg), run, findings)
@@ -54,7 +55,8 @@ def check_performance(
     return known
 
 
-def _verdict(detail: DetailLog, findings: Findings) -> None:
+def check_verdict(detail: DetailLog, findings: Findings) -> None:
+    """What LoadGen itself says of the run."""
     if detail.error_count:
         first = detail.errors[0]
         said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
@@ -65,6 +67,9 @@ def _verdict(detail: DetailLog, findings: Findings) -> None:
     if detail.get("early_stopping_met") is False:
         said = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
         findings.add("perf-early-stopping", detail.path, said, "early_stopping_met true")
+
+
+def _check_metric(detail: DetailLog, findings: Findings) -> None:
     metric = _METRIC[detail.scenario]
     value = detail.get(metric)
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:

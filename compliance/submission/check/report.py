@@ -1,5 +1,6 @@
 """The outcome of `check`: for people, and as a record."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -46,6 +47,7 @@ def as_json(outcome: Outcome, *, strict: bool) -> dict[str, Any]:
         "round": checked.tree.round.name,
         "strict": strict,
         "scenarios": [str(place) for place in checked.places],
+        "not_judged": {str(place): reasons for place, reasons in checked.not_judged.items()},
         "errors": checked.count("error"),
         "warnings": checked.count("warning"),
         "findings": [finding.as_json() for finding in checked.findings],
@@ -65,10 +67,32 @@ def print_report(outcome: Outcome, console: Console, *, strict: bool) -> None:
     errors, warnings = checked.count("error"), checked.count("warning")
     said = f"{_count(len(checked.places), 'scenario')} of {_count(len(systems), 'system')}, round {checked.tree.round}"
     _line(console, f"{said}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    if checked.not_judged:
+        text = f"{_count(len(checked.not_judged), 'scenario')} judged by the rules of any benchmark alone"
+        _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
+    if len({place.organisation for place in checked.places}) > 1:
+        _print_table(checked, console)
     for text in (*_sign_off_lines(outcome), *_official_lines(outcome.official, checked.tree.root)):
         _line(console, text)
     clean = exit_code(outcome, strict=strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
+
+
+def _print_table(checked: Checked, console: Console) -> None:
+    """How many findings of which rule each organisation has: the gravest first, then the most frequent."""
+    counts = Counter(
+        (finding.rule.severity, _organisation(finding.file), finding.rule_id) for finding in checked.findings
+    )
+    _line(console, "by organisation and rule:", "bold")
+    for (severity, organisation, rule_id), count in sorted(
+        counts.items(), key=lambda row: (row[0][0] != "error", -row[1], row[0])
+    ):
+        _line(console, f"  {count:>5}  {severity:<8}{organisation:<32}  {rule_id}")
+
+
+def _organisation(file: str) -> str:
+    parts = file.split("/")
+    return parts[1] if len(parts) > 1 else "."
 
 
 def _heading(file: str) -> str:

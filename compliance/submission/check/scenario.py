@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.accuracy import check_accuracy
+from compliance.submission.check.any_benchmark import check_any
 from compliance.submission.check.audits import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
 from compliance.submission.check.finding import Finding, Findings
@@ -23,6 +24,7 @@ class ScenarioOutcome:
     findings: list[Finding]
     legs: list[LegFacts] = field(default_factory=list)
     scenario: Scenario | None = None  # None where the directory names none of the benchmark's
+    not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
 
 
 def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome:
@@ -31,8 +33,12 @@ def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome
     folder = tree.scenario(place)
     check_measurements(tree, place, findings)
     benchmark_name = mapped_benchmark(tree, place)
+    if benchmark_name is not None and benchmark_name not in SUBMISSIONS:
+        compared, not_judged = check_any(tree, place, findings)
+        check_one_configuration(compared, findings)
+        return ScenarioOutcome(place, findings.items, compared, not_judged=not_judged)
     if benchmark_name is None:
-        known = ", ".join(DIRECTORIES)
+        known = ", ".join((*DIRECTORIES, *sorted(tree.round.other_benchmarks)))
         findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
         return ScenarioOutcome(place, findings.items)
     scenario = _scenario_of(place.scenario)

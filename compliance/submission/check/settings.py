@@ -55,16 +55,28 @@ def check_user_conf(path: Path, names: set[str], benchmark: Benchmark, detail: D
     Args:
         names: further names of the model that the submitter may have given LoadGen.
     """
+    models = (benchmark.loadgen_key, benchmark.submission_name, *sorted(names))
+    _check(path, models, detail, findings)
+
+
+def check_user_conf_of(path: Path, detail: DetailLog, findings: Findings) -> None:
+    """The same where the name that LoadGen was given for the model is not known: of lines of any model only those
+    are held against the log that no line of a named model can outweigh."""
+    _check(path, None, detail, findings)
+
+
+def _check(path: Path, models: tuple[str, ...] | None, detail: DetailLog, findings: Findings) -> None:
     if not is_regular(path):
         return  # has a finding already
     text = read_text(path, findings, "scenario-file")
     if text is None:
         return
     lines = list(_lines(text))
-    models = (benchmark.loadgen_key, benchmark.submission_name, *sorted(names))
     scenario = detail.scenario
+    named = set() if models is not None else {line.key for line in lines if line.model != "*"}
+    models = models or ()
     for key, (record, factor) in {**_ANY, **_OF_SCENARIO.get(scenario, {})}.items():
-        line = _in_force(lines, models, scenario, key)
+        line = None if key in named else _in_force(lines, models, scenario, key)
         logged = detail.get(record)
         if line is None or not isinstance(logged, int | float):
             continue
@@ -74,7 +86,7 @@ def check_user_conf(path: Path, names: set[str], benchmark: Benchmark, detail: D
     key, default = _TARGETS.get(scenario, ("", 0.0))
     record, factor = _OF_SCENARIO.get(scenario, {}).get(key, ("", 1.0))
     logged = detail.get(record)
-    unset = key and _in_force(lines, models, scenario, key) is None
+    unset = key and key not in named and _in_force(lines, models, scenario, key) is None
     if unset and isinstance(logged, int | float) and float(logged) != default:
         wanted = f"{float(logged) / factor:g}, as {record} of the log has it"
         findings.add("user-conf-absent", path, f"no line sets {scenario} {key}", wanted)

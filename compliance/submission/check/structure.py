@@ -101,7 +101,7 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     for path in (*contents.files, *contents.folders):
         parts = path.relative_to(tree.root).parts
         allowed = _allowed(tree, parts[:-1], is_file=path in contents.files)
-        if allowed is None or parts[-1] in allowed or parts[-1].startswith("."):
+        if allowed is None or parts[-1] in allowed or parts[-1].startswith(".") or _is_measurements(parts):
             continue
         same = next((name for name in sorted(allowed) if name.lower() == parts[-1].lower()), None)
         if same is not None:
@@ -132,12 +132,23 @@ def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | No
     return None
 
 
+def _is_measurements(parts: tuple[str, ...]) -> bool:
+    """measurements/<system>/<benchmark>/<scenario>/<system>….json of split rounds."""
+    return (
+        len(parts) == 7 and parts[2] == "measurements" and parts[6].startswith(parts[3]) and parts[6].endswith(".json")
+    )
+
+
 def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool) -> set[str] | None:
     """In `results/<system>/<benchmark>/<scenario>/…` and its like of split rounds."""
     if len(inside) == 0:
         return set() if is_file else None
-    if len(inside) < 3:
-        return set() if is_file else (set(DIRECTORIES) if len(inside) == 1 else set(SCENARIOS))
+    if len(inside) == 1:
+        return set() if is_file else set(DIRECTORIES) | tree.round.other_benchmarks
+    if inside[1] not in DIRECTORIES:
+        return None  # what else belongs to another benchmark is not known
+    if len(inside) == 2:
+        return set() if is_file else set(SCENARIOS)
     split = tree.round.split_tree
     below = inside[3:]
     if kind == "measurements":

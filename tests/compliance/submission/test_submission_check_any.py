@@ -1,0 +1,132 @@
+"""Results of benchmarks whose own rules are not known: judged by the rules of any, and said to be no more."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.check.driver import Checked, check_tree
+from compliance.submission.tree import Tree
+from runs.rounds import CURRENT_ROUND, ROUNDS
+from tests.support import tree_mutations, trees
+
+OTHER = "gpt-oss-120b"
+
+
+@pytest.fixture(scope="module")
+def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    folder = tmp_path_factory.mktemp("trees")
+    return trees.build_short_tree(folder, folder / "runs")
+
+
+@pytest.fixture
+def tree(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """The short tree as if it were of another benchmark."""
+    monkeypatch.setattr("compliance.submission.check.any_benchmark.MIN_DURATION_MS", trees.MIN_DURATION_MS)
+    root = tmp_path / "tree"
+    shutil.copytree(short_tree.root, root)
+    (place, *_) = Tree(root).places()
+    folder = Tree(root).scenario(place).parent
+    folder.rename(folder.with_name(OTHER))
+    return Tree(root)
+
+
+def rules(checked: Checked) -> set[str]:
+    return {finding.rule_id for finding in checked.findings}
+
+
+def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
+    checked = check_tree(tree.root, CURRENT_ROUND)
+    assert rules(checked) == set()
+    assert {place.scenario for place in checked.not_judged} == {"Offline", "Server"}
+    for reasons in checked.not_judged.values():
+        assert any("metric" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("result_validity", "INVALID", "perf-validity"),
+        ("effective_test_mode", "AccuracyOnly", "perf-mode"),
+        ("effective_min_duration_ms", 1, "perf-min-duration"),
+        ("effective_schedule_rng_seed", 7, "perf-seeds"),
+        ("early_stopping_met", False, "perf-early-stopping"),
+        ("result_99.00_percentile_latency_ns", 1, "log-contradiction"),
+        ("num_errors", 3, "log-contradiction"),
+    ],
+)
+def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, rule: str) -> None:
+    server = next(place for place in tree.places() if place.scenario == "Server")
+    tree_mutations.edit_detail(tree.performance(server), key, value)
+    assert rule in rules(check_tree(tree.root, CURRENT_ROUND))
+
+
+def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
+    server = next(place for place in tree.places() if place.scenario == "Server")
+    conf = tree.user_conf(server)
+    conf.write_text("*.Server.target_qps = 7\n")
+    assert "user-conf-differs" in rules(check_tree(tree.root, CURRENT_ROUND))
+    # A line of a model whose name is not known may outweigh it.
+    conf.write_text("*.Server.target_qps = 7\nsome-model.Server.target_qps = 500\n")
+    assert "user-conf-differs" not in rules(check_tree(tree.root, CURRENT_ROUND))
+
+
+def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
+    offline = next(place for place in tree.places() if place.scenario == "Offline")
+    tree.accuracy(offline).detail.unlink()
+    checked = check_tree(tree.root, CURRENT_ROUND)
+    assert rules(checked) == {"log-missing"}
+    assert any("no log" in reason for reason in checked.not_judged[offline])
+
+
+@pytest.mark.parametrize(("name", "known"), [("yolo-95", True), ("resnet", True), ("yolo95", False), ("llama3", False)])
+def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, known: bool) -> None:
+    (place, *_) = tree.places()
+    folder = tree.scenario(place).parent
+    folder.rename(folder.with_name(name))
+    assert ("tree-benchmark" in rules(check_tree(tree.root, CURRENT_ROUND))) is not known
+
+
+def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is_none(tree: Tree) -> None:
+    (place, *_) = tree.places()
+    folder = tree.scenario(place).parent
+    both = [folder.with_name("3d-unet-99"), folder.with_name("3d-unet-99.9")]
+    shutil.copytree(folder, both[0])
+    folder.rename(both[1])
+    assert "log-duplicate" not in rules(check_tree(tree.root, CURRENT_ROUND))
+    other = folder.parent.with_name("another-node")
+    shutil.copytree(folder.parent, other)
+    description = tree.system(place.division, place.organisation, place.system)
+    shutil.copy(description, description.with_name("another-node.json"))
+    assert "log-duplicate" in rules(check_tree(tree.root, CURRENT_ROUND))
+
+
+def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -> None:
+    (offline, *_) = tree.places()
+    singlestream = tree.scenario(offline)
+    tree_mutations.edit_detail(tree.performance(offline), "effective_scenario", "SingleStream")
+    tree_mutations.edit_detail(tree.performance(offline), "requested_scenario", "SingleStream")
+    assert singlestream.is_dir()
+    assert "perf-scenario" in rules(check_tree(tree.root, CURRENT_ROUND))
+    description = tree.system(offline.division, offline.organisation, offline.system)
+    tree_mutations.edit_object(description, system_type="edge")
+    assert "perf-scenario" not in rules(check_tree(tree.root, CURRENT_ROUND))
+
+
+def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = next(place for place in tree.places() if place.scenario == "Server")
+    tree_mutations.edit_detail(tree.performance(server), "result_validity", "INVALID")
+    monkeypatch.setattr("compliance.submission.check.any_benchmark.MIN_DURATION_MS", 600_000)
+    alone = check_tree(tree.root, CURRENT_ROUND)
+    monkeypatch.setattr("compliance.submission.check.driver.PARALLEL_FROM", 1)
+    beside = check_tree(tree.root, CURRENT_ROUND)
+    assert beside.findings == alone.findings
+    assert beside.not_judged == alone.not_judged
+
+
+def test_rounds_name_the_benchmarks_that_are_not_ours() -> None:
+    assert "mixtral-8x7b" in ROUNDS["v5.1"].other_benchmarks
+    assert "mixtral-8x7b" not in ROUNDS["v6.1"].other_benchmarks
+    assert not any("llama3.1-8b" in one.other_benchmarks for one in ROUNDS.values())
