@@ -5,6 +5,7 @@ row of each device that it leaves untold, and never taken for an absent device. 
 question (sut/vllm/machine.py).
 """
 
+import importlib
 import json
 import os
 import shutil
@@ -125,12 +126,37 @@ def _nvidia_smi() -> list[Row]:
     return [dict(zip(FACTS, row, strict=True)) for row in rows if len(row) == len(FACTS)]
 
 
+def _pynvml() -> list[Row]:
+    """NVIDIA's library, where its tool is absent, as in some containers."""
+    nvml = _library("pynvml")
+    try:
+        nvml.nvmlInit()
+        try:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            driver = _text(_fact(nvml.nvmlSystemGetDriverVersion))
+            return [_nvml_row(nvml, index, handle) | {"driver_version": driver} for index, handle in enumerate(handles)]
+        finally:
+            nvml.nvmlShutdown()
+    except Exception as error:
+        raise Untold(f"pynvml failed: {error}") from error
+
+
+def _nvml_row(nvml: Any, index: int, handle: Any) -> Row:
+    memory = _fact(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
+    limit_mw = _fact(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    return {
+        "index": str(index),
+        "name": _text(_fact(lambda: nvml.nvmlDeviceGetName(handle))),
+        "uuid": _text(_fact(lambda: nvml.nvmlDeviceGetUUID(handle))),
+        "memory.total": _mib(memory),
+        "clocks.max.sm": _text(_fact(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
+        "power.limit": None if limit_mw is None else f"{limit_mw / 1000:.2f}",
+    }
+
+
 def _amdsmi() -> list[Row]:
     """AMD's library, which comes with ROCm; vLLM finds AMD's devices by it too."""
-    try:
-        import amdsmi
-    except Exception as error:  # it loads a C library, and raises whatever that does
-        raise Untold(f"amdsmi cannot be imported: {error}") from error
+    amdsmi = _library("amdsmi")
     try:
         amdsmi.amdsmi_init()
         try:
@@ -142,25 +168,34 @@ def _amdsmi() -> list[Row]:
 
 
 def _amd_row(amdsmi: Any, index: int, handle: Any) -> Row:
-    def fact(read: str, key: str | None, *arguments: Any) -> Any:
-        try:
-            found = getattr(amdsmi, read)(handle, *arguments)
-            return found if key is None else found[key]
-        except Exception:  # a fact that this device or version does not have
-            return None
-
-    power = fact("amdsmi_get_power_cap_info", "power_cap")
+    power = _fact(lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"])
     if isinstance(power, int) and power >= 10_000:  # microwatts, in some versions watts
         power //= 1_000_000
+    clock = _fact(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX)["max_clk"])
     return {
         "index": str(index),
-        "name": fact("amdsmi_get_gpu_asic_info", "market_name"),
-        "uuid": fact("amdsmi_get_gpu_device_uuid", None),
-        "memory.total": _text(fact("amdsmi_get_gpu_vram_info", "vram_size")),
-        "driver_version": fact("amdsmi_get_gpu_driver_info", "driver_version"),
-        "clocks.max.sm": _text(fact("amdsmi_get_clock_info", "max_clk", amdsmi.AmdSmiClkType.GFX)),
+        "name": _fact(lambda: amdsmi.amdsmi_get_gpu_asic_info(handle)["market_name"]),
+        "uuid": _fact(lambda: amdsmi.amdsmi_get_gpu_device_uuid(handle)),
+        "memory.total": _text(_fact(lambda: amdsmi.amdsmi_get_gpu_vram_info(handle)["vram_size"])),
+        "driver_version": _fact(lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"]),
+        "clocks.max.sm": _text(clock),
         "power.limit": _text(power),
     }
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # it loads a C library, and raises whatever that does
+        raise Untold(f"{name} cannot be imported: {error}") from error
+
+
+def _fact(read: Callable[[], Any]) -> Any:
+    """What a library tells, None where this device or version does not have it."""
+    try:
+        return read()
+    except Exception:
+        return None
 
 
 def _rocm_smi() -> list[Row]:
@@ -205,7 +240,7 @@ def _xpu_smi() -> list[Row]:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _mib(size_bytes: Any) -> str | None:
@@ -249,7 +284,7 @@ def _sys_text(root: Path, kind: str, node: str, name: str) -> str:
 
 
 VENDORS = (
-    Vendor("NVIDIA", (_nvidia_smi,), _nvidia_nodes, (("CUDA_VISIBLE_DEVICES",),)),
+    Vendor("NVIDIA", (_nvidia_smi, _pynvml), _nvidia_nodes, (("CUDA_VISIBLE_DEVICES",),)),
     Vendor(
         "AMD",
         (_amdsmi, _rocm_smi),

@@ -42,6 +42,23 @@ def amdsmi_get_clock_info(handle, kind): return {"max_clk": 2400}
 def amdsmi_get_power_cap_info(handle): return {"power_cap": 1400000000}
 """
 
+PYNVML = """
+NVML_CLOCK_SM = 1
+class Memory: total = 85520809984
+
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return 2
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlSystemGetDriverVersion(): return "570.86.15"
+def nvmlDeviceGetName(handle): return b"NVIDIA H100 80GB HBM3"
+def nvmlDeviceGetUUID(handle): return f"GPU-{handle}"
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+def nvmlDeviceGetMaxClockInfo(handle, kind): return 1980
+def nvmlDeviceGetEnforcedPowerLimit(handle): return 700000
+"""
+LIBRARIES = ("amdsmi", "pynvml")
+
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -52,9 +69,12 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for vendor in VENDORS:
         for name in (name for group in vendor.visible for name in group):
             monkeypatch.delenv(name, raising=False)
-    sys.modules.pop("amdsmi", None)
+    (tmp_path / "lib").mkdir()
+    for name in LIBRARIES:
+        sys.modules.pop(name, None)
     yield tmp_path
-    sys.modules.pop("amdsmi", None)
+    for name in LIBRARIES:
+        sys.modules.pop(name, None)
 
 
 def add_tool(root: Path, name: str, script: str) -> None:
@@ -97,8 +117,19 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(row["visible_by"] == f"CUDA_VISIBLE_DEVICES={text}" for row in rows)
 
 
+def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
+    (root / "lib" / "pynvml.py").write_text(PYNVML)
+    _, row = accelerators(root)
+    assert described(row) == "NVIDIA H100 80GB HBM3, 81559 MiB, driver 570.86.15, 1980 MHz, 700.00 W"
+    assert (row["index"], row["uuid"]) == ("1", "GPU-1")
+    (root / "lib" / "pynvml.py").write_text(PYNVML.replace("return 2", "raise OSError('no driver')"))
+    sys.modules.pop("pynvml")
+    add_node(root, "nvidia0")
+    (row,) = accelerators(root)
+    assert row["untold"] == "nvidia-smi is not installed; pynvml failed: no driver"
+
+
 def test_amd_by_its_library(root: Path) -> None:
-    (root / "lib").mkdir()
     (root / "lib" / "amdsmi.py").write_text(AMDSMI)
     add_tool(root, "rocm-smi", "exit 1")
     _, row = accelerators(root)
@@ -164,7 +195,7 @@ def test_a_tool_that_fails_is_no_absent_device(root: Path) -> None:
     assert accelerators(root) == []  # a driver's tool is left over, but there is no device
     add_node(root, "nvidia0")
     (row,) = accelerators(root)
-    assert row["untold"] == "nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch"
+    assert row["untold"].startswith("nvidia-smi failed: Failed to initialize NVML: Driver/library version mismatch")
 
 
 def test_graphics_of_a_processor_are_no_accelerator(root: Path) -> None:
