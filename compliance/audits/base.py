@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from compliance.checks import Check
 from runs.benchmark import Mode, Scenario
-from runs.errors import ExecutionError, InputError, SetupError
+from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_samples
@@ -278,13 +278,13 @@ def count_of(request: AuditRequest, default: int) -> int:
 
     Raises:
         InputError: below 1.
-        SetupError: more than are loaded.
+        InputError: more than are loaded.
     """
     count = min(default, request.loaded_count) if request.samples is None else request.samples
     if count < 1:
         raise InputError(f"--samples {count} is below 1", "give a count of at least 1")
     if count > request.loaded_count:
-        raise SetupError(
+        raise InputError(
             f"--samples {count} is more than the {request.loaded_count} samples that LoadGen can load; "
             "it would repeat them",
             f"give at most {request.loaded_count}",

@@ -69,7 +69,7 @@ class OutputCaching:
             raise InputError(f"--sample-index {_listed(request.sample_index)} names a place twice", "name each once")
         for index in request.sample_index:
             if not 0 <= index < samples:
-                raise SetupError(
+                raise InputError(
                     f"--sample-index {index} is outside the {samples} samples that the legs load; LoadGen would crash",
                     f"give 0 to {samples - 1}, or auto",
                 )

@@ -4,10 +4,12 @@ One leg, one directory. LoadGen's own logs are never touched after LoadGen close
 carries a LoadGen log's name.
 """
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from runs.errors import SetupError
+from runs.errors import ExitCode, InputError, SetupError
+from runs.reading import read_object
 
 LOADGEN_LOGS = (
     "mlperf_log_summary.txt",
@@ -112,12 +114,46 @@ class RunDir:
                 f"output directory {self.root} cannot be written: {error.strerror}",
                 "give --output-log-dir a directory you may write to",
             ) from error
+        if self._never_began():
+            for name in (*self.own_names, self.seal.name):
+                (self.root / name).unlink(missing_ok=True)
         taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
         if taken:
             raise SetupError(
                 f"output directory {self.root} already holds a run ({taken[0]})",
                 "give --output-log-dir a new directory; a run never writes into another run's",
             )
+
+    def _never_began(self) -> bool:
+        """Whether all that is here is the record of a leg that was refused before LoadGen, by its engine for one."""
+        if any((self.root / name).exists() for name in LOADGEN_LOGS):
+            return False
+        try:
+            record = read_object(self.manifest, "")
+        except InputError:
+            return False
+        return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
+
+
+def free_directory(wanted: Path) -> Path:
+    """Make `wanted`, or `wanted-2`, … where it is taken already: two that ask at the same moment get two directories.
+
+    Raises:
+        SetupError: no directory can be made there.
+    """
+    for number in itertools.count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SetupError(
+                f"output directory {folder} cannot be made: {error.strerror}",
+                "give --output-log-dir a directory you may write to",
+            ) from error
+    raise AssertionError
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from compliance.mechanisms.declaration import (
 from compliance.mechanisms.eligibility import DIVISIONS
 from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
-from compliance.mechanisms.registry import REGISTRY_DIR
+from compliance.mechanisms.registry import REGISTRY_DIR, load_registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.rows_file import read_rows
-from compliance.mechanisms.validation import registries_or_error
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from scenarios.commands.paths import PATH
@@ -98,21 +97,20 @@ def take_sources(options: dict[str, Any]) -> ScoreSources:
 
 def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
     declaration, sources = take_declaration(options), take_sources(options)
-    registries, load_error = registries_or_error(options["registry"])
+    registries = load_registries(options["registry"])  # a gate that does not know what may pass is closed to all
     directories = [path for path in targets if path.is_dir()]
     rows: list[JudgedRow] = []
     if directories:
-        rows += rows_of_runs(directories, declaration, registries, load_error, sources)
+        rows += rows_of_runs(directories, declaration, registries, sources=sources)
     for path in targets:
         if not path.is_dir():
-            rows += read_rows(path, registries, load_error, sources)
+            rows += read_rows(path, registries, sources=sources)
     for pair in options["expect"]:
         if pair.count("/") != 1:
             raise InputError(f"--expect {pair}: not of the form MECHANISM/VARIANT", "write --expect baseline/none")
     return judge_rows(
         rows,
         registries,
-        load_error,
         strict=options["strict"],
         division=options["division"],
         expected=options["expect"],

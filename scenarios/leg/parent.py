@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.errors import ExecutionError, HarnessError
+from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
 from runs.record.start_stage import START_STAGES
 from scenarios.leg.config import RunConfig
@@ -55,6 +56,8 @@ def run_leg(
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()
+        if config.output_log_dir is None:
+            leg.run_dir = RunDir(free_directory(leg.run_dir.root))
         leg_record.announce(leg, console)
         leg_record.open_record(config, leg)
         hashing = leg_record.start_hashing(leg)

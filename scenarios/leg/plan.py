@@ -264,7 +264,18 @@ def _audit_config(
     text = None if path is None else read_conf_text(path, "--audit-conf")
     settings = parse_conf(text, path) if path is not None and text is not None else ()
     scenario = LOADGEN_SCENARIO[config.scenario]
+    if text is not None and not settings:
+        raise InputError(
+            f"--audit-conf {path} sets nothing: the leg would be no audit", "leave it out, or see audit.config"
+        )
+    own_mode = "1" if config.accuracy else "2"  # LoadGen's TestMode: AccuracyOnly, PerformanceOnly
     for setting in settings:
+        if setting.key == "mode" and setting.value != own_mode:
+            raise InputError(
+                f"{path}:{setting.line}: mode = {setting.value}, and this leg is {own_mode} "
+                f"({'accuracy' if config.accuracy else 'performance'})",
+                f"write {own_mode}, remove the line, or {'leave out' if config.accuracy else 'add'} --accuracy",
+            )
         if setting.model != "*":
             raise InputError(
                 f"{path}:{setting.line}: LoadGen reads only model * from an audit configuration",

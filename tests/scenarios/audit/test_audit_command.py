@@ -155,8 +155,8 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     [
         ("output_caching", "Server", (), ExitCode.REFUSED, "arrival rate fixes"),
         ("output_caching", "Interactive", (), ExitCode.REFUSED, "arrival rate fixes"),
-        ("output_caching", "Offline", ("--sample-index", 99999), ExitCode.REFUSED, "outside the 64 samples"),
-        ("output_caching", "Offline", ("--samples", 65), ExitCode.REFUSED, "more than the 64 samples"),
+        ("output_caching", "Offline", ("--sample-index", 99999), ExitCode.BAD_INPUT, "outside the 64 samples"),
+        ("output_caching", "Offline", ("--samples", 65), ExitCode.BAD_INPUT, "more than the 64 samples"),
         ("output_caching", "Offline", ("--sample-index", "3,x"), ExitCode.BAD_INPUT, "--sample-index 3,x"),
         ("output_caching", "Offline", ("--threshold", 1), ExitCode.BAD_INPUT, "not between 0 and 1"),
         ("output_cashing", "Offline", (), ExitCode.BAD_INPUT, "output_caching, TEST04, TEST06"),

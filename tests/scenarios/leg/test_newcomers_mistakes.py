@@ -1,0 +1,60 @@
+"""Mistakes that cost a newcomer a leg, a directory or an hour; each is told at once and leaves nothing in the way."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.record.layout import RunDir, free_directory
+from tests.conftest import Finished
+from tests.support.legs import arguments
+
+RunMain = Callable[..., Finished]
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "words"),
+    [
+        ("*.*.mode = 2\n", ("--accuracy",), "audit.config:1: mode = 2, and this leg is 1 (accuracy)"),
+        ("*.*.mode = 1\n", (), "audit.config:1: mode = 1, and this leg is 2 (performance)"),
+        ("*.*.mode = 99\n", (), "audit.config:1: mode = 99"),
+        ("", (), "sets nothing"),
+        ("# nothing\n", (), "sets nothing"),
+    ],
+)
+def test_an_audit_config_that_is_none(
+    text: str, more: tuple[str, ...], words: str, tmp_path: Path, run_main: RunMain
+) -> None:
+    path = tmp_path / "audit.config"
+    path.write_text(text)
+    finished = run_main(*arguments("Offline", tmp_path / "leg", "--audit-conf", path, *more))
+    assert finished.code == 2
+    assert words in finished.stderr
+    assert not (tmp_path / "leg").exists()
+
+
+def test_a_leg_that_was_refused_leaves_its_directory_free(tmp_path: Path, run_main: RunMain) -> None:
+    out = tmp_path / "leg"
+    refused = run_main(*arguments("Offline", out, "--dummy-fault", "start"))
+    assert refused.code == 3, refused.stderr
+    assert RunDir(out).manifest.exists()
+    finished = run_main(*arguments("Offline", out))
+    assert finished.code == 0, finished.stderr
+    assert run_main(*arguments("Offline", out)).code == 3  # now it holds a run
+
+
+def test_two_legs_of_the_same_second_have_a_directory_each(tmp_path: Path) -> None:
+    wanted = tmp_path / "output" / "leg"
+    assert [free_directory(wanted).name for _ in range(3)] == ["leg", "leg-2", "leg-3"]
+
+
+@pytest.mark.parametrize("option", ["--user-conf", "--audit-conf", "--config", "--dataset-path"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_file_that_never_ends(option: str, kind: str, tmp_path: Path, run_main: RunMain) -> None:
+    path = Path("/dev/zero")
+    if kind == "a pipe":
+        os.mkfifo(path := tmp_path / "pipe")
+    finished = run_main("--scenario", "Offline", "--engine", "dummy", option, path)
+    assert finished.code == 2
+    assert f"it is {kind}, not a regular file" in finished.stderr
