@@ -14,6 +14,7 @@ import psutil
 from runs.files import sha256_of
 
 HARNESS_ROOT = Path(__file__).resolve().parent.parent
+IN_CHECKOUT = (HARNESS_ROOT / ".git").exists()  # a directory, or a file in a work tree
 HARNESS_VERSION = "0.1.0"
 
 DISTRIBUTIONS = (
@@ -46,6 +47,8 @@ def loadgen_facts() -> dict[str, Any]:
 def harness_facts() -> dict[str, Any]:
     """Version and git state of this harness."""
     facts: dict[str, Any] = {"version": HARNESS_VERSION, "git_commit": None, "git_changed": None}
+    if not IN_CHECKOUT:  # an installed package may lie in somebody's repository
+        return facts
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         facts["git_commit"] = _git("rev-parse", "HEAD")
         facts["git_changed"] = bool(_git("status", "--porcelain", "--untracked-files=no"))

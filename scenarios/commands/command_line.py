@@ -18,6 +18,7 @@ COMMANDS = [
     "check",
     "doctor",
     "gate",
+    "init",
     "report",
     "results",
     "run",

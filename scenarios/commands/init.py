@@ -1,0 +1,127 @@
+"""The `init` command: commented run, campaign and system files for this machine."""
+
+import re
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.submission.system_detect import detect
+from runs.accelerators import accelerators
+from runs.environment import HARNESS_ROOT, IN_CHECKOUT, host_facts
+from runs.errors import ExitCode, InputError, SetupError
+from runs.files import write_atomic
+from scenarios.commands.help import Command
+from scenarios.commands.paths import PATH
+
+DEFAULT = (HARNESS_ROOT.parent if IN_CHECKOUT else Path.cwd()) / "mlperf"
+MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+
+HELP = """Write commented run, campaign and system files for this machine, to be edited: run.yaml, user.conf,
+campaign.yaml and system.yaml.
+
+They go to DIR (default: mlperf beside the checkout, or in the working directory of an installed package). It must lie
+outside the checkout: what a result is made of is kept apart from what made it. No file is overwritten.
+
+Exit codes: 0 done, 2 bad input, 3 a file is there already or cannot be written."""
+
+EXAMPLES = (
+    "into ../mlperf: init",
+    "with what you have: init ../mlperf --model-path DIR --dataset-path FILE",
+    "and then: run --config ../mlperf/run.yaml --dry-run",
+)
+
+RUN = """# One leg: python main.py run --config {folder}/run.yaml [--dry-run]
+# Keys are the options of `main.py run --help`, with _ for -; the command line wins.
+
+scenario: Server # Offline, Server, Interactive, SingleStream
+# accuracy: true # the accuracy leg: every sample once, scored
+engine: vllm
+model_path: {model}
+dataset_path: {dataset}
+user_conf: {folder}/user.conf # rates and durations for LoadGen
+# target_qps: 20 # above that of user.conf; `main.py tune --config {folder}/run.yaml` finds the highest valid one
+
+# This machine: {machine}
+# tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all of them
+# engine_arg: # any engine argument of vLLM
+#   max_num_seqs: 512
+#   gpu_memory_utilization: 0.92
+"""
+
+
+def init_click_command() -> click.Command:
+    """The click command; its callback returns the exit code."""
+    return Command(
+        "init",
+        callback=lambda folder, model_path, dataset_path: _init(folder, model_path, dataset_path, Console()),
+        help=HELP,
+        examples=EXAMPLES,
+        params=[
+            click.Argument(["folder"], metavar="[DIR]", required=False, type=PATH),
+            click.Option(["--model-path"], metavar="MODEL", help=f"To write into them. Default: {MODEL}."),
+            click.Option(["--dataset-path"], type=PATH, metavar="FILE", help="Likewise. Default: DIR/cnn_eval.json."),
+        ],
+    )
+
+
+def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None, console: Console) -> ExitCode:
+    folder = (folder or DEFAULT).absolute()
+    if folder.resolve().is_relative_to(HARNESS_ROOT):
+        raise InputError(
+            f"{folder} lies in the checkout {HARNESS_ROOT}", f"name a directory outside of it, such as {DEFAULT}"
+        )
+    model = str(Path(model_path).absolute()) if model_path and Path(model_path).exists() else model_path or MODEL
+    dataset = str((dataset_path or folder / "cnn_eval.json").absolute())
+    texts = {
+        "run.yaml": _run_yaml(folder, model, dataset),
+        "user.conf": (HARNESS_ROOT / "user.conf").read_text(),
+        "campaign.yaml": _campaign_yaml(folder, model, dataset),
+        "system.yaml": _system_yaml(),
+    }
+    if taken := [name for name in texts if (folder / name).exists()]:
+        raise SetupError(f"{folder / taken[0]} is there already", "move it away, or name another directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_atomic(folder / name, text)
+    except OSError as error:
+        raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    say(f"written to {folder}: {', '.join(texts)}")
+    say(f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
+    say(f"      python main.py run --config {folder / 'run.yaml'} --dry-run")
+    return ExitCode.OK
+
+
+def _run_yaml(folder: Path, model: str, dataset: str) -> str:
+    found = accelerators()
+    here = f"{len(found)}x {found[0]['name']}" if found else f"no accelerator; {host_facts()['cpu']}"
+    return RUN.format(folder=folder, model=model, dataset=dataset, machine=here, parts=max(1, len(found)))
+
+
+def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
+    text = (HARNESS_ROOT / "configs" / "campaign-datacenter.yaml").read_text()
+    text = text.replace("configs/campaign-datacenter.yaml", str(folder / "campaign.yaml"))
+    text = _with_line(text, "model_path", f"model_path: {model}")
+    text = _with_line(text, "dataset_path", f"dataset_path: {dataset} # 13,368 rows, from MLCommons")
+    return text.replace("# output_log_dir: output/campaign-datacenter", f"output_log_dir: {folder / 'campaign'}")
+
+
+def _system_yaml() -> str:
+    """The example, with what could be detected here in place of what is only shown."""
+    text = (HARNESS_ROOT / "configs" / "system-example.yaml").read_text()
+    text = text.replace("To use: copy this file, and\n# replace", "Written for this machine:\n# replace")
+    for name, value in detect().items():
+        text = _with_line(text, f"  # {name}", f'  {name}: "{value}" # detected')
+    if not accelerators():
+        text = re.sub(r"(?m)^  accelerator_\S+: REPLACE-ME.*\n", "", text)
+    return text
+
+
+def _with_line(text: str, key: str, line: str) -> str:
+    """The text with the line of a key replaced."""
+    return re.sub(rf"(?m)^{re.escape(key)}: .*$", lambda _: line, text)

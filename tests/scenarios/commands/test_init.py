@@ -1,0 +1,54 @@
+"""`main.py init`: the files that it writes are ones that the other commands take."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.submission.system import read_system_file
+from compliance.submission.system_detect import detect
+from compliance.submission.system_fields import REPLACE_ME
+from runs.accelerators import accelerators
+from runs.environment import HARNESS_ROOT
+from runs.errors import InputError
+from runs.loadgen.user_conf import read_conf
+from scenarios.campaign.config import load_campaign
+from scenarios.leg.config import load_yaml, make_config
+from tests.conftest import Finished
+
+RunMain = Callable[..., Finished]
+
+
+def test_the_commands_take_what_it_writes(tmp_path: Path, run_main: RunMain, make_dataset: Callable[..., Path]) -> None:
+    folder, data = tmp_path / "work", make_dataset([1, 2, 3])
+    finished = run_main("init", folder, "--dataset-path", data)
+    assert finished.code == 0, finished.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["campaign.yaml", "run.yaml", "system.yaml", "user.conf"]
+    config = make_config(load_yaml(folder / "run.yaml"))
+    assert (config.scenario, config.dataset_path, config.user_conf) == ("Server", data, folder / "user.conf")
+    assert read_conf(folder / "user.conf")
+    campaign = load_campaign(folder / "campaign.yaml", {})
+    assert campaign.place.root == folder / "campaign"
+    assert campaign.asked["dataset_path"] == str(data)
+    dry = run_main("run", "--config", folder / "run.yaml", "--engine", "dummy", "--dry-run", "--model-path", "")
+    assert dry.code == 2  # no model is no model: the rest of the file holds
+    assert run_main("init", folder).code == 3
+
+
+def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path: Path, run_main: RunMain) -> None:
+    run_main("init", tmp_path / "work")
+    content = load_yaml(tmp_path / "work" / "system.yaml")
+    assert {name: content["system"].get(name) for name in detect()} == detect()
+    with pytest.raises(InputError, match=REPLACE_ME):
+        read_system_file(content)
+    filled = {name: "x" if value == REPLACE_ME else value for name, value in content["system"].items()}
+    read_system_file({"system": {**filled, "status": "available"}})
+    if not accelerators():
+        assert not any(name.startswith("accelerator_") for name in filled)
+
+
+def test_nothing_is_written_into_the_checkout(run_main: RunMain) -> None:
+    finished = run_main("init", HARNESS_ROOT / "work")
+    assert finished.code == 2
+    assert "lies in the checkout" in finished.stderr
+    assert not (HARNESS_ROOT / "work").exists()
