@@ -106,6 +106,11 @@ def applied(rule: str, text: str, passed: bool, found: str, required: str, *file
     return Finding(rule, severity, text, files, numbers, found, required)
 
 
+def check_json(check: Finding) -> dict[str, Any]:
+    """A rule that was applied, as verify and the audits record it."""
+    return {"name": check.text, "passed": check.passed, **check.as_json()}
+
+
 def fail(rule: str, text: str, *files: Path, line: int | None = None, **numbers: Any) -> Finding:
     """A rule that was broken, in a sentence."""
     return Finding(rule, "error", text, files, numbers, line=line)

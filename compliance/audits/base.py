@@ -6,7 +6,7 @@ force afterwards: the proof that LoadGen took it.
 
 import re
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from compliance.checks import Check
+from compliance.finding import Finding, check_json
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -188,7 +188,7 @@ class AuditResult:
     required: bool
     reason: str
     rule: str
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
     legs: tuple[dict[str, Any], ...]
     text_name: str
     text: str
@@ -205,7 +205,7 @@ class AuditResult:
             "required": self.required,
             "reason": self.reason,
             "rule": self.rule,
-            "checks": [asdict(check) for check in self.checks],
+            "checks": [check_json(check) for check in self.checks],
             "legs": list(self.legs),
         }
 

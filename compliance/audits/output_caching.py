@@ -27,7 +27,7 @@ from compliance.audits.base import (
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
 from compliance.audits.performance_text import performance_text
-from compliance.checks import Check
+from compliance.finding import Finding, applied
 from runs.benchmark import LOADGEN_SCENARIO, Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 
@@ -117,7 +117,7 @@ class OutputCaching:
         failed = [check for check in checks if not check.passed]
         scores = f"{worst.label}: {worst.test_score:.6g} against {worst.reference_score:.6g} {worst.unit} of reference"
         passed = not failed
-        reason = f"{scores}, limit {worst.limit:.6g}" if passed else f"{failed[0].name}: {failed[0].found} ({scores})"
+        reason = f"{scores}, limit {worst.limit:.6g}" if passed else f"{failed[0].text}: {failed[0].found} ({scores})"
         rule = _rule(request, threshold)
         return AuditResult(
             test=self.name,
@@ -133,7 +133,7 @@ class OutputCaching:
                 worst.reference_score,
                 worst.test_score,
                 passed,
-                f"{failed[0].name}: {failed[0].found}, required {failed[0].required}" if failed else "",
+                f"{failed[0].text}: {failed[0].found}, required {failed[0].required}" if failed else "",
                 rule,
                 legs,
                 checks,
@@ -254,37 +254,39 @@ def _mildest(rounds: list[tuple[LegArtifacts, LegArtifacts]], threshold: float) 
     return min(compared, key=lambda comparison: (not comparison.passed, comparison.excess))
 
 
-def _second_reference(legs: list[LegArtifacts]) -> Iterator[Check]:
+def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
     """The same unique samples in another process. A system that keeps answers across processes has them by then, and
     would pass the pairs of legs that follow."""
     for leg in legs:
         if leg.spec.label in (REFERENCE + AGAIN, REFERENCE + THIRD):
             latency = compare_paces(pace_of(legs[0]), pace_of(leg), SECOND_TIME_THRESHOLD).checks[0]
-            yield replace(latency, name=f"{latency.name}, of the same samples as before")
+            yield replace(
+                latency, rule="caching-second-reference", text=f"{latency.text}, of the same samples as before"
+            )
 
 
-def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Check]:
+def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Finding]:
     needed = leg.requested * (1 - threshold)
-    yield Check(
+    yield applied(
+        "caching-answered",
         f"{leg.spec.label}: samples answered",
         leg.completed >= needed,
         str(leg.completed),
         f"at least {needed:g} of {leg.requested}",
-        where=str(leg.run.detail),
+        leg.run.detail,
     )
 
 
-def _direct_evidence(leg: LegArtifacts) -> Iterator[Check]:
+def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     """What the engine itself says. It can only speak against a run: a cheat would deny everything."""
     if leg.manifest is None:
         return
-    place = str(leg.run.manifest)
+    label, path = leg.spec.label, leg.run.manifest
     caching = leg.manifest.engine.get("prefix_caching")
-    yield Check(
-        f"{leg.spec.label}: prefix caching in the engine", not caching, "on" if caching else "off", "off", where=place
-    )
+    said = "on" if caching else "off"
+    yield applied("caching-engine", f"{label}: prefix caching in the engine", not caching, said, "off", path)
     cached = int(leg.manifest.observed.get("cached_prompt_tokens") or 0)
-    yield Check(f"{leg.spec.label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", where=place)
+    yield applied("caching-tokens", f"{label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", path)
 
 
 def _rule(request: AuditRequest, threshold: float) -> str:

@@ -13,7 +13,7 @@ from compliance.audits.base import (
 )
 from compliance.audits.test06 import Ids
 from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
-from compliance.checks import Check
+from compliance.finding import Finding, applied
 from runs.errors import ExecutionError
 
 # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
@@ -37,7 +37,7 @@ class OutputConsistency(TwoModeAudit):
         threshold = threshold_of(request, DEFAULT_THRESHOLD)
         entries, answers = accuracy_answers(accuracy)
         logged = logged_answers(performance)
-        checks: list[Check] = []
+        checks: list[Finding] = []
         if logged:
             checks.append(_tokens(logged_ids=[(e.qsl_idx, ids) for e, ids in logged], answers=answers, limit=threshold))
         if performance.run.requests.exists():
@@ -84,7 +84,7 @@ def agreed_tokens(one: Ids, other: Ids) -> int:
     return int(different[0]) if len(different) else both
 
 
-def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: float) -> Check:
+def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: float) -> Finding:
     agreed = total = 0
     different = []
     for index, ids in logged_ids:
@@ -97,39 +97,47 @@ def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: f
             where = f"from token {common}" if expected is not None else "not in the accuracy leg"
             different.append(f"sample {index} {where}")
     share = agreed / total if total else 0.0
-    return Check(
+    passed, where = share >= 1 - limit, "; ".join(different[:NAMED_IN_MESSAGES])
+    found = f"{share:.4f} of {total:,} ({len(different)} of {len(logged_ids)} answers differ)"
+    return applied(
+        "consistency-tokens",
         "tokens equal up to the first difference",
-        share >= 1 - limit,
-        f"{share:.4f} of {total:,} ({len(different)} of {len(logged_ids)} answers differ)",
+        passed,
+        found if passed else f"{found} ({where})",
         f"at least {1 - limit:.4g}",
-        where="; ".join(different[:NAMED_IN_MESSAGES]),
+        share=share,
     )
 
 
-def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -> Check:
+def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -> Finding:
     table = performance.requests
     pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
     different = [index for index, digest in pairs if digests.get(index) != digest]
     total = len(table)
     share = 1 - len(different) / total if total else 0.0
-    return Check(
+    passed, found = total > 0 and share >= 1 - limit, f"{share:.4f} of all {total:,}"
+    return applied(
+        "consistency-hashes",
         "answers equal, by hash",
-        total > 0 and share >= 1 - limit,
-        f"{share:.4f} of all {total:,}",
+        passed,
+        found if passed else f"{found} (samples {different[:NAMED_IN_MESSAGES]})",
         f"at least {1 - limit:.4g}",
-        where=f"samples {different[:NAMED_IN_MESSAGES]} in {performance.run.requests}",
+        performance.run.requests,
+        share=share,
     )
 
 
-def _own_record(performance: LegArtifacts) -> Check:
+def _own_record(performance: LegArtifacts) -> Finding:
     """LoadGen's log and our record tell of the same answers."""
     table = performance.requests
     recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
     wrong = [e.seq_id for e in performance.entries if recorded.get(e.seq_id) != sha256(e.data).hexdigest()]
-    return Check(
+    found = f"{len(wrong)} of {len(performance.entries)} differ"
+    return applied(
+        "consistency-record",
         "logged answers are the recorded ones",
         not wrong,
-        f"{len(wrong)} of {len(performance.entries)} differ",
+        f"{found} (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else found,
         "none",
-        where=f"seq_id {wrong[:NAMED_IN_MESSAGES]}",
+        performance.run.requests,
     )

@@ -10,7 +10,7 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.two_modes import TwoModeAudit, accuracy_answers, logged_answers
-from compliance.checks import Check
+from compliance.finding import applied
 from runs.errors import ExecutionError
 
 DEFAULT_THRESHOLD = 0.10
@@ -36,19 +36,21 @@ class OutputLength(TwoModeAudit):
         expected = float(np.mean(same)) if same else 0.0
         ratio = found / expected if expected else float("inf")
         checks = (
-            Check(
+            applied(
+                "length-samples",
                 "samples of the performance leg",
                 not unknown,
-                f"{len(unknown)} are not in the accuracy leg",
+                f"{len(unknown)} are not in the accuracy leg" + (f" (samples {unknown[:3]})" if unknown else ""),
                 "all in the accuracy leg",
-                where=f"samples {unknown[:3]}",
+                performance.run.root,
             ),
-            Check(
+            applied(
+                "length-mean",
                 "mean output length",
                 1 - threshold <= ratio <= 1 + threshold,
                 f"{found:.2f} tokens over {len(issued):,} answers, {ratio:.4f} of the accuracy leg's",
                 f"{1 - threshold:.4g} to {1 + threshold:.4g} of {expected:.2f} tokens (same samples)",
-                where=str(performance.run.root),
+                performance.run.root,
             ),
         )
         passed = all(check.passed for check in checks)

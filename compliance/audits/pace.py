@@ -5,13 +5,13 @@ by the ratio of the lengths at most; so the limit is raised by that ratio, and n
 what a busy machine may have taken from the reference, so that an honest system never fails for that.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from compliance.audits.base import LegArtifacts
-from compliance.checks import Check
+from compliance.finding import Finding, applied, check_json
 from runs.errors import ExecutionError
 
 # First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
@@ -65,14 +65,15 @@ class Comparison:
     test_score: float
     limit: float
     excess: float
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
 
     @property
     def passed(self) -> bool:
         return all(check.passed for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "passed": self.passed}
+        checks = [check_json(check) for check in self.checks]
+        return {**asdict(replace(self, checks=())), "checks": checks, "passed": self.passed}
 
 
 def pace_of(leg: LegArtifacts) -> Pace:
@@ -144,7 +145,8 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
     if reference.median_ttft_ns and test.median_ttft_ns is not None:
         measures.append(_ttft(reference.median_ttft_ns, test.median_ttft_ns, 1 / min(1.0, shorter_prompts)))
     checks = [
-        Check(
+        applied(
+            "caching-pace",
             f"{test.label}: {measure.name}",
             measure.test < measure.limit * (1 - ROUNDING),
             f"{measure.test:.6g}",
@@ -210,12 +212,13 @@ def _without(time_ns: float, disturbance_ns: float) -> float:
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
-def _same_lengths(reference: Pace, test: Pace) -> Check:
+def _same_lengths(reference: Pace, test: Pace) -> Finding:
     """Answers to repeated samples, as long as in the reference leg."""
     known = [index for index in test.issued if index in reference.lengths]
     expected = _mean(reference.lengths, known, 1) if known else test.mean_output_tokens
     found = _mean(test.lengths, known, 1) if known else test.mean_output_tokens
-    return Check(
+    return applied(
+        "caching-lengths",
         f"{test.label}: mean output tokens",
         abs(found / expected - 1) <= LENGTH_SHARE,
         f"{found:.2f}",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from compliance.audits.base import LegArtifacts
-from compliance.checks import Check
+from compliance.finding import Finding
 from runs.numbers.numbers import LatencyNumbers
 
 SHOWN = ("mean", "p50", "p90", "p99")
@@ -16,7 +16,7 @@ def performance_text(
     problem: str,
     rule: str,
     legs: Sequence[LegArtifacts],
-    checks: Sequence[Check],
+    checks: Sequence[Finding],
 ) -> str:
     """The text of a caching audit's verdict. `problem` follows `TEST FAIL:`."""
     lines = [
@@ -29,7 +29,7 @@ def performance_text(
     return "\n".join(lines) + "\n"
 
 
-def own_lines(rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Check]) -> list[str]:
+def own_lines(rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Finding]) -> list[str]:
     """What follows the official wording: the rule, the legs, every check."""
     return [f"rule: {rule}", *(line for leg in legs for line in leg_lines(leg)), *(f"check: {c}" for c in checks)]
 

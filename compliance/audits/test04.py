@@ -20,7 +20,7 @@ from compliance.audits.base import (
     refuse_foreign_knobs,
 )
 from compliance.audits.performance_text import own_lines
-from compliance.checks import Check
+from compliance.finding import Finding, applied
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
@@ -195,14 +195,15 @@ class _Summary:
         return value.strip()
 
 
-def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Check]:
+def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Finding]:
     """End-to-end numbers of both runs; they inform and do not decide."""
     if not (reference.run.detail.exists() and test.run.detail.exists()):
         return []
     scenario = reference.detail.scenario
     if scenario == "Server":
         return [
-            Check(
+            applied(
+                "test04-judgement",
                 "own judgement (does not decide)",
                 True,
                 "none: the arrival rate fixes samples/s, a cache would not show",
@@ -216,7 +217,8 @@ def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Check]:
     limit = FAST_THRESHOLD if scenario == "SingleStream" else THRESHOLD
     ratio = reference.numbers.latency_ns.mean / test.numbers.latency_ns.mean
     return [
-        Check(
+        applied(
+            "test04-judgement",
             "own judgement (does not decide): 1 / mean end-to-end latency, test / reference",
             ratio < 1 + limit,
             f"{ratio:.4f}",

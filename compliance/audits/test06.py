@@ -21,7 +21,7 @@ from compliance.audits.base import (
     need_legs,
     refuse_foreign_knobs,
 )
-from compliance.checks import Check
+from compliance.finding import Finding, applied
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Mode
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -120,6 +120,19 @@ def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int) -
     )
 
 
+# What is wrong with an answer → its rule.
+_RULES = {
+    "ids": "test06-ids",
+    "length": "test06-length",
+    "count": "test06-token-count",
+    "first": "test06-first-token",
+    "begin": "test06-begin",
+    "other": "test06-special-ids",
+    "stop_once": "test06-end-once",
+    "stop_last": "test06-end-last",
+}
+
+
 def judge_entries(
     entries: Sequence[AccuracyEntry],
     *,
@@ -129,7 +142,7 @@ def judge_entries(
     expected_count: int,
     max_tokens: int,
     special_ids: Collection[int] = (),
-) -> list[Check]:
+) -> list[Finding]:
     """The strict verdict over logged answers.
 
     Args:
@@ -149,9 +162,7 @@ def judge_entries(
     begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
     others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
     needs_first = scenario != "Offline"
-    wrong: dict[str, list[str]] = {
-        name: [] for name in ("ids", "length", "count", "first", "begin", "other", "stop_once", "stop_last")
-    }
+    wrong: dict[str, list[str]] = {name: [] for name in _RULES}
     lengths: list[int] = []
     for entry in entries:
         place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
@@ -178,14 +189,15 @@ def judge_entries(
             wrong["stop_last"].append(f"{place}: at {int(stop_places[0])} of {len(ids)}")
     total = len(entries)
     span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
-    checks = [Check("number of logged answers", total == expected_count, str(total), f"{expected_count}")]
+    name = "number of logged answers"
+    checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
 
     def add(name: str, key: str, required: str, found: str = "") -> None:
         bad = wrong[key]
         more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
         said = f"{len(bad)} of {total} answers do not" if bad else found or f"all {total} answers do"
-        where = "; ".join(bad[:NAMED_IN_MESSAGES]) + more
-        checks.append(Check(name, not bad and total > 0, said, required, where=where))
+        where = f" ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})" if bad else ""
+        checks.append(applied(_RULES[key], name, not bad and total > 0, said + where, required, answers=len(bad)))
 
     add("whole token ids", "ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
     add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids", span)

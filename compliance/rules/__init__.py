@@ -7,6 +7,7 @@ Sources:
   [ours]     follows from what a result claims; the official checker does not look at it
 """
 
+from compliance.rules.audits import AUDIT_RULES
 from compliance.rules.legs import LEG_RULES
 from compliance.rules.rule import Kind, Rule
 from compliance.rules.signoff import SIGNOFF_RULES
@@ -14,7 +15,7 @@ from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
 
-RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES}
+RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES}
 
 
 class UnknownRuleError(HarnessError):

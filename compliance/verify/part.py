@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from compliance.finding import Finding
+from compliance.finding import Finding, check_json
 
 
 @dataclass
@@ -70,8 +70,3 @@ class Part:
             "checks": [check_json(check) for check in self.checks],
             "contradictions": [finding.as_json() for finding in self.contradictions],
         }
-
-
-def check_json(check: Finding) -> dict[str, Any]:
-    """A rule that was applied, as verify and the audits record it."""
-    return {"name": check.text, "passed": check.passed, **check.as_json()}

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
-from compliance.checks import Check
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.summary_text import summary_contradictions
-from compliance.finding import fail
+from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, note_findings, read_log
@@ -123,16 +122,15 @@ def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyE
 def _note_entries(
     folder: Path,
     entries: list[AccuracyEntry],
-    checks: list[Check],
+    checks: list[Finding],
     scenario: Scenario,
     text: str | None,
     findings: Findings,
 ) -> None:
     path = _accuracy_log(folder)
     for check in checks:
-        if not check.passed and (entries or check.name == "number of logged answers"):
-            where = f" ({check.where})" if check.where else ""
-            findings.add("audit-answers", path, f"{check.name}: {check.found}{where}", check.required)
+        if not check.passed and (entries or check.rule == "test06-count"):
+            findings.add("audit-answers", path, f"{check.text}: {check.found}", check.required)
     said = {line.strip() for line in (text or "").splitlines()}
     for line in official_text(entries, scenario=scenario).splitlines() if text is not None else ():
         name = line.partition(":")[0]

@@ -29,7 +29,7 @@ def failed(entries: Sequence[AccuracyEntry], *, scenario: str = "Offline", count
         max_tokens=128,
         special_ids=SPECIAL,
     )
-    return {check.name for check in checks if not check.passed}
+    return {check.text for check in checks if not check.passed}
 
 
 def test_honest_answers_pass() -> None:
@@ -87,7 +87,7 @@ def test_special_ids_that_begin_or_end_are_judged_as_such_alone() -> None:
     unknown = judge_entries(
         [entry([5, 7])], scenario="Offline", stop_ids=STOPS, bos_ids=BOS, expected_count=1, max_tokens=128
     )
-    assert "other special ids" not in {check.name for check in unknown}  # nothing is claimed of what is not known
+    assert "other special ids" not in {check.text for check in unknown}  # nothing is claimed of what is not known
 
 
 def test_int64_answers_are_read_as_such() -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -76,7 +75,7 @@ def _score_again(run: RunDir) -> None:
     dataset = load_dataset(Path(json.loads(run.manifest.read_bytes())["resolved"]["dataset_path"]))
     texts = ByteTokenizer().batch_decode([answers[index] for index in sorted(answers)])
     scores = score_texts(texts, [dataset.targets[index] for index in sorted(answers)], workers=1)
-    said = {name: str(value) if name.startswith("rouge") else value for name, value in asdict(scores).items()}
+    said = {name: str(value) if name.startswith("rouge") else value for name, value in scores.items()}
     run.accuracy_text.write_text(f"Results\n\n{said}\n")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compliance.accuracy.metrics import Metric
 from compliance.accuracy.scores import Scoring
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_scorer
 from compliance.signoff import bundle_verdict, evidence, judge, sign_off
@@ -30,11 +31,11 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     done: list[tuple[str, ...]] = []
 
     class Counted(Scoring):
-        def __init__(self, predictions: list[str], *more: Any) -> None:
+        def __init__(self, metric: Metric, predictions: list[str], *more: Any) -> None:
             done.append(tuple(predictions))
-            super().__init__(predictions, *more)
+            super().__init__(metric, predictions, *more)
 
-    monkeypatch.setattr("compliance.accuracy.scorer.Scoring", Counted)
+    monkeypatch.setattr("compliance.accuracy.scores.Scoring", Counted)
     return done
 
 
