@@ -1,14 +1,14 @@
 """What the programs that write a data set share: the output checked beforehand, progress, and the facts at the end."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from qsl.cnn_dailymail.prepare import Prepared, write_dataset
-from qsl.tokenizers import Tokenizer
+from qsl.cnn_dailymail.prepare import Prepared, write_rows
 from runs.errors import InputError
 
 Steps = Callable[[int], None]  # told how many rows are done
@@ -44,15 +44,13 @@ def _steps(bar: Progress, task: TaskID) -> Steps:
     return lambda done: bar.update(task, completed=done)
 
 
-def write(
-    output: Path, articles: Sequence[str], summaries: Sequence[str], tokenizer: Tokenizer, tell: Steps
-) -> Prepared:
+def write(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
     """Write the data set, whole or not at all.
 
     Raises:
         InputError: it cannot be written, or a row cannot be used.
     """
     try:
-        return write_dataset(output, articles, summaries, tokenizer, tell)
+        return write_rows(output, rows)
     except OSError as error:
         raise InputError(f"{output} cannot be written: {error.strerror}", "name another place with --output") from error

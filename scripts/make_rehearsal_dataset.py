@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from qsl.cnn_dailymail.prepare import encode_rows
 from qsl.cnn_dailymail.rehearsal import MARK, make_rows
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
@@ -30,7 +31,7 @@ def _make(options: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(options.model_path)
     with progress(options.count, "inventing", "tokenising") as (invented, tokenised):
         rows = make_rows(options.count, tokenizer, options.seed, invented)
-        prepared = write(options.output, rows.articles, rows.summaries, tokenizer, tokenised)
+        prepared = write(options.output, encode_rows(rows.articles, rows.summaries, tokenizer, tokenised))
     mean_characters = statistics.fmean(len(article) for article in rows.articles)
     print(f"wrote {prepared.path}")
     print(f"rows: {prepared.rows:,}, synthetic")

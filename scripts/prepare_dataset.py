@@ -1,4 +1,4 @@
-"""Write a data set in the MLCommons format from the hub's CNN-DailyMail or from a local file."""
+"""Write a data set in the MLCommons format: CNN-DailyMail or OpenOrca, from the hub or from a local file."""
 
 import argparse
 import sys
@@ -6,13 +6,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from qsl.cnn_dailymail.prepare import HUB, HUB_DATASET, read_source
+from qsl import open_orca
+from qsl.cnn_dailymail.prepare import HUB, HUB_DATASET, Prepared, encode_rows, read_source
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
+from runs.errors import InputError
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write
 from scripts.program import exit_code_of
 
-DATACENTER_ROWS = BENCHMARKS["llama3_1-8b"].accuracy_samples
+CNN_DAILYMAIL, OPEN_ORCA = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama2-70b"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,26 +25,59 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _prepare(options: argparse.Namespace) -> None:
     check_output(options.output)
-    tokenizer = load_tokenizer(options.model_path)
-    source = read_source(options.source, options.count)
-    with progress(len(source), "tokenising") as (tokenised,):
-        prepared = write(options.output, source.articles, source.highlights, tokenizer, tokenised)
+    benchmark = BENCHMARKS[options.lg_model_name]
+    prepared = _write_open_orca(options) if benchmark is OPEN_ORCA else _write_articles(options)
     print(f"wrote {prepared.path}")
     print(f"rows: {prepared.rows:,}")
     print(f"longest prompt: {prepared.longest_prompt_tokens:,} tokens")
     print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens")
     print(f"sha256: {prepared.sha256}")
-    if prepared.rows == DATACENTER_ROWS:
-        whose = "" if options.source == HUB else " if the source is CNN-DailyMail's validation split"
-        print(f"{DATACENTER_ROWS:,} rows: the full datacenter data set{whose}")
+    needed = benchmark.accuracy_samples
+    if prepared.rows != needed:
+        print(f"not the full datacenter data set, which has {needed:,} rows")
+    elif options.source == HUB or open_orca.is_pickle(options.source):
+        print(f"{needed:,} rows: the full datacenter data set")
     else:
-        print(f"not the full datacenter data set, which has {DATACENTER_ROWS:,} rows")
+        print(f"{needed:,} rows: the full datacenter data set if the source is {_OFFICIAL[benchmark.loadgen_key]}")
+
+
+_OFFICIAL = {
+    CNN_DAILYMAIL.loadgen_key: "CNN-DailyMail's validation split",
+    OPEN_ORCA.loadgen_key: "MLCommons' selection of OpenOrca",
+}
+
+
+def _write_articles(options: argparse.Namespace) -> Prepared:
+    tokenizer = load_tokenizer(_model_path(options))
+    source = read_source(options.source, options.count)
+    with progress(len(source), "tokenising") as (tokenised,):
+        return write(options.output, encode_rows(source.articles, source.highlights, tokenizer, tokenised))
+
+
+def _write_open_orca(options: argparse.Namespace) -> Prepared:
+    if options.source == HUB:
+        raise InputError(
+            f"--source {HUB}: which {OPEN_ORCA.accuracy_samples:,} rows of OpenOrca are official is MLCommons' choice",
+            f"fetch {open_orca.OFFICIAL_NAME}.gz from MLCommons and name it with --source, or give rows of your own",
+        )
+    if open_orca.is_pickle(options.source):
+        return write(options.output, open_orca.official_rows(Path(options.source))[: options.count])
+    tokenizer = load_tokenizer(_model_path(options))
+    rows = open_orca.own_rows(Path(options.source), options.count)
+    with progress(len(rows), "tokenising") as (tokenised,):
+        return write(options.output, open_orca.encode_rows(rows, tokenizer, tokenised))
+
+
+def _model_path(options: argparse.Namespace) -> str:
+    if options.model_path is None:
+        raise InputError("--model-path is missing", "name the model folder or id with the tokenizer")
+    return str(options.model_path)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Write a data set in the MLCommons format: a JSON array of rows with the columns input (article), "
-        "tok_input (token ids of the official prompt) and output (reference summary).",
+        description="Write a data set in the MLCommons format: a JSON array of rows with the columns input (article "
+        "or prompt), tok_input (token ids of the official prompt) and output (reference answer).",
         epilog="--count takes the first N rows. The official edge data set is another selection of 5,000 articles, "
         "which is not reproduced here: fetch it from MLCommons. Exit codes: 0 done, 2 bad input, 3 the hub cannot be "
         "reached, 130 interrupted; the output is written whole or not at all.",
@@ -52,9 +87,18 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         metavar="hub|FILE",
         help=f"'{HUB}' fetches {HUB_DATASET}'s validation split; FILE is Parquet, CSV, TSV, JSON or JSON lines with "
-        "the columns article and highlights",
+        "the columns article and highlights (llama2-70b: system_prompt, question and response, or the pickle that "
+        "MLCommons distributes, which is read only if it has the published SHA-256)",
     )
-    parser.add_argument("--model-path", required=True, metavar="MODEL", help="model folder or id with the tokenizer")
+    parser.add_argument(
+        "--model-path", metavar="MODEL", help="model folder or id with the tokenizer; a pickle needs none"
+    )
+    parser.add_argument(
+        "--lg-model-name",
+        choices=(CNN_DAILYMAIL.loadgen_key, OPEN_ORCA.loadgen_key),
+        default=CNN_DAILYMAIL.loadgen_key,
+        help="the benchmark (default %(default)s)",
+    )
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
     parser.add_argument("--count", type=int, metavar="N", help="take the first N rows (default: all)")
     return parser

@@ -306,7 +306,7 @@ def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
     if targets is None:
         required = "reference scores to compare with"
         part.findings.append(applied("accuracy-no-target", "target", False, label, required, leg.run.accuracy_text))
-        part.lines += [f"{name:<10}{value:g}" for name, value in scores.items()]
+        part.lines += [f"{name:<18}{value:g}" for name, value in scores.items()]
         return
     part.lines.append(f"reference: {label}")
     part.lines += _score_lines(verdict)

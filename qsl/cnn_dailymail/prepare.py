@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -39,13 +39,11 @@ class Source:
 
     Attributes:
         name: where they came from, for messages.
-        total_rows: rows of the source, of which `articles` may be the first few.
     """
 
     name: str
     articles: list[str]
     highlights: list[str]
-    total_rows: int
 
     def __len__(self) -> int:
         return len(self.articles)
@@ -73,34 +71,50 @@ def read_source(source: str, count: int | None = None) -> Source:
         InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
         SetupError: the hub cannot be reached.
     """
+    cells = read_columns(source, (ARTICLE, HIGHLIGHTS), count)
+    return Source(_name(source), cells[ARTICLE], cells[HIGHLIGHTS])
+
+
+def read_columns(
+    source: str, columns: Sequence[str], count: int | None = None, *, may_be_empty: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Read and check columns of text: `read_source` for any columns.
+
+    Args:
+        may_be_empty: columns whose cells may have no text.
+    """
     if count is not None and count < 1:
         raise InputError(f"--count {count} is below 1", "give at least 1, or leave it out for all rows")
     with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
         table = _from_hub() if source == HUB else _from_file(Path(source), cache)
-        name = f"{HUB_DATASET} {HUB_CONFIG} {HUB_SPLIT}" if source == HUB else source
+        name = _name(source)
         total = len(table)
         if total == 0:
-            raise InputError(f"{name} has no rows", "give a source with articles")
-        for column in (ARTICLE, HIGHLIGHTS):
+            raise InputError(f"{name} has no rows", "give a source with some")
+        for column in columns:
             if column not in table.column_names:
                 raise InputError(
                     f"{name} has no column {column!r}; it has {shorten(sorted(table.column_names), 200)}",
-                    f"rename its columns: the text must be {ARTICLE!r}, the reference summary {HIGHLIGHTS!r}",
+                    f"rename its columns: they must be {', '.join(map(repr, columns))}",
                 )
         if count is not None and count > total:
             raise InputError(f"--count {count} is more than the {total} rows of {name}", f"give at most {total}")
         rows = table.select(range(count or total))
-        articles, highlights = list(rows[ARTICLE]), list(rows[HIGHLIGHTS])
-    _check_cells(name, ARTICLE, articles)
-    _check_cells(name, HIGHLIGHTS, highlights)
-    return Source(name, articles, highlights, total)
+        cells = {column: list(rows[column]) for column in columns}
+    for column in columns:
+        _check_cells(name, column, cells[column], may_be_empty=column in may_be_empty)
+    return cells
 
 
-def _check_cells(name: str, column: str, cells: Sequence[object]) -> None:
+def _name(source: str) -> str:
+    return f"{HUB_DATASET} {HUB_CONFIG} {HUB_SPLIT}" if source == HUB else source
+
+
+def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empty: bool) -> None:
     for number, cell in enumerate(cells):
         if not isinstance(cell, str):
             what = "is missing" if cell is None else f"is {shorten(cell)}, not a string"
-        elif not cell.strip():
+        elif not cell.strip() and not may_be_empty:
             what = f"is empty ({shorten(cell)})"
         else:
             continue
@@ -185,9 +199,19 @@ def write_dataset(
         OSError: `output` cannot be written.
         InputError: the tokenizer made no ids of a prompt.
     """
+    return write_rows(output, encode_rows(articles, highlights, tokenizer, progress))
+
+
+def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:
+    """Write rows in the MLCommons format as one JSON array, whole or not at all.
+
+    Raises:
+        OSError: `output` cannot be written.
+        InputError: the tokenizer made no ids of a prompt.
+    """
     lines: list[bytes] = []
     lengths: list[int] = []
-    for row in encode_rows(articles, highlights, tokenizer, progress):
+    for row in rows:
         if not row["tok_input"]:
             raise InputError(f"row {len(lines)}: the tokenizer made no tokens of the prompt", "check --model-path")
         lengths.append(len(row["tok_input"]))

@@ -4,9 +4,9 @@ A scenario without a key means the first benchmark below that has it.
 """
 
 from runs.benchmark import Benchmark, Scenario, Submission
-from runs.benchmarks import llama3_1_8b
+from runs.benchmarks import llama2_70b, llama3_1_8b
 
-_ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS,)
+_ALL: tuple[Benchmark, ...] = (*llama3_1_8b.BENCHMARKS, *llama2_70b.BENCHMARKS)
 
 BENCHMARKS: dict[str, Benchmark] = {one.loadgen_key: one for one in _ALL}
 SUBMISSIONS: dict[str, Submission] = {one.submission.name: one.submission for one in _ALL}

@@ -141,7 +141,7 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
         )
     if scenario != "*" and scenario not in SCENARIOS:
         fix = (
-            "use Server with the model llama3_1-8b-interactive"
+            "use Server with the model of Interactive, llama3_1-8b-interactive say"
             if scenario == "Interactive"
             else (f"use * or one of {', '.join(SCENARIOS)}, spelled so")
         )

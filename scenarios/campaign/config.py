@@ -161,17 +161,8 @@ def audit_blocks(value: object) -> object:
 
 
 def missing_scenarios(options: CampaignOptions) -> str:
-    """What a closed submission of the benchmark still needs beside the campaign's scenarios; empty if nothing.
-
-    [checker]: datacenter needs Offline and one of Server and Interactive, edge needs both of its scenarios.
-    """
-    there = set(options.scenarios)
-    missing = [] if "Offline" in there else ["Offline"]
-    if options.benchmark == "llama3.1-8b-edge":
-        missing += [] if "SingleStream" in there else ["SingleStream"]
-    elif not there & {"Server", "Interactive"}:
-        missing.append("Server or Interactive")
-    return " and ".join(missing)
+    """What a closed submission of the benchmark still needs beside the campaign's scenarios; empty if nothing."""
+    return " and ".join(SUBMISSIONS[options.benchmark].missing(options.scenarios))
 
 
 def _options(path: Path, own: dict[str, Any]) -> CampaignOptions:

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from runs.benchmark import OfficialModel
 from runs.errors import InputError
 
 
@@ -29,14 +30,15 @@ class Declaration(BaseModel):
     accelerators: list[str] = Field(default_factory=list, description="of one server, a name each")
     notes: str = ""
 
-    @property
-    def unofficial_reasons(self) -> list[str]:
+    def unofficial_reasons(self, official: OfficialModel) -> list[str]:
         """What of it the benchmark's rules do not allow."""
         reasons = []
         if self.enable_prefix_caching:
             reasons.append("declared: prefix caching across queries, which is forbidden (inference rules, caching)")
-        if self.speculative:
-            reasons.append("declared: speculative decoding, which is not allowed for Llama-3.1-8B (inference rules)")
+        if self.speculative and not official.speculative_decoding:
+            reasons.append(
+                f"declared: speculative decoding, which is not allowed for {official.name} (inference rules)"
+            )
         return reasons
 
 

@@ -79,7 +79,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
         reasons = ["nobody declares what the server computes with (--api-declaration)"]
         if declared is not None:
-            reasons = declared.unofficial_reasons
+            reasons = declared.unofficial_reasons(leg.official_model)
         return EnginePlan(
             {
                 "api_server": asked.api_server,

@@ -60,13 +60,12 @@ def test_every_kind_of_file_gives_the_same_articles(tmp_path: Path, suffix: str)
     source = read_source(str(save(table(), tmp_path / f"a{suffix}")))
     assert source.articles == ARTICLES
     assert source.highlights == HIGHLIGHTS
-    assert source.total_rows == 4
 
 
 def test_count_takes_the_first_rows_and_leaves_the_rest_unchecked(tmp_path: Path) -> None:
     path = str(save(table(highlights=["a", "b", None, "d"]), tmp_path / "a.parquet"))
     source = read_source(path, 2)
-    assert (source.articles, source.highlights, source.total_rows) == (ARTICLES[:2], ["a", "b"], 4)
+    assert (source.articles, source.highlights) == (ARTICLES[:2], ["a", "b"])
     with pytest.raises(InputError, match=r"row 2, column 'highlights'"):
         read_source(path)
     with pytest.raises(InputError, match=r"5 is more than the 4 rows"):

@@ -11,6 +11,7 @@ from runs.errors import InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress, addresses
 from sut.endpoint.declaration import read_declaration
 from sut.endpoint.questions import ask
+from tests.support.official import DATACENTER
 
 
 @pytest.mark.parametrize(
@@ -88,11 +89,11 @@ def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_the_example_declaration_holds(tmp_path: Path) -> None:
     declared = read_declaration(Path("configs/endpoint-declaration.yaml"))
-    assert declared.unofficial_reasons == []
+    assert declared.unofficial_reasons(DATACENTER.model) == []
     text = Path("configs/endpoint-declaration.yaml").read_text()
     path = tmp_path / "declared.yaml"
     path.write_text(text.replace("enable_prefix_caching: false", "enable_prefix_caching: true"))
-    assert "prefix caching" in read_declaration(path).unofficial_reasons[0]
+    assert "prefix caching" in read_declaration(path).unofficial_reasons(DATACENTER.model)[0]
 
 
 @pytest.mark.parametrize("content", ["", "dtype: 3", "[1]", "dtype: a\nunknown: 1", "a: [", "\x00"])

@@ -1,0 +1,93 @@
+"""OpenOrca as llama2-70b asks it: the official pickle or rows of one's own, to the MLCommons format.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
+  [ref]   language/llama2-70b/processorca.py and README
+  [hash]  mlcommons/endpoints, the data set's own page: SHA-256 of the file that MLCommons distributes
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qsl.cnn_dailymail.prepare import read_columns
+from qsl.dataset import check_rows
+from qsl.table_pickle import read_table
+from qsl.tokenizers import Tokenizer
+
+OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; also as .pkl.gz
+OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl
+SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
+# Llama 2's id of a space, which it begins every answer with: at the end of the prompt nobody can send it ahead. [ref]
+FIRST_ANSWER_ID = 29871
+
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class OrcaRows:
+    """Questions and their answers, row by row; the system prompt may be empty."""
+
+    system_prompts: list[str]
+    questions: list[str]
+    responses: list[str]
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+
+def is_pickle(source: str) -> bool:
+    """Whether a source is to be read as the official pickle."""
+    return source.lower().endswith((".pkl", ".pkl.gz"))
+
+
+def official_rows(path: Path, published_sha256: str = OFFICIAL_SHA256) -> list[dict[str, Any]]:
+    """The rows of the official pickle, tokenised as it has them.
+
+    Raises:
+        InputError: another file than the published one, or no table of such rows.
+    """
+    names = ("input", "tok_input", "output")
+    table = read_table(path, published_sha256, names)
+    rows = [
+        {"input": text, "tok_input": [int(one) for one in ids], "output": answer}
+        for text, ids, answer in zip(*(table[name] for name in names), strict=True)
+    ]
+    check_rows(rows, path)
+    return rows
+
+
+def own_rows(path: Path, count: int | None = None) -> OrcaRows:
+    """Rows of a Parquet, CSV, TSV, JSON or JSON lines file with OpenOrca's columns.
+
+    Raises:
+        InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
+    """
+    cells = read_columns(str(path), (SYSTEM_PROMPT, QUESTION, RESPONSE), count, may_be_empty=(SYSTEM_PROMPT,))
+    return OrcaRows(cells[SYSTEM_PROMPT], cells[QUESTION], cells[RESPONSE])
+
+
+def render(system_prompt: str, question: str) -> str:
+    """Llama 2's form of a question, with its system prompt where there is one. [ref]"""
+    system = f"<<SYS>>\n{system_prompt}\n<</SYS>>\n\n" if system_prompt else ""
+    return f"<s>[INST] {system}{question} [/INST]"
+
+
+def encode_rows(
+    rows: OrcaRows, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Rows in the MLCommons format, tokenised as the reference does. [ref]
+
+    Args:
+        tokenizer: one that lacks `FIRST_ANSWER_ID` is not Llama 2's, and prompts end with the question.
+        progress: told the number of rows done so far, a batch at a time.
+    """
+    texts = [render(*pair) for pair in zip(rows.system_prompts, rows.questions, strict=True)]
+    last = [FIRST_ANSWER_ID] if tokenizer.vocab_size > FIRST_ANSWER_ID else []
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        answers = rows.responses[start : start + _BATCH]
+        for text, ids, answer in zip(batch, tokenizer.encode_batch(batch), answers, strict=True):
+            yield {"input": text, "tok_input": [*ids, *last], "output": answer}
+        if progress is not None:
+            progress(start + len(batch))
