@@ -120,7 +120,7 @@ class _Run:
             self._campaign.place.configuration,
             {
                 "schema_version": 1,
-                "asked": orjson.loads(orjson.dumps(self._campaign.asked, default=_plain)),
+                "asked": orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS)),
                 "legs": [
                     {"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity}
                     for leg in self._legs
