@@ -120,7 +120,9 @@ class _Run:
             self._campaign.place.configuration,
             {
                 "schema_version": 1,
-                "asked": orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS)),
+                "asked": orjson.loads(
+                    orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS)
+                ),
                 "legs": [
                     {"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity}
                     for leg in self._legs

@@ -114,7 +114,7 @@ def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data set"]
     assert state == "note"
-    assert "2 rows, longest prompt 2 tokens; no benchmark has so many (5,000, 13,368)" in text
+    assert "2 rows, longest prompt 2 tokens; no benchmark has so many (5,000, 13,368, 24,576)" in text
     state, text = states(None, make_dataset(*[[1]] * 5000))["data set"]
     assert state == "ok"
     assert "the row count of llama3.1-8b-edge" in text

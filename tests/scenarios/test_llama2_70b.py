@@ -1,0 +1,132 @@
+"""The second benchmark from end to end with the dummy engine: every command that the first one has."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compliance.accuracy.metrics import ROUGE_AND_TOKENS
+from compliance.accuracy.report import parse_accuracy_text
+from compliance.submission.check.driver import check_tree
+from compliance.submission.submit import Request, submit
+from compliance.submission.system import read_system_file
+from compliance.submission.tree import Place
+from compliance.verify.legs import find_results
+from compliance.verify.verdict import verify_result
+from runs.benchmarks import BENCHMARKS
+from runs.errors import ExitCode
+from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import CampaignDir
+from runs.record.manifest import read_manifest
+from runs.rounds import CURRENT_ROUND
+from tests.conftest import Finished
+from tests.support import orca
+from tests.support.official import change_benchmarks
+from tests.support.submission_legs import SYSTEM, copy_of
+
+pytestmark = pytest.mark.slow
+
+STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
+SCENARIOS = ("Offline", "Server", "Interactive")
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
+    return orca.make_campaign(tmp_path_factory.mktemp("orca"))
+
+
+def test_loadgen_has_its_limits_and_its_data_set(campaign: CampaignDir) -> None:
+    for scenario, key in zip(SCENARIOS, ("llama2-70b", "llama2-70b", "llama2-70b-interactive"), strict=True):
+        run = campaign.result(orca.BENCHMARK, scenario).performance
+        detail, plan = read_detail(run.detail), read_manifest(run.manifest).resolved
+        assert plan.loadgen_key == key
+        assert plan.sampling["max_tokens"] == 1024
+        assert detail.get("requested_performance_sample_count_override") == STANDARD.performance_samples
+        limits = BENCHMARKS[key].limits
+        if scenario != "Offline":
+            assert limits is not None
+            assert detail.get("requested_server_ttft_latency") == limits.ttft_ms * 1_000_000
+            assert detail.get("requested_server_tpot_latency") == limits.tpot_ms * 1_000_000
+
+
+def test_accuracy_has_the_reference_evaluations_numbers(campaign: CampaignDir) -> None:
+    """Tokens counted here from the log, as the reference counts them."""
+    run = campaign.result(orca.BENCHMARK, "Server").accuracy
+    scores = ast.literal_eval(run.accuracy_text.read_text().split("\n\n")[1])
+    tokens = sum(len(np.frombuffer(entry.data, np.int32)) for entry in read_accuracy_log(run.accuracy_log))
+    assert list(scores) == [
+        "rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num", "gen_tok_len", "tokens_per_sample",
+    ]  # fmt: skip
+    assert (scores["gen_num"], scores["gen_tok_len"]) == (orca.SAMPLES, tokens)
+    assert scores["tokens_per_sample"] == round(tokens / orca.SAMPLES, 1)
+
+
+def test_verify_names_what_is_not_official(campaign: CampaignDir) -> None:
+    result = campaign.result(orca.BENCHMARK, "Interactive")
+    verdict = verify_result(find_results([result.performance.root, result.accuracy.root])[0])
+    assert [part.loadgen_key for part in verdict.parts] == ["llama2-70b-interactive"] * 2
+    assert any("24,576" in reason for reason in verdict.unofficial)
+
+
+def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
+    text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()
+    targets = STANDARD.targets_for(parse_accuracy_text(ROUGE_AND_TOKENS, text))
+    change_benchmarks(
+        monkeypatch,
+        performance_samples=orca.SAMPLES,
+        accuracy_samples=orca.SAMPLES,
+        min_duration_ms=100,
+        targets=targets,
+    )
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "main.py").write_text("print('the code that ran')\n")
+    request = Request(
+        [copy_of(campaign, tmp_path / "campaign").root], tmp_path / "tree", "Org", "Box", "closed", CURRENT_ROUND,
+        read_system_file({"system": SYSTEM}), code, rehearsal=True,
+    )  # fmt: skip
+    outcome = submit(request, lambda text: None)
+    assert outcome.refusals == []
+    assert outcome.built is not None
+    checked = check_tree(outcome.built.root, CURRENT_ROUND)
+    assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]
+    assert {finding.rule_id for finding in checked.findings} == {"rehearsal"}
+
+
+def test_missing_scenarios_are_the_submissions(campaign: CampaignDir) -> None:
+    assert STANDARD.submission.missing({"Offline"}) == ["Server or Interactive"]
+    assert STANDARD.submission.missing({"Offline", "Interactive"}) == []
+
+
+def test_signoff_judges_the_legs(campaign: CampaignDir, run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    result = campaign.result(orca.BENCHMARK, "Server")
+    legs = ("--ref", result.performance.root, "--ref", result.accuracy.root)
+    finished = run_main("signoff", "--scope", "bundle", *legs, "--out", tmp_path / "verdict.json")
+    assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr  # short, and of no model
+    record = json.loads((tmp_path / "verdict.json").read_bytes())
+    assert (record["audit_scope"], record["verdict"]) == ("bundle", "FAIL")
+    assert "not_official" in json.dumps(record["reasons"])
+
+
+def test_a_rate_is_tuned(run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    conf = tmp_path / "user.conf"
+    conf.write_text("*.Server.min_duration = 2000\n*.Server.min_query_count = 459\n*.Server.ttft_latency = 300\n")
+    finished = run_main(
+        "tune", "--scenario", "Server", "--lg-model-name", "llama2-70b", "--engine", "dummy", "--user-conf", conf,
+        "--dataset-path", orca.prepare(tmp_path), "--dummy-slots", 40, "--dummy-ttft-ms", 35, "--offline-qps", 600,
+        "--max-probes", 2, "--output-log-dir", tmp_path / "tune",
+    )  # fmt: skip
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stdout + finished.stderr
+    record = json.loads((tmp_path / "tune" / "tune.json").read_bytes())
+    assert record["probes"] or record["legs"]
+
+
+def test_the_key_of_interactive_is_for_interactive_alone(run_main: Callable[..., Finished]) -> None:
+    refused = run_main("--scenario", "Server", "--lg-model-name", "llama2-70b-interactive", "--engine", "dummy")
+    assert refused.code == ExitCode.BAD_INPUT
+    assert "llama2-70b-interactive is the key of Interactive alone" in refused.stderr
