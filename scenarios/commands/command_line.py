@@ -58,7 +58,8 @@ def _first_sentence(found: click.Command | None) -> str:
 @click.group(
     cls=_Commands,
     context_settings={"max_content_width": 100},
-    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca.\n\n"
+    help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca."
+    "\n\n"
     "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.",
 )
 @click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
