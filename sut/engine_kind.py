@@ -131,6 +131,10 @@ class EngineKind(ABC, Generic[Options]):
         """This kind as it plans for one of so many replicas, which has only this place."""
         return self
 
+    def wants_replicas(self, asked: Options, leg: LegFacts) -> str:
+        """Why a leg that says nothing of replicas should have several; "" where one engine is better."""
+        return ""
+
     def warm_import(self) -> None:
         """Import what the engine needs, ahead of its start; whatever fails here is told by the start."""
         return

@@ -14,8 +14,11 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     Raises:
         InputError, SetupError: see the message.
     """
+    why = ""
     if config.replicas is None and config.cluster is None:
-        return kind.plan(config, leg), None
+        why = kind.wants_replicas(config, leg)
+        if not why:
+            return kind.plan(config, leg), None
     auto = config.replicas in (None, "auto")
     places = kind.places(config, leg, None if auto else int(config.replicas or 0))
     if auto and len(places) == 1 and config.cluster is None:
@@ -31,5 +34,7 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     places = [
         place.model_copy(update={"environment": plan.environment}) for place, plan in zip(places, plans, strict=True)
     ]
+    if why:
+        first.notes.insert(0, why)
     first.environment.clear()  # each replica's own; the leg's process computes nothing
     return first, ReplicasPlan(routing=config.routing, cluster=config.cluster, places=places)

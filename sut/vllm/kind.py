@@ -153,6 +153,13 @@ class VllmKind(EngineKind[VllmOptions]):
             each = self.layout(asked, leg).parts if count is None else None
         return replica_places(machine, count, each)
 
+    def wants_replicas(self, asked: VllmOptions, leg: LegFacts) -> str:
+        """Copies on devices of their own: vLLM's way, `data_parallel_size`, brings all their tokens to one loop."""
+        if self._machine().on_cpu or "data_parallel_size" in asked.engine_arg:
+            return ""
+        layout = self.layout(asked, leg)
+        return layout.why if layout.copies > 1 else ""
+
     def at(self, place: ReplicaPlace, replicas: int) -> "VllmKind":
         return VllmKind(lambda: machine_at(self._machine(), place, replicas), self._likely)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
+from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -15,11 +16,16 @@ from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
 from sut.vllm.one_process import OneProcessVllmEngine
 
+NOWHERE = RunDir(Path("no run"))  # only replicas write there
+
 ON_CPU = Machine("cpu", 0, [0, 1])
 
 
 @pytest.fixture
-def for_vllm(small_model: Path, make_dataset: Callable[..., Path]) -> Callable[..., PreparedLeg]:
+def for_vllm(
+    small_model: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., PreparedLeg]:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     path = make_dataset([1] * 10, [2] * 20)
     common = {"scenario": "Offline", "engine": "vllm", "model_path": str(small_model), "dataset_path": path}
 
@@ -58,7 +64,7 @@ def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., Prepar
 
 def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(for_vllm: Callable[..., PreparedLeg]) -> None:
     def engine_class(machine: Machine = ON_CPU, **values: object) -> type:
-        return type(make_engine(for_vllm(machine, **values).plan))
+        return type(make_engine(for_vllm(machine, **values).plan, NOWHERE))
 
     assert engine_class(scenario="SingleStream") is OneProcessVllmEngine
     for scenario in ("Offline", "Server", "Interactive"):
@@ -90,18 +96,29 @@ def test_copies_with_many_cores_keep_bound_workers() -> None:
 
 @pytest.mark.parametrize(("gpus", "size_of_two"), [(1, 1), (2, 1), (3, 1), (8, 4), (16, 8)])
 def test_vllm_on_gpus(gpus: int, size_of_two: int, for_vllm: Callable[..., PreparedLeg]) -> None:
-    machine = Machine("cuda", gpus, [0, 1], device_bytes=80 << 30)
+    machine = Machine("cuda", gpus, [0, 1], device_bytes=80 << 30, visible_variable="CUDA_VISIBLE_DEVICES")
     leg = for_vllm(machine)
     options = leg.plan.engine_options
     assert options["dtype"] == "bfloat16"
-    assert (options.get("data_parallel_size", 1), options["tensor_parallel_size"]) == (gpus, 1)
+    assert options["tensor_parallel_size"] == 1
+    assert "data_parallel_size" not in options
     assert not any(name.startswith("VLLM_CPU") for name in leg.plan.environment)
-    assert leg.notes[0].startswith(f"{gpus} devices: {gpus} copies of the model" if gpus > 1 else "LoadGen settings")
+    if gpus == 1:
+        assert leg.plan.replicas is None
+        assert leg.notes[0].startswith("LoadGen settings")
+    else:
+        assert leg.plan.replicas is not None
+        devices = [place.variables["CUDA_VISIBLE_DEVICES"] for place in leg.plan.replicas.places]
+        assert devices == [str(device) for device in range(gpus)]
+        assert leg.notes[0].startswith(f"{gpus} devices: {gpus} copies of the model")
     if gpus > 1:
         copies = for_vllm(machine, engine_arg={"data_parallel_size": 2}).plan.engine_options
         assert copies["tensor_parallel_size"] == size_of_two  # each copy has its share
     alone = for_vllm(machine, tensor_parallel_size=1, engine_arg={"data_parallel_size": 1}).plan.engine_options
     assert (alone["data_parallel_size"], alone["tensor_parallel_size"]) == (1, 1)
+    stream = for_vllm(machine, scenario="SingleStream").plan
+    assert stream.replicas is None
+    assert stream.engine_options["tensor_parallel_size"] == min(8, 1 << (gpus.bit_length() - 1))
 
 
 def test_options_given_twice(for_vllm: Callable[..., PreparedLeg]) -> None:
