@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report import pictures
@@ -23,7 +22,6 @@ from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.reading import read_object
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
@@ -94,8 +92,10 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
         section.samples_per_second = result.reported.samples_per_second
         section.tokens_per_second = result.reported.tokens_per_second
     _latency_table(section, result)
-    _scores(section, run)
-    _judge(section, root)
+    if section.mode == "accuracy":
+        _scores(section, run)
+    else:
+        _judge(section, root)
     derived = _derived(section, run, requests) if result.reported is not None else None
     _distributions(section, derived)
     _course(section, requests, derived, result)
@@ -122,26 +122,34 @@ def _latency_table(section: LegSection, result: Result) -> None:
 
 
 def _scores(section: LegSection, run: RunDir) -> None:
-    """The scores of an accuracy leg, each with its margin over the least that is required."""
-    if section.mode != "accuracy":
-        return
+    """The scores of an accuracy leg, each with its margin over the least that is required, as they were judged.
+
+    Scoring them again, which takes minutes for a whole data set, is what `verify` is for.
+    """
     record = read_object(run.accuracy_json, FIX)
-    lowest = {check["name"]: check["low"] for check in record.get("checks", [])}
+    checks = record.get("checks", [])
+    lowest = {check["name"]: check["low"] for check in checks}
     section.scores = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
         for name, value in (record.get("scores") or {}).items()
     ]
+    section.reasons += [
+        f"{check['name']} {check['measured']:.10g} is not within its target, {check['low']:.10g} at the least"
+        for check in checks
+        if not check["passed"]
+    ]
+    section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
 
 
 def _judge(section: LegSection, root: Path) -> None:
-    """Verify's findings on the leg by itself: those that were not kept."""
+    """Verify's findings on a performance leg by itself: those that were not kept."""
     (result,) = find_results([root])
     if result.error is not None:
         section.notes.append(f"verify: {result.error.message}")
         return
     (leg,) = result.legs
     try:
-        part = verify_accuracy(leg, ScoreSources()) if leg.mode == ACCURACY else verify_performance(leg)
+        part = verify_performance(leg)
     except HarnessError as error:
         section.notes.append(f"verify: {error.message}")
         return

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands.paths import PATH
 
 HELP = """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
 
@@ -25,16 +26,15 @@ def report(folders: tuple[Path, ...], *, output: Path | None, measure_machine: b
 
 def report_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    path = click.Path(path_type=Path)
     return click.Command(
         "report",
         callback=report,
         help=HELP,
         params=[
-            click.Argument(["folders"], metavar="DIR...", type=path, nargs=-1, required=True),
+            click.Argument(["folders"], metavar="DIR...", type=PATH, nargs=-1, required=True),
             click.Option(
                 ["--output"],
-                type=path,
+                type=PATH,
                 metavar="FILE",
                 help="Where the page goes. Default: report.html in the first DIR.",
             ),

@@ -25,3 +25,4 @@ def test_margins_are_those_over_the_least_that_is_required(tmp_path: Path) -> No
     assert rows["rouge2"]["margin"] < 0
     assert rows["rougeL"]["margin"] is None
     assert rows["gen_len"]["value"] == 100
+    assert section.reasons == ["rouge2 15 is not within its target, 15.84 at the least"]
