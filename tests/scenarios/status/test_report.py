@@ -20,7 +20,7 @@ RunMain = Callable[..., Finished]
 
 
 def main(folder: Path, *words: object) -> Finished:
-    return StartedMain(words, folder, {}).wait()
+    return StartedMain(words, folder, {}).wait(timeout_s=300)
 
 
 @pytest.fixture(scope="module")
