@@ -11,11 +11,12 @@ from compliance.rules.audits import AUDIT_RULES
 from compliance.rules.legs import LEG_RULES
 from compliance.rules.rule import Kind, Rule
 from compliance.rules.signoff import SIGNOFF_RULES
+from compliance.rules.tree import TREE_RULES
 from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
 
-RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES}
+RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES, **TREE_RULES}
 
 
 class UnknownRuleError(HarnessError):

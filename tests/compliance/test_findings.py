@@ -104,5 +104,6 @@ def test_some_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Call
     assert [outcome.case.name for outcome in run_cases(only="swap-") if not outcome.right] == []
 
 
-def test_what_the_sign_off_makes_of_a_rule_is_a_rule() -> None:
-    assert {rule for rule in SIGN_OFF.rules.values() if rule is not None} <= RULES.keys()
+@pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])
+def test_what_a_policy_makes_of_a_rule_is_a_rule(policy: Policy) -> None:
+    assert {rule for rule in policy.rules.values() if rule is not None} <= RULES.keys()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.check.catalogue import RULES, Rule
+from compliance.rules import Rule, find_rule
 
 SHOWN = 200  # characters of foreign content in a message
 
@@ -21,7 +21,7 @@ class Finding:
 
     @property
     def rule(self) -> Rule:
-        return RULES[self.rule_id]
+        return find_rule(self.rule_id)
 
     def as_json(self) -> dict[str, Any]:
         """With what the catalogue says of the rule."""
@@ -45,7 +45,7 @@ class Findings:
 
     def add(self, rule_id: str, path: Path, found: str, expected: str = "", fix: str = "") -> None:
         """Note a breach; `expected` and `fix` are the rule's own words where they are not given."""
-        rule = RULES[rule_id]
+        rule = find_rule(rule_id)
         self.items.append(
             Finding(self.name(path), rule_id, printable(found), printable(expected or rule.summary), fix or rule.fix)
         )

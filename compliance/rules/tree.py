@@ -1,36 +1,18 @@
-"""Every rule of `check`: its id, what a breach is worth, where the rule comes from, what to do.
+"""Rules of `check` on a submission tree: its places, descriptions and logs. Those on a leg are the legs' own."""
 
-Sources:
-  [rules]    mlcommons/inference_policies, inference_rules.adoc; [submission] its submission_rules.adoc
-  [checker]  mlcommons/inference commit b66003e1, tools/submission/submission_checker, file.function
-  [loadgen]  LoadGen 6.0.17: what it writes, so what an unchanged log looks like
-  [ours]     follows from what a result claims; the official checker does not look at it
-"""
-
-from dataclasses import dataclass
-from typing import Literal
-
-Severity = Literal["error", "warning"]
+from compliance.rules.legs import LEG_RULES
+from compliance.rules.rule import Rule, Worth
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One rule. `id` is stable: scripts may rely on it."""
-
-    id: str
-    severity: Severity
-    source: str
-    summary: str
-    fix: str
-
-
-def _rules(*rows: tuple[str, Severity, str, str, str]) -> dict[str, Rule]:
-    return {row[0]: Rule(*row) for row in rows}
+def _rules(*rows: str | tuple[str, Worth, str, str, str]) -> dict[str, Rule]:
+    """In the order that they are listed in; a bare id is that of a rule on legs, which verify holds a leg to."""
+    rules = (LEG_RULES[row] if isinstance(row, str) else Rule(row[0], "tree", *row[1:]) for row in rows)
+    return {rule.id: rule for rule in rules}
 
 
 _RERUN = "run the leg again and submit LoadGen's own logs"
 
-RULES: dict[str, Rule] = _rules(
+TREE_RULES: dict[str, Rule] = _rules(
     # The tree
     ("rehearsal", "error", "[ours]", "nothing is marked as a rehearsal", "build the tree from official runs"),
     ("tree-unreadable", "error", "[ours]", "every file and directory can be read", "correct its permissions"),
@@ -102,59 +84,42 @@ RULES: dict[str, Rule] = _rules(
     ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", _RERUN),
     ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
      "put the log where it belongs"),
-    ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
-     "see `main.py verify` for the reason, correct user.conf and run the leg again"),
+    "perf-validity",
     ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", _RERUN),
     ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping is met",
      "lower target_qps (Server) or run longer"),
-    ("perf-min-duration", "error", "[checker] performance_check.min_duration_check", "min_duration is 600 s or more",
-     "set min_duration = 600000 and run the leg again"),
-    ("perf-duration", "error", "[rules] minimum duration", "the run took 600 s or more",
-     "raise Offline target_qps or lower SingleStream target_latency, and run again"),
-    ("perf-seeds", "error", "[checker] performance_check.seeds_check", "the seeds are the round's",
-     "run with the LoadGen of the round, or name the round with --round"),
-    ("perf-data-set", "error", "[rules] data set", "the whole data set was in use", _RERUN),
-    ("perf-sample-count", "error", "[checker] performance_check.performance_sample_count_check",
-     "performance_sample_count is the data set's size", "leave performance_sample_count_override alone"),
-    ("perf-samples", "error", "[checker] performance_check.min_query_count_check",
-     "Offline's query has the whole data set", "do not lower min_query_count"),
-    ("perf-percentile", "error", "[loadgen] mlperf.conf", "the percentile is the scenario's",
-     "leave target_latency_percentile alone"),
-    ("perf-queries", "error", "[rules] early stopping", "there are queries enough for early stopping", "run longer"),
-    ("perf-equal-issue", "error", "[rules] equal issue", "each sample is issued equally often",
-     "leave sample_concatenate_permutation alone"),
-    ("perf-token-latencies", "error", "[checker] performance_check.llm_check", "token latencies are in use",
-     "leave use_token_latencies alone"),
-    ("perf-output-tokens", "error", "[rules] generation settings", "no more than 128 output tokens a sample",
-     "generate at most 128 tokens"),
-    ("perf-ttft", "error", "[checker] performance_check.llm_check; Interactive: [loadgen] mlperf.conf",
-     "p99 TTFT is below the scenario's limit", "lower target_qps"),
-    ("perf-tpot", "error", "[checker] performance_check.llm_check; Interactive: [loadgen] mlperf.conf",
-     "p99 TPOT is below the scenario's limit", "lower target_qps"),
-    ("perf-limits", "error", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
-     "leave ttft_latency and tpot_latency alone"),
+    "perf-min-duration",
+    "perf-duration",
+    "perf-seeds",
+    "perf-data-set",
+    "perf-sample-count",
+    "perf-samples",
+    "perf-percentile",
+    "perf-queries",
+    "perf-equal-issue",
+    "perf-token-latencies",
+    "perf-output-tokens",
+    "perf-ttft",
+    "perf-tpot",
+    "perf-limits",
     ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", _RERUN),
     ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
      "use the division's own SUT"),
-    ("perf-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
-     "remove audit.config and run the leg again"),
-    ("perf-cut-short", "error", "[rules] a run is not cut short", "no max_duration and no max_query_count",
-     "remove the setting and run the leg again"),
+    "perf-audit-settings",
+    "perf-cut-short",
     # Accuracy
     ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", _RERUN),
     ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
      "put the log where it belongs"),
-    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", _RERUN),
-    ("accuracy-samples", "error", "[checker] accuracy_check.dataset_check", "the whole data set was answered", _RERUN),
-    ("accuracy-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
-     "run with the LoadGen of the round"),
-    ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest answer", _RERUN),
+    "accuracy-errors",
+    "accuracy-samples",
+    "accuracy-seeds",
+    "accuracy-answers",
     ("accuracy-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
      "remove audit.config and run the leg again"),
     ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
      "accuracy.txt has every score in a form that the checker reads", "write plain numbers, each score once"),
-    ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "scores reach their targets",
-     "correct the system; the model must reach 99 % of the reference"),
+    "accuracy-target",
     ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
      "truncate the log with the official tool, which appends it"),
     ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "the accuracy log is truncated",
