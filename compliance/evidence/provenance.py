@@ -124,8 +124,10 @@ def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         run.engine_log.name: evidence.engine_log.main_pids,
         run.trace.name: _trace_pids(evidence),
     }
+    replicas = {record.get("pid") for record in manifest.replicas}
     for name, pids in known.items():
-        if pids and pids != {manifest.pid}:
+        ours = replicas if replicas and name == run.engine_log.name else {manifest.pid}
+        if pids and pids != ours:
             text = f"{name} was written by process {sorted(pids)}, the leg was process {manifest.pid}"
             yield fail("P-5/foreign_file", text, run.root / name, pids=sorted(pids), manifest_pid=manifest.pid)
     version = str(evidence.detail.get("loadgen_version", ""))

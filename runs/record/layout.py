@@ -66,10 +66,6 @@ class RunDir:
     def engine_log(self) -> Path:
         return self.root / "engine.log"
 
-    def replica_log(self, replica: int) -> Path:
-        """The log of one of several engines."""
-        return self.root / f"replica-{replica}.log"
-
     @property
     def progress(self) -> Path:
         return self.root / "progress.json"

@@ -65,7 +65,6 @@ class ReplicasPlan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     routing: RoutingPolicy
-    cluster: str | None = None  # address of the Ray cluster; None = this machine
     places: list[ReplicaPlace]
 
 

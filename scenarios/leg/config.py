@@ -97,12 +97,6 @@ class LegOptions(BaseModel):
     routing: RoutingPolicy = option_field(
         DEFAULT_ROUTING, "Which replica a query goes to (docs/parallel.md).", "engine"
     )
-    cluster: str | None = option_field(
-        None,
-        "Replicas on the nodes of a Ray cluster: its address, or auto for the one of this machine.",
-        "engine",
-        "auto|ADDRESS",
-    )
     engine_start_timeout_s: float = option_field(
         1800.0, "Give up on an engine that is not ready by then.", "engine", "S"
     )

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.dataset import load_dataset
-from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from sut.engine import Engine
 from sut.engine_kind import TextFacts
@@ -13,14 +12,14 @@ from sut.engines import engine_kind
 from sut.replicas.make import make_fleet
 
 
-def make_engine(plan: LegPlan, run_dir: RunDir) -> Engine:
+def make_engine(plan: LegPlan) -> Engine:
     """An engine for a plan, not yet started: of its kind, or a fleet of replicas of that kind.
 
     Raises:
         InputError, SetupError: see the message.
     """
     if plan.replicas is not None:
-        return make_fleet(plan, plan.replicas, run_dir)
+        return make_fleet(plan, plan.replicas)
     return engine_kind(plan.engine).make(plan, TextFacts(BOS_ID, EOS_ID, ord(" "), partial(_references, plan)))
 
 

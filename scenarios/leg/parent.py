@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
-    if config.replicas is not None or config.cluster is not None:
+    if config.replicas is not None:
         return EarlyLeg(NO_ENGINE, {})
     return EarlyLeg(config.engine, early_environment(config.engine, config))
 

@@ -168,7 +168,7 @@ class LegProcess:
         self._install_hooks()
         self._beat("engine")
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
-        engine = self._engine = make_engine(self.plan, self.run_dir)
+        engine = self._engine = make_engine(self.plan)
         report, dataset = self._start_engine(engine)
         library = SampleLibrary(dataset, on_error=self.fail)
         self._beat("warm-up")

@@ -15,13 +15,13 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
         InputError, SetupError: see the message.
     """
     why = ""
-    if config.replicas is None and config.cluster is None:
+    if config.replicas is None:
         why = kind.wants_replicas(config, leg)
         if not why:
             return kind.plan(config, leg), None
-    auto = config.replicas in (None, "auto")
-    places = kind.places(config, leg, None if auto else int(config.replicas or 0))
-    if auto and len(places) == 1 and config.cluster is None:
+    count = None if config.replicas in (None, "auto") else int(config.replicas)
+    places = kind.places(config, leg, count)
+    if count is None and len(places) == 1:
         return kind.plan(config, leg), None
     plans = [kind.at(place, len(places)).plan(config, leg) for place in places]
     first = plans[0]
@@ -37,4 +37,4 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     if why:
         first.notes.insert(0, why)
     first.environment.clear()  # each replica's own; the leg's process computes nothing
-    return first, ReplicasPlan(routing=config.routing, cluster=config.cluster, places=places)
+    return first, ReplicasPlan(routing=config.routing, places=places)

@@ -27,6 +27,7 @@ PARTS = {
     "e": ("accuracy scoring ÷ the reference procedure", "scoring"),
     "f": ("result.json of a long run", "reading"),
     "g": ("time from command to first query", "start"),
+    "h": ("CPU time a sample with replicas", "capacity"),
     "i": ("an Offline query of 307,464 samples", "real_size"),
 }
 

@@ -22,10 +22,15 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
+from runs.record.manifest import LegPlan, ReplicaPlace, ReplicasPlan
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
+from sut.replicas.fleet import Fleet
+from sut.replicas.make import make_fleet
+from sut.replicas.replica import PULSE_S
+from sut.replicas.routing import DEFAULT_ROUTING
 
 from .programs import measure, peak_memory_bytes, tell
 
@@ -33,7 +38,9 @@ Side = Literal["bare", "ours"]
 
 LOADGEN_KEY = "llama3_1-8b"
 PROMPT_IDS = [11] * 850  # as long as the benchmark's prompts in the mean; nobody reads them
-OUTPUT_IDS = list(range(100, 100 + BENCHMARKS[LOADGEN_KEY].sampling["performance"].max_tokens))
+QUERIES_A_REPLICA = 256  # computed at a time
+SAMPLING = BENCHMARKS[LOADGEN_KEY].sampling["performance"]
+OUTPUT_IDS = list(range(100, 100 + SAMPLING.max_tokens))
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ class NullSpec:
     min_duration_ms: int
     min_query_count: int
     library_samples: int
+    replicas: int = 0  # dummy engines in processes of their own; 0 = a null engine in this one
 
 
 class NullEngine(Engine):
@@ -108,6 +116,44 @@ def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
     return issue
 
 
+def _fleet(spec: NullSpec) -> Fleet:
+    """Dummy engines that answer at once, with as many ids as the benchmark allows."""
+    options = {
+        "ttft_ms": 0.0, "tpot_ms": 0.0, "prefill_us": 0.0, "slots": 0, "shortest_tokens": SAMPLING.max_tokens,
+        "faults": [], "cheats": [], "lead_tokens": 0,
+    }  # fmt: skip
+    replicas = ReplicasPlan(routing=DEFAULT_ROUTING, places=[ReplicaPlace()] * spec.replicas)
+    plan = LegPlan(
+        scenario=spec.scenario,
+        loadgen_scenario=spec.scenario,
+        mode="performance",
+        loadgen_key=LOADGEN_KEY,
+        dataset_path="",
+        dataset_sha256="",
+        sample_count=spec.library_samples,
+        longest_prompt_tokens=len(PROMPT_IDS),
+        audit=False,
+        trace=False,
+        engine="dummy",
+        model_path="bytes",
+        engine_options=options,
+        environment={},
+        sampling=asdict(SAMPLING),
+        replicas=replicas,
+        warmup_prompts=0,
+        engine_start_timeout_s=60,
+        stall_timeout_s=20,
+    )
+    return make_fleet(plan, replicas)
+
+
+def _replicas_cpu_s(fleet: Fleet | None) -> float:
+    if fleet is None:
+        return 0.0
+    time.sleep(2 * PULSE_S)  # the newest is in the next pulse
+    return float(sum(record["cpu_s"] for record in fleet.record()))
+
+
 def main() -> None:
     """Run the spec; the settings are LoadGen's own for the model, but for rate, duration and counts."""
     import mlperf_loadgen as lg
@@ -136,19 +182,24 @@ def main() -> None:
     wants_first_token = spec.scenario != "Offline"
     failures: list[BaseException] = []
     recorder: Recorder | None = None
+    fleet: Fleet | None = None
     if spec.side == "ours":
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
         recorder = Recorder(run.requests, failures.append)
+        engine: Engine = NullEngine(first_token=wants_first_token)
+        if spec.replicas:
+            engine = fleet = _fleet(spec)
+            asyncio.run_coroutine_threadsafe(fleet.start(), loop).result()
         sut = LoadgenSut(
             lg,
             loop,
-            NullEngine(first_token=wants_first_token),
+            engine,
             lambda _: PROMPT_IDS,
             recorder,
             report_first_token=wants_first_token,
             on_failure=failures.append,
-            gate=Feed(EngineLimits()),
+            gate=Feed(EngineLimits(spec.replicas * QUERIES_A_REPLICA or None)),
         )
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:
@@ -159,13 +210,18 @@ def main() -> None:
     count = spec.library_samples
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)
+    replicas_before_s = _replicas_cpu_s(fleet)
     before_s = time.process_time()
     lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(run.no_audit_config))
     if recorder is not None:
         recorder.close()
     if failures:
         raise failures[0]
-    tell({"peak_memory_bytes": peak_memory_bytes(), "cpu_s": time.process_time() - before_s})
+    facts = {"peak_memory_bytes": peak_memory_bytes(), "cpu_s": time.process_time() - before_s}
+    if fleet is not None:
+        facts |= {"replicas_cpu_s": _replicas_cpu_s(fleet) - replicas_before_s, "samples": sut.completed}
+        asyncio.run_coroutine_threadsafe(fleet.stop(), loop).result()
+    tell(facts)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ class Sizes:
     server_seconds: float = 20.0
     rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
     rate_sides: tuple[str, ...] = ("default", "two copies")
+    # (h)
+    capacity_samples: int = 50_000  # in one Offline query
     # (e)
     scored_samples: int = 13_368  # the benchmark's
     scorings: int = 1  # of each side: the reference procedure takes minutes
@@ -49,6 +51,7 @@ SMALLEST = Sizes(
     server_seconds=1.0,
     rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
+    capacity_samples=500,
     scored_samples=64,
     result_queries=1_024,
     growth_samples=(500, 1_000),

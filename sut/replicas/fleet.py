@@ -93,7 +93,7 @@ class Fleet:
                 if code is not None:
                     await asyncio.sleep(START_LOOK_S)  # its last words may be on the way
                     raise self._failure or SetupError(
-                        f"{member.where} ended before it was ready, exit code {code}", f"see {member.host.log}"
+                        f"{member.where} ended before it was ready, exit code {code}", "see engine.log"
                     )
             await asyncio.sleep(START_LOOK_S)
         return self._report()
@@ -184,13 +184,12 @@ class Fleet:
 
     def _unknown(self, member: Member) -> None:
         self._failure = ExecutionError(
-            f"{member.where} answered a query that is not open there, or answered it twice", f"see {member.host.log}"
+            f"{member.where} answered a query that is not open there, or answered it twice", "see engine.log"
         )
 
     def _failed(self, member: Member, failure: Failure) -> None:
         kind = ERROR_BY_EXIT_CODE.get(failure.exit_code, ExecutionError)
-        fix = failure.fix.replace("engine.log", member.host.log)
-        self._failure = self._failure or kind(f"{member.where}: {failure.message}", fix)
+        self._failure = self._failure or kind(f"{member.where}: {failure.message}", failure.fix)
 
     # Its life -----------------------------------------------------------------------------------------------------
 

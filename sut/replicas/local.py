@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -13,23 +12,18 @@ from sut.replicas.member import Host
 from sut.replicas.messages import ReplicaSpec
 
 
-def launch(spec: ReplicaSpec, log: Path) -> Host:
-    """Start a replica's process; whatever ends the leg's process group ends it.
-
-    Args:
-        spec: complete.
-        log: takes its output.
-    """
-    process = start_process(spec, log, new_session=False)
+def launch(spec: ReplicaSpec) -> Host:
+    """Start a replica's process; whatever ends the leg's process group ends it. It writes where the leg writes."""
+    process = start_process(spec, new_session=False)
 
     def end() -> None:
         process.kill()
         process.wait()
 
-    return Host(f"{where(spec)}, host {platform.node()}", log.name, process.poll, end)
+    return Host(f"{where(spec)}, host {platform.node()}", process.poll, end)
 
 
-def start_process(spec: ReplicaSpec, log: Path, *, new_session: bool) -> "subprocess.Popen[bytes]":
+def start_process(spec: ReplicaSpec, *, new_session: bool) -> "subprocess.Popen[bytes]":
     """Start a replica and tell it what it is. It ends when its standard input closes, as it does with this process."""
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
@@ -39,16 +33,13 @@ def start_process(spec: ReplicaSpec, log: Path, *, new_session: bool) -> "subpro
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "PYTHONUNBUFFERED": "1",
     }
-    with log.open("ab") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sut.replicas.replica"],
-            cwd=HARNESS_ROOT,
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=new_session,
-        )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sut.replicas.replica"],
+        cwd=HARNESS_ROOT,
+        env=variables,
+        stdin=subprocess.PIPE,
+        start_new_session=new_session,
+    )
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(spec) + b"\n")
     process.stdin.flush()

@@ -16,17 +16,15 @@ LONGEST_LOOK_S = 1.0  # a longer pause between two looks was ours, or the machin
 
 @dataclass(frozen=True)
 class Host:
-    """What runs a replica's process: this machine or a cluster's node.
+    """What runs a replica's process.
 
     Attributes:
         where: for a person: its host and devices or cores.
-        log: for a person: where its output is.
         ended: the exit code of the process once it is over, else None.
         end: end it, and whatever it started.
     """
 
     where: str
-    log: str
     ended: Callable[[], int | None]
     end: Callable[[], None]
 
@@ -74,14 +72,14 @@ class Member:
         """
         code = self.host.ended()
         if code is not None:
-            raise ExecutionError(f"{self.where} ended, exit code {code}", f"see {self.host.log}")
+            raise ExecutionError(f"{self.where} ended, exit code {code}", "see engine.log")
         now_s = time.monotonic()
         passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s
         if self._silence.lasts(passed_s, True, self._pulses) > SILENT_S:
             raise ExecutionError(
                 f"{self.where} gave no sign of life for {self._silence.seconds:.0f} s",
-                f"it was stopped, or its host is out of reach; see {self.host.log}",
+                "it was stopped, or its host is out of reach; see engine.log",
             )
         before = self._stall.seconds
         stalled_s = self._stall.lasts(passed_s, bool(self.open), (self.messages, self.pulse.activity))
@@ -90,7 +88,7 @@ class Member:
         if stalled_s > self._limit_s and not self._computes(stalled_s):
             raise ExecutionError(
                 f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
-                f"see {self.host.log}; a slow but living engine needs a larger --stall-timeout-s",
+                "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
             )
 
     def _computes(self, stalled_s: float) -> bool:

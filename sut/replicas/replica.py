@@ -1,7 +1,7 @@
 """One replica: an engine in a process of its own, `python -m sut.replicas.replica`.
 
 It is told what it is by a line on its standard input, which stays open: once it closes, the leg is gone and so is the
-replica. Everything it prints is in its log.
+replica. It prints where the leg prints, into engine.log.
 """
 
 import asyncio
@@ -228,6 +228,7 @@ def main() -> NoReturn:
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
     threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)
+    print(f"replica {spec.index}: process {os.getpid()}", flush=True)
 
     async def serve() -> None:
         await Replica(spec).run()

@@ -41,7 +41,6 @@ def test_answers_are_those_of_one_engine(tiny_model: Path, dataset: Dataset, gre
     assert [replica["cores"] for replica in replicas] == [cores[:share], cores[share : 2 * share]]
     assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
     assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
-    assert all(leg.run.replica_log(number).stat().st_size for number in (0, 1))
 
 
 def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:

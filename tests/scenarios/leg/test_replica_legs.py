@@ -85,7 +85,8 @@ def test_answers_are_those_of_one_engine_and_all_is_on_record(routing: str, run_
     assert manifest.resolved.replicas is not None
     assert manifest.resolved.replicas.routing == routing
     assert manifest.observed[STRANGERS] == 0
-    assert all(RunDir(two).replica_log(number).exists() for number in (0, 1))
+    log = RunDir(two).engine_log.read_text()
+    assert all(f"replica {number}: process {manifest.replicas[number]['pid']}" in log for number in (0, 1))
     assert read_manifest(RunDir(one).manifest).replicas == []
     assert read_requests(RunDir(one).requests).replica is None
 
