@@ -1,0 +1,93 @@
+"""The benchmarks' numbers against the official files themselves, where there is a checkout of mlcommons/inference."""
+
+import os
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.benchmark import Benchmark, Target
+from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS, default_benchmark, submitted_benchmark
+from runs.rounds import CURRENT_ROUND, ROUNDS
+
+CHECKOUT = os.environ.get("MLPERF_INFERENCE")
+official = pytest.mark.skipif(CHECKOUT is None, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
+CASES = [(key, name) for key, one in BENCHMARKS.items() for name in one.submission.rounds]
+
+
+def constants() -> dict[str, Any]:
+    return runpy.run_path(str(Path(str(CHECKOUT)) / "tools/submission/submission_checker/constants.py"))
+
+
+@official
+@pytest.mark.parametrize(("key", "round_name"), CASES)
+def test_numbers_of_the_checker(key: str, round_name: str) -> None:
+    benchmark, known = BENCHMARKS[key], constants()
+    config, name = known["MODEL_CONFIG"][round_name], benchmark.submission.name
+    assert name in config["models"]
+    assert config["performance-sample-count"][name] == benchmark.performance_samples
+    assert (
+        config.get("accuracy-sample-count", {}).get(name, benchmark.performance_samples) == benchmark.accuracy_samples
+    )
+    assert known["TEST_DURATION_MS"] == benchmark.min_duration_ms
+    suite = benchmark.submission.suite
+    assert tuple(config[f"required-scenarios-{suite}"][name]) == benchmark.submission.all_of
+    assert set(config[f"optional-scenarios-{suite}"].get(name, ())) == set(benchmark.submission.one_of)
+    assert [test for test in ("TEST01", "TEST04", "TEST06") if name in config[f"models_{test}"]] == list(
+        benchmark.submission.audits
+    )
+    _check_targets(benchmark, config)
+    for scenario in benchmark.scenarios:
+        if scenario in ("Server", "Interactive"):
+            limits = known["LLM_LATENCY_LIMITS"][name][scenario]
+            assert benchmark.limits is not None
+            assert limits == {"ttft": benchmark.limits.ttft_ms * 10**6, "tpot": benchmark.limits.tpot_ms * 10**6}
+
+
+def _check_targets(benchmark: Benchmark, config: dict[str, Any]) -> None:
+    def pairs(values: tuple[Any, ...]) -> dict[str, float]:
+        return {name.lower(): value for name, value in zip(values[::2], values[1::2], strict=True)}
+
+    low = pairs(config["accuracy-target"][benchmark.submission.name])
+    high = pairs(config["accuracy-upper-limit"].get(benchmark.submission.name, ()))
+    ours = {name.lower(): target for name, target in benchmark.targets.items() if name != "gen_num"}
+    assert {name: target.low for name, target in ours.items()} == low
+    assert {name: target.high for name, target in ours.items() if target.high is not None} == high
+
+
+@official
+@pytest.mark.parametrize("key", BENCHMARKS)
+def test_numbers_of_loadgens_own_settings(key: str) -> None:
+    text = (Path(str(CHECKOUT)) / "loadgen/mlperf.conf").read_text()
+    lines = re.findall(rf"^{re.escape(key)}\.(\S+?)\s*=\s*(\d+)", text, re.MULTILINE)
+    settings, benchmark = {name: int(value) for name, value in lines}, BENCHMARKS[key]
+    assert settings["*.performance_sample_count_override"] == benchmark.performance_samples
+    assert settings.get("Offline.min_query_count") == benchmark.offline_min_samples
+    assert (settings["*.use_token_latencies"], settings["*.sample_concatenate_permutation"]) == (1, 1)
+    limits = benchmark.limits
+    in_file = (settings.get("Server.ttft_latency"), settings.get("Server.tpot_latency"))
+    assert in_file == ((limits.ttft_ms, limits.tpot_ms) if limits else (None, None))
+    for name, seed in vars(CURRENT_ROUND.seeds).items():
+        assert re.search(rf"^\*\.\*\.{name} = {seed}$", text, re.MULTILINE)
+
+
+def test_a_scenario_without_a_key_is_the_first_benchmarks() -> None:
+    assert default_benchmark("Interactive").loadgen_key == "llama3_1-8b-interactive"
+    assert submitted_benchmark("llama2-70b-99.9", "Interactive").loadgen_key == "llama2-70b-interactive"
+    assert submitted_benchmark("llama3_1-8b", "Server").loadgen_key == "llama3_1-8b"
+
+
+def test_directories_name_one_benchmark_each() -> None:
+    assert set(DIRECTORIES.values()) == set(SUBMISSIONS)
+    assert all(set(one.rounds) <= set(ROUNDS) for one in SUBMISSIONS.values())
+    for one in SUBMISSIONS.values():
+        assert [submitted_benchmark(one.name, scenario).submission for scenario in one.scenarios] == [one] * len(
+            one.scenarios
+        )
+
+
+def test_shares_follow_another_reference() -> None:
+    targets = {"score": Target(40.0, 0.99, None), "length": Target(100.0, 0.9, 1.1), "count": Target(7)}
+    assert [(one.low, one.high) for one in targets.values()] == [(39.6, None), (90.0, 110.00000000000001), (7, 7)]
