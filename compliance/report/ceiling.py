@@ -120,7 +120,7 @@ def ceiling(manifest: Manifest, requests: RequestTable, measured: Device | None)
     count = 1
     if manifest.accelerator:
         sizes = [int(configuration.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
-        count = int(np.prod(sizes)) * max(1, len(getattr(manifest, "replicas", None) or []))
+        count = int(np.prod(sizes)) * max(1, len(manifest.replicas))
     try:
         folder = Path(str(manifest.model.get("folder")))
         shape = read_object(folder / "config.json", "")

@@ -221,7 +221,7 @@ def _lengths(section: LegSection, requests: RequestTable) -> None:
 
 
 def _replicas(section: LegSection, requests: RequestTable) -> None:
-    replica = getattr(requests, "replica", None)
+    replica = requests.replica
     if replica is None or len(np.unique(replica)) < 2:
         return
     section.pictures.append(pictures.replicas(f"{section.key}-replicas", replica_shares(replica, requests)))

@@ -42,6 +42,7 @@ def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:
         accelerator=[{"name": "NVIDIA H100 80GB HBM3"}] * 2,
         engine={"configuration": {"dtype": "bfloat16", "tensor_parallel_size": 2, **configuration}},
         model={"folder": str(folder)},
+        replicas=[],
     )
 
 
