@@ -90,7 +90,7 @@ class LegOptions(BaseModel):
     replicas: str | None = option_field(
         None,
         "Engines behind one LoadGen, each in a process of its own on its share of devices or cores; auto = as many as "
-        "fit (docs/parallel.md). Default: one engine in the leg's process.",
+        "fit (docs/parallel.md), the default on several accelerators. Elsewhere one engine in the leg's process.",
         "engine",
         "N|auto",
     )
