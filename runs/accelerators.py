@@ -87,12 +87,17 @@ def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
     parts = [part.strip().partition(".")[0] for part in text.split(",") if part.strip()]  # 0.1 is a part of device 0
     if "*" in parts:
         return rows
-    return [
+    ids = [part for part in parts if part.startswith(("GPU-", "MIG-", "0x"))]
+    chosen = [
         row
         for place, row in enumerate(rows)
-        if str(place) in parts
-        or any(not part.isdecimal() and str(row["uuid"] or "").startswith(part) for part in parts)
+        if str(place) in parts or any(str(row["uuid"] or "").startswith(part) for part in ids)
     ]
+    for part in ids:
+        if rows and not any(str(row["uuid"] or "").startswith(part) for row in rows):  # a part of a device (MIG)
+            untold = f"no source lists {part}, which {variable} names"
+            chosen.append({**dict.fromkeys(rows[0]), "vendor": rows[0]["vendor"], "uuid": part, "untold": untold})
+    return chosen
 
 
 # Sources ----------------------------------------------------------------------------------------------------------

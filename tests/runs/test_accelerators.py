@@ -115,6 +115,9 @@ def test_nvidia(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = accelerators(root)
         assert [row["index"] for row in rows] == indices
         assert all(row["visible_by"] == f"CUDA_VISIBLE_DEVICES={text}" for row in rows)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1234")
+    (part,) = accelerators(root)
+    assert part["untold"] == "no source lists MIG-1234, which CUDA_VISIBLE_DEVICES names"
 
 
 def test_nvidia_by_its_library_where_the_tool_is_absent(root: Path) -> None:
