@@ -8,12 +8,15 @@ from typing import Any
 
 import orjson
 
-from runs.errors import InputError
+from qsl.hub import from_hub
+from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import open_file, read_object
 
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
+
+_WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
 
 MAX_WEIGHTS_BYTES = 2**50  # only the header of a file of weights is read
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
@@ -41,7 +44,9 @@ def model_facts(name: str) -> ModelFacts:
     folder = Path(name).absolute()  # the engine runs in another working directory
     revision = None
     if not folder.is_dir():
-        if folder.exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
+        if folder.exists():
+            raise InputError(f"--model-path {name}: this is a file, not a folder", "name the folder that it lies in")
+        if name.startswith((".", "/", "~")) or name.count("/") != 1:
             raise InputError(
                 f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"
             )
@@ -67,8 +72,13 @@ def model_facts(name: str) -> ModelFacts:
 def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download  # slow to import, and rarely needed
 
+    def fetch(local: bool) -> Path:
+        return Path(snapshot_download(name, allow_patterns=_WANTED, local_files_only=local))
+
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]))
+        return from_hub(f"--model-path {name}", fetch)
+    except SetupError:
+        raise
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import orjson
 
 from qsl.byte_tokenizer import ByteTokenizer
-from runs.errors import InputError
+from qsl.hub import from_hub
+from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 
 BYTES = "bytes"
@@ -89,8 +90,14 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         raise InputError(
             f"model folder {model_path} does not exist", "check --model-path; scripts/get_model.py makes a small model"
         )
+
+    def load(local: bool) -> Any:
+        return _tokenizer_class(Path(model_path)).from_pretrained(model_path, use_fast=True, local_files_only=local)
+
     try:
-        tokenizer = _tokenizer_class(Path(model_path)).from_pretrained(model_path, use_fast=True)
+        tokenizer = load(True) if Path(model_path).is_dir() else from_hub(f"--model-path {model_path}", load)
+    except SetupError:
+        raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise InputError(

@@ -12,6 +12,7 @@ import orjson
 
 from qsl.cnn_dailymail.prompt import render
 from qsl.dataset_file import shorten
+from qsl.hub import from_hub
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError, SetupError
 from runs.files import write_atomic
@@ -122,10 +123,16 @@ def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empt
 
 
 def _from_hub() -> Any:
-    import datasets
+    def fetch(local: bool) -> Any:
+        import datasets
+
+        mode = datasets.DownloadConfig(local_files_only=local)
+        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=HUB_SPLIT, download_config=mode)
 
     try:
-        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=HUB_SPLIT)
+        return from_hub(f"{HUB_DATASET} {HUB_CONFIG}", fetch)
+    except SetupError:
+        raise
     except Exception as error:  # the hub's client raises errors of many libraries
         raise SetupError(
             f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {_first_line(error)}",
