@@ -4,6 +4,7 @@ Nothing here knows a test: what is run and how it is judged comes from `complian
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,21 @@ from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
 
 
-def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console, *, dry_run: bool = False) -> ExitCode:
+def run_audit(
+    options: AuditOptions,
+    legs: dict[str, Any],
+    console: Console,
+    *,
+    dry_run: bool = False,
+    done: Callable[[Path], None] = lambda _: None,
+) -> ExitCode:
     """Run or judge an audit, write its outcome and print it.
 
     Args:
         options: the audit.
         legs: what its legs are given, as fields of `RunConfig`.
         console: for progress and outcome.
+        done: told of the file that the outcome went to.
         dry_run: check everything and show the first leg; start and write nothing.
 
     Returns:
@@ -46,7 +55,7 @@ def run_audit(options: AuditOptions, legs: dict[str, Any], console: Console, *, 
     # Between legs, too, a signal ends the audit without a verdict.
     with signals_raise():
         test = find_audit(options.test)
-        return _show_plan(test, options, legs, console) if dry_run else _run_audit(test, options, legs, console)
+        return _show_plan(test, options, legs, console) if dry_run else _run_audit(test, options, legs, console, done)
 
 
 def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
@@ -72,7 +81,9 @@ def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], con
     return ExitCode.OK
 
 
-def _run_audit(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+def _run_audit(
+    test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console, done: Callable[[Path], None]
+) -> ExitCode:
     if options.ref is not None and options.run is not None:
         folder = _folder(legs, test, "existing")
         _refuse_existing(folder)
@@ -85,6 +96,7 @@ def _run_audit(test: AuditTest, options: AuditOptions, legs: dict[str, Any], con
     result = _verdict(test, request, finished)
     _make(folder)
     write_audit(folder, result)
+    done(folder / f"audit_{result.test}.json")
     _print(console, result, folder)
     return ExitCode.OK if result.passed else ExitCode.NEGATIVE
 

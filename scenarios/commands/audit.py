@@ -1,5 +1,6 @@
 """The `audit` command: its options are those of an audit and those of the legs it runs."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from compliance.audits.registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, split_values
+from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.schema import dry_run_option, given_values, options_of
@@ -50,4 +52,9 @@ def _audit(dry_run: bool, **parsed: Any) -> int:
     if (config := parsed.pop("config")) is not None:
         values["config"] = config
     options, legs = split_values({**values, **given_values(RunConfig, parsed)})
-    return run_audit(options, legs, Console(), dry_run=dry_run)
+
+    def put(outcome: Path) -> None:
+        answer.put(directory=outcome.parent)
+        answer.put_file("audit", outcome)
+
+    return run_audit(options, legs, Console(), dry_run=dry_run, done=put)

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands import answer
 from scenarios.commands.paths import PATH
 
 PLAIN_WIDTH = 160  # of tables where there is no terminal to ask
@@ -59,6 +60,7 @@ def _campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any
         console = Console(width=PLAIN_WIDTH)
     campaign = load_campaign(config, given)
     code = run_campaign(campaign, console, dry_run=dry_run, restart_changed=restart_changed)
+    answer.put(directory=campaign.place.root)
     if not dry_run:
         say_page(campaign.place.root, console)
     return code

@@ -7,7 +7,8 @@ import sys
 import click
 
 from runs.environment import HARNESS_VERSION
-from runs.errors import ExitCode, HarnessError
+from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted
+from scenarios.commands import answer
 from scenarios.commands.output import READER_GONE, steady_output
 from scenarios.commands.schema import normalise
 
@@ -60,7 +61,9 @@ def _first_sentence(found: click.Command | None) -> str:
     context_settings={"max_content_width": 100},
     help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca."
     "\n\n"
-    "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.",
+    "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.\n\n"
+    "Every command takes --json (one JSON object on standard output, errors too; what people read goes to standard "
+    "error) and -q (nothing for people but errors).",
 )
 @click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
 def cli() -> None: ...
@@ -77,21 +80,51 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    """Run a command as people or programs want to hear of it."""
     try:
         plain = normalise(arguments, COMMANDS, "run")
-        return int(cli.main(plain, standalone_mode=False, prog_name="main.py") or ExitCode.OK)
-    except click.ClickException as error:
-        error.show()
-        return ExitCode.BAD_INPUT
     except HarnessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("error: interrupted by SIGINT", file=sys.stderr)
-        return ExitCode.INTERRUPTED
-    except OSError as error:
-        print(f"error: {error}\n  fix: {_fix(error)}", file=sys.stderr)
-        return ExitCode.FAILED
+        code, why = _told(error)
+        if answer.FLAG in arguments:
+            print(answer.document("", code, why))
+        return code
+    quiet = any(word in plain for word in answer.QUIET)
+    as_json = answer.FLAG in plain and not _has_own_json(plain[0])
+    plain = [word for word in plain if word not in answer.QUIET and not (as_json and word == answer.FLAG)]
+    if not as_json and not quiet:
+        return _outcome(plain)[0]
+    with answer.no_prose(quiet):
+        code, failure = _outcome(plain)
+    if as_json:
+        print(answer.document(plain[0], code, failure))
+    return code
+
+
+def _has_own_json(name: str) -> bool:
+    found = cli.get_command(click.Context(cli), name)
+    return found is not None and any(answer.FLAG in parameter.opts for parameter in found.params)
+
+
+def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
+    try:
+        return int(cli.main(arguments, standalone_mode=False, prog_name="main.py") or ExitCode.OK), None
+    except (click.ClickException, click.Abort, HarnessError, KeyboardInterrupt, OSError) as error:
+        return _told(error)
+
+
+def _told(error: BaseException) -> tuple[int, HarnessError]:
+    """Say what went wrong, and what exit code that is."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        return ExitCode.BAD_INPUT, InputError(error.format_message(), "see --help")
+    if isinstance(error, HarnessError):
+        known = error
+    elif isinstance(error, OSError):
+        known = ExecutionError(str(error), _fix(error))
+    else:
+        known = Interrupted("interrupted by SIGINT")
+    print(f"error: {known}", file=sys.stderr)
+    return known.exit_code, known
 
 
 def _fix(error: OSError) -> str:

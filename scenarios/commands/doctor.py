@@ -26,6 +26,7 @@ from runs.environment import (
     vllm_is_cpu_build,
 )
 from runs.errors import ExitCode, HarnessError, SetupError
+from scenarios.commands import answer
 from scenarios.commands.paths import PATH
 from scenarios.leg.official import model_reasons
 from sut.endpoint.address import Access, ServerAddress
@@ -224,7 +225,9 @@ def print_report(
     """Print the findings; anything missing makes the exit code REFUSED."""
     marks = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
     worst = ExitCode.OK
-    for finding in examine(model_path, dataset_path, server):
+    findings = list(examine(model_path, dataset_path, server))
+    answer.put(findings=findings)
+    for finding in findings:
         console.print(
             f"{marks[finding.state]}  {finding.subject:<12} {finding.text}",
             highlight=False,

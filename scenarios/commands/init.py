@@ -11,6 +11,7 @@ from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT, IN_CHECKOUT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
+from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 
@@ -91,6 +92,7 @@ def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    answer.put(directory=folder, files=list(texts))
     say(f"written to {folder}: {', '.join(texts)}")
     say(f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
     say(f"      python main.py run --config {folder / 'run.yaml'} --dry-run")

@@ -6,6 +6,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands import answer
 from scenarios.commands.paths import PATH
 from scenarios.commands.schema import command, dry_run_option
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
@@ -35,8 +36,10 @@ def show_plan(leg: Any, console: Console) -> int:
     from scenarios.leg.record import announce
 
     announce(leg, console)
+    answer.put(run_directory=leg.run_dir.root, notes=leg.notes, unofficial_reasons=leg.unofficial_reasons)
     console.print("dry run: nothing was started or written", highlight=False)
     expected = forecast(leg)
+    answer.put(plan=expected)
     return ExitCode.NEGATIVE if expected is not None and expected.invalid_because else ExitCode.OK
 
 
@@ -58,4 +61,15 @@ def _run(values: dict[str, Any]) -> int:
         return show_plan(prepared(), console)
     from scenarios.leg.parent import run_leg
 
-    return run_leg(config, prepared, console).exit_code
+    leg: list[Any] = []
+
+    def prepared_once() -> Any:
+        leg.append(prepared())
+        return leg[-1]
+
+    try:
+        return run_leg(config, prepared_once, console).exit_code
+    finally:
+        if leg:
+            answer.put(run_directory=leg[0].run_dir.root)
+            answer.put_file("result", leg[0].run_dir.result)

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.schema import dry_run_option, given_values, options_of
@@ -73,6 +74,8 @@ def _tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: A
     tune = load_tune(config, own, given_values(RunConfig, parsed))
     console = Console()
     code = run_tune(tune, console, restart_changed=restart_changed, dry_run=dry_run)
+    answer.put(directory=tune.place.root)
     if not dry_run:
+        answer.put_file("tune", tune.place.record)
         say_page(tune.place.root, console)
     return code
