@@ -10,10 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources
+from compliance.finding import Finding
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, differences, system_facts
 from compliance.submission.tree import Division
+from compliance.verify.part import Part
 from compliance.verify.verdict import Verdict, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
@@ -68,12 +70,10 @@ def judge_candidate(
     if judged.refusals:
         return judged
     judged.verdict = verify_result(candidate.result, sources=sources)
-    failures = list(_failures(judged.verdict, division))
-    for reason in failures:
+    failed = _failed(judged.verdict, division)
+    for reason in _failures(judged.verdict, failed):
         refuse(reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
-    known = {reason.partition(": ")[2] for reason in failures}
-    declared = [reason for reason in judged.verdict.unofficial if reason not in known]
-    judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *declared]))
+    judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *_unofficial(judged.verdict, failed)]))
     if not rehearsal:
         for reason in _keeps_out(candidate, judged.unofficial, division):
             refuse(f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal")
@@ -114,16 +114,30 @@ def _systems(candidate: Candidate) -> list[dict[str, object]]:
     return [system_facts(manifest) for manifest in list(candidate.manifests().values())[:1]]
 
 
-def _failures(verdict: Verdict, division: Division) -> Iterator[str]:
-    """Why the result does not pass under the official rules, whatever it claims to be."""
+def _failed(verdict: Verdict, division: Division) -> list[tuple[Part, Finding]]:
+    """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
+    if verdict.outcome == "ERROR":
+        return []
+    spared = _CLOSED_ONLY if division == "open" else frozenset()
+    return [(part, check) for part in verdict.parts for check in part.broken if check.rule not in spared]
+
+
+def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
+    """Why the result does not pass, in sentences."""
     if verdict.outcome == "ERROR":
         yield from verdict.reasons
         return
-    for part in verdict.parts:
-        for check in part.checks:
-            if not check.passed and not (division == "open" and check.rule in _CLOSED_ONLY):
-                yield f"{part.mode}: {check.sentence}"
+    yield from (f"{part.mode}: {check.sentence}" for part, check in failed)
     yield from (check.sentence for check in verdict.checks if not check.passed)
+
+
+def _unofficial(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
+    """Why legs that do not claim to be official are not, beside what was refused already."""
+    refused = [check for _, check in failed]
+    for part in verdict.parts:
+        if not part.claims_official:
+            yield from part.declared
+            yield from (one.sentence for one in part.broken if one.kind == "official" and one not in refused)
 
 
 def _not_official(candidate: Candidate) -> Iterator[str]:
