@@ -15,7 +15,8 @@ class Request:
     """One sample on its way through the engine. A plain class with slots: hundreds of thousands are made."""
 
     __slots__ = (
-        "first_token_ns", "issue_ns", "priority", "prompt_ids", "replica", "response_id", "sample_index", "seq", "sink",
+        "first_token_ns", "heard_ns", "issue_ns", "priority", "prompt_ids", "replica", "response_id", "sample_index",
+        "seq", "sink",
     )  # fmt: skip
 
     def __init__(
@@ -34,6 +35,7 @@ class Request:
         self.sample_index = sample_index
         self.issue_ns = issue_ns
         self.first_token_ns = 0
+        self.heard_ns = 0  # when an engine beyond a wire last heard of it: what is told now was known then; 0 = no such
         self.replica: int | None = None  # of several, the one that it was given to
         self.priority = 0  # the lowest is computed first by an engine that knows priorities
 

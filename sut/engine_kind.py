@@ -88,6 +88,7 @@ class EngineKind(ABC, Generic[Options]):
     help: ClassVar[str]  # a few words behind the name
     options: ClassVar[type[BaseModel]]
     has_priorities: ClassVar[bool] = False  # computes the requests of the lowest `priority` first
+    beside: ClassVar[bool] = False  # in a process beside the leg's also where no replicas are asked for
     own_model: ClassVar[str | None] = None  # what it runs, without files, where no model is named; None = the embedded
 
     @abstractmethod

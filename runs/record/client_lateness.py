@@ -18,11 +18,13 @@ def late_client(observed: dict[str, Any], loadgen_settings: dict[str, Any]) -> I
         loadgen_settings: of the manifest; limits in ns, None outside LoadGen's Server scenario.
     """
     record = observed.get("engine") or {}
-    sent_ms = (record.get("issue_to_wire") or {}).get("p99_ms")
+    clients = record.get("replicas") or [record]
+    sent = [late for client in clients if (late := (client.get("issue_to_wire") or {}).get("p99_ms")) is not None]
     told_ms = (record.get("read_to_loadgen") or {}).get("p99_ms")
-    if sent_ms is None or told_ms is None:
+    if not sent or told_ms is None:
         return
-    tokens = record["tokens"] / max(1, record["answers"])
+    sent_ms = max(sent)
+    tokens = sum(client["tokens"] for client in clients) / max(1, sum(client["answers"] for client in clients))
     shares = (
         ("TTFT", "ttft_latency", sent_ms + told_ms),
         ("TPOT", "tpot_latency", told_ms / max(1.0, tokens - 1)),

@@ -21,7 +21,7 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
             return kind.plan(config, leg), None
     count = None if config.replicas in (None, "auto") else int(config.replicas)
     places = kind.places(config, leg, count)
-    if count is None and len(places) == 1:
+    if count is None and len(places) == 1 and not kind.beside:
         return kind.plan(config, leg), None
     plans = [kind.at(place, len(places)).plan(config, leg) for place in places]
     first = plans[0]

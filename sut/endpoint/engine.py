@@ -6,6 +6,7 @@ client, are several engines, each in a process of its own.
 
 import asyncio
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ QUIET_S = 5.0  # nothing came for so long: the server's own counters are asked w
 QUIET_LOOK_S = 2.0
 
 
+@dataclass(frozen=True)
+class Share:
+    """Which of the clients of one server this is; the first shows what the server does, and starts it where asked."""
+
+    place: int = 0
+    clients: int = 1
+
+
 class EndpointEngine(Engine):
     """See the module.
 
@@ -39,6 +48,7 @@ class EndpointEngine(Engine):
         url: of the server.
         sampling: how tokens are chosen; sent in full.
         streaming: whether first tokens are wanted.
+        share: of the server's clients, this one's.
         dialect: name of the server's language; None asks the server.
         model_name: at the server; None where it serves one.
         key_variable: environment variable that holds the key.
@@ -58,6 +68,7 @@ class EndpointEngine(Engine):
         sampling: SamplingPolicy,
         *,
         streaming: bool,
+        share: Share = Share(),
         dialect: str | None = None,
         model_name: str | None = None,
         key_variable: str | None = None,
@@ -74,6 +85,7 @@ class EndpointEngine(Engine):
         self._access = Access.from_environment(key_variable, Path(ca_file) if ca_file else None)
         self._sampling = sampling
         self._streaming = streaming
+        self._share = share
         self._asked_dialect = dialect
         self._model_name = model_name
         self._connections = connections
@@ -92,11 +104,12 @@ class EndpointEngine(Engine):
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
         if self._served is not None:
-            await self._served.start(access)
+            await self._served.start(access, owner=self._share.place == 0)
         learned = self._learned = await learn(address, access, self._model_name)
         kind = await choose_dialect(address, access, learned, self._asked_dialect)
         dialect = kind(learned.model, self._sampling, streaming=self._streaming)
-        connections = min(self._connections, learned.slots or self._connections)
+        allowed = min(self._connections, learned.slots or self._connections)
+        connections = -(-allowed // self._share.clients)
         self._client = client = Client(
             address,
             access,
@@ -107,18 +120,20 @@ class EndpointEngine(Engine):
             on_error=self._server_lost,
         )
         await client.open()
-        probed = await probe(client, self._probe_tokens)
+        # By one client alone: what a server does with one request at a time is what can be repeated.
+        probed = await probe(client, self._probe_tokens) if self._share.place == 0 else None
         self._hits_before = first_of(learned.metrics, CACHE_HITS)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
 
-    def _report(self, learned: ServerFacts, probed: dict[str, Any], dialect: Dialect, connections: int) -> EngineReport:
+    def _report(
+        self, learned: ServerFacts, probed: dict[str, Any] | None, dialect: Dialect, connections: int
+    ) -> EngineReport:
         return EngineReport(
             name="endpoint",
             versions={learned.owner or "server": learned.version} if learned.version else {},
             asked={"api_dialect": self._asked_dialect, "api_connections": self._connections},
             configuration={
-                "server": self._address.url,
                 "dialect": dialect.name,
                 "connections": connections,
                 "declared": self._declared,

@@ -101,6 +101,7 @@ class Exchange:
         if payload == DONE:
             self._done = True
         elif self._read(payload, read_ns) and self._chunks == 1 and self._client.dialect.streaming:
+            self._request.heard_ns = read_ns
             self._request.sink.first_token(self._request, self._answer.ids[0])
             if self._request.seq >= 0:
                 self._client.record.read_to_loadgen.add(time.time_ns() - read_ns)
@@ -158,6 +159,7 @@ class Exchange:
             record.cached_tokens += answer.cached_tokens or 0
         if self._client.dialect.streaming and len(answer.ids) > 1 and self._last_read_ns <= self._first_read_ns:
             self._without_tpot()
+        request.heard_ns = read_ns
         request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
         if request.seq >= 0:
             record.read_to_loadgen.add(time.time_ns() - read_ns)

@@ -58,12 +58,25 @@ class ServedServer:
         self._address = address
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def start(self, access: Access) -> None:
+    async def start(self, access: Access, *, owner: bool) -> None:
         """Start it and wait until it answers; the leg's own time limit bounds the wait.
+
+        Args:
+            owner: whether to start it; the other clients of the same server only wait.
 
         Raises:
             SetupError: something else answers there already, or the process ends.
         """
+        if owner:
+            await self._launch(access)
+        while not await self._answers(access):
+            try:
+                self.check()
+            except ExecutionError as error:
+                raise SetupError(error.message, error.fix) from error
+            await asyncio.sleep(POLL_S)
+
+    async def _launch(self, access: Access) -> None:
         if await self._answers(access):
             raise SetupError(
                 f"--serve: something answers at {self._address.url} already", "end it, or leave --serve out to use it"
@@ -79,12 +92,6 @@ class ServedServer:
                 )
         except OSError as error:
             raise SetupError(f"--serve {self._command[0]}: {error.strerror}", "name a program that is there") from error
-        while not await self._answers(access):
-            try:
-                self.check()
-            except ExecutionError as error:
-                raise SetupError(error.message, error.fix) from error
-            await asyncio.sleep(POLL_S)
 
     async def _answers(self, access: Access) -> bool:
         try:

@@ -4,8 +4,8 @@ from typing import Any
 
 from sut.replicas.messages import Ready
 
-# What may differ from process to process: the share of the machine that each was given.
-_OF_ITS_OWN = ("environment",)
+# What may differ from process to process: the share of the machine that each was given, what only one was shown.
+_OF_ITS_OWN = ("environment", "probes")
 
 
 def disagreement(first: Ready, other: Ready) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import time
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, SetupError
 from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
+from sut.lateness import Lateness
 from sut.loadgen_sut import int32_ids
 from sut.replicas.agreement import disagreement
 from sut.replicas.line import KeyPair, LegSocket, Line
@@ -70,6 +72,7 @@ class Fleet:
         self._sending: list[Member] = []  # those with queries in their outbox
         self._next_tag = 0
         self._failure: BaseException | None = None
+        self._told_late = Lateness()  # from what a replica heard on a wire to LoadGen
         self.members: list[Member] = []
 
     async def start(self) -> EngineReport:
@@ -131,7 +134,8 @@ class Fleet:
                 asyncio.get_running_loop().call_soon(self._send)  # behind the other queries of this turn
             self._sending.append(member)
         index = request.sample_index
-        member.outbox.append(Query(tag, request.seq, index, request.priority, self._prompt(index, request.prompt_ids)))
+        prompt = self._prompt(index, request.prompt_ids)
+        member.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
 
     def _prompt(self, index: int, ids: list[int]) -> bytes:
         """The ids as they travel; kept for a sample of the library, which is issued again."""
@@ -164,12 +168,13 @@ class Fleet:
 
     def _outcomes(self, member: Member, outcomes: Outcomes) -> None:
         member.messages += 1
-        for tag, token_id in outcomes.first_tokens:
+        for tag, token_id, heard_ns in outcomes.first_tokens:
             request = member.open.get(tag)
             if request is None:
                 return self._unknown(member)
             self._routing.first_token(member.index, tag)
             request.sink.first_token(request, token_id)
+            self._told(request, heard_ns)
         for answer in outcomes.answers:
             request = member.open.pop(answer.tag, None)
             if request is None:
@@ -181,6 +186,11 @@ class Fleet:
         self._routing.answered(member.index, answer.tag)
         member.cached_tokens += answer.cached_tokens
         request.sink.complete(request, array("i", answer.ids).tolist(), answer.finish_reason, answer.cached_tokens)
+        self._told(request, answer.heard_ns)
+
+    def _told(self, request: Request, heard_ns: int) -> None:
+        if heard_ns and request.seq >= 0:
+            self._told_late.add(time.time_ns() - heard_ns)
 
     def _unknown(self, member: Member) -> None:
         self._failure = ExecutionError(
@@ -211,10 +221,16 @@ class Fleet:
             self._line.send(member.name, encode(Observe()))
         seen = [await self._observed(member) for member in self.members]
         return Observed(
-            facts={"replicas": [one.facts for one in seen]} if any(one.facts for one in seen) else {},
+            facts=self._facts([one.facts for one in seen]),
             unofficial_reasons=_once(reason for one in seen for reason in one.unofficial_reasons),
             notes=_once(note for one in seen for note in one.notes),
         )
+
+    def _facts(self, seen: list[dict[str, Any]]) -> dict[str, Any]:
+        if not any(seen):
+            return {}
+        late = self._told_late.facts()
+        return {"replicas": seen} | ({"read_to_loadgen": late} if late["count"] else {})
 
     async def _observed(self, member: Member) -> Observed:
         while member.observed is None:

@@ -35,7 +35,6 @@ def start_process(spec: ReplicaSpec, *, new_session: bool) -> "subprocess.Popen[
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "sut.replicas.replica"],
-        cwd=HARNESS_ROOT,
         env=variables,
         stdin=subprocess.PIPE,
         start_new_session=new_session,

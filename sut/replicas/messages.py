@@ -20,6 +20,7 @@ class Query(msgspec.Struct, array_like=True, gc=False):
     seq: int
     sample_index: int
     priority: int
+    issue_ns: int
     prompt: bytes
 
 
@@ -68,12 +69,13 @@ class Answer(msgspec.Struct, array_like=True, gc=False):
     ids: bytes
     finish_reason: str
     cached_tokens: int
+    heard_ns: int  # as in sut.engine.Request
 
 
 class Outcomes(msgspec.Struct, array_like=True, tag=12):
-    """First tokens (tag and id) and answers that came together."""
+    """First tokens (tag, id, when they were heard of) and answers that came together."""
 
-    first_tokens: list[tuple[int, int]]
+    first_tokens: list[tuple[int, int, int]]
     answers: list[Answer]
 
 

@@ -62,7 +62,7 @@ class Replica:
         self._spec = spec
         self._keys = KeyPair(spec.public_key, spec.secret_key)
         self._stopped = asyncio.Event()
-        self._first_tokens: list[tuple[int, int]] = []
+        self._first_tokens: list[tuple[int, int, int]] = []
         self._answers: list[Answer] = []
         self._engine: Engine | None = None
         self._line: Line | None = None
@@ -140,7 +140,7 @@ class Replica:
 
     def _request(self, query: Query) -> Request:
         prompt = array("i", query.prompt).tolist()
-        request = Request(self, prompt, query.tag, query.seq, query.sample_index)
+        request = Request(self, prompt, query.tag, query.seq, query.sample_index, query.issue_ns)
         request.priority = query.priority
         return request
 
@@ -148,12 +148,12 @@ class Replica:
 
     def first_token(self, request: Request, token_id: int) -> None:
         self._plan_flush()
-        self._first_tokens.append((request.response_id, token_id))
+        self._first_tokens.append((request.response_id, token_id, request.heard_ns))
 
     def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
         self._plan_flush()
         ids = int32_ids(token_ids).tobytes()
-        self._answers.append(Answer(request.response_id, ids, finish_reason, cached_tokens))
+        self._answers.append(Answer(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns))
 
     def failed(self, request: Request, error: BaseException) -> None:
         self._fail(error)

@@ -72,7 +72,7 @@ def test_the_answers_are_the_models_own(
     assert len(entries) == 24
     for entry in entries:
         assert greedy(dataset.prompts[entry.qsl_idx]).matches(array("i", entry.data).tolist())
-    observed = leg.manifest["observed"]["engine"]
+    (observed,) = leg.manifest["observed"]["engine"]["replicas"]
     assert observed["answers"] == 24
     assert observed["cached_tokens_by_metrics"] == 0
     assert leg.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
@@ -85,11 +85,8 @@ def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) 
     running = RunningLeg(_command(tiny_model, run_dir, port, "--scenario", "Server", "--serve", serve), run_dir)
     try:
         running.wait_until_answering()
-        (server,) = [
-            process
-            for process in running.leg_process.children()
-            if process.is_running() and str(port) in process.cmdline()
-        ]
+        (client,) = [one for one in running.leg_process.children() if "sut.replicas.replica" in one.cmdline()]
+        (server,) = client.children()
         server.kill()
         leg = running.finished(30.0)
         assert leg.exit_code == ExitCode.FAILED, leg

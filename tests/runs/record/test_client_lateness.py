@@ -22,6 +22,17 @@ def _observed(sent_ms: float, told_ms: float, tokens: int = 1280) -> dict[str, A
         (_observed(0.0, 700.0), LIMITS, ["TTFT", "TPOT"]),
         (_observed(0.0, 20.0, tokens=20), LIMITS, ["TPOT"]),
         (_observed(500.0, 500.0), {"ttft_latency": None}, []),
+        ({"engine": {"replicas": [_observed(10.0, 1.0)["engine"], _observed(99.0, 1.0)["engine"]]}}, LIMITS, []),
+        (
+            {
+                "engine": {
+                    "replicas": [_observed(10.0, 1.0)["engine"], _observed(99.0, 1.0)["engine"]],
+                    "read_to_loadgen": {"p99_ms": 2.0},
+                }
+            },
+            LIMITS,
+            ["TTFT"],
+        ),
         ({}, LIMITS, []),
         ({"engine": {"answers": 0, "issue_to_wire": {"count": 0}}}, LIMITS, []),
     ],

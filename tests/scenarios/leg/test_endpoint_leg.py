@@ -19,9 +19,8 @@ from tests.support.small_tokenizer import make_tokenizer
 RunMain = Callable[..., Finished]
 KEY = "sk-a-key-of-the-tests"
 CONF = """
-*.Server.target_qps = 60
-*.Server.min_duration = 1000
-*.Server.min_query_count = 60
+*.Server.target_qps = 150
+*.Server.min_duration = 3500
 *.Offline.target_qps = 50
 *.Offline.min_duration = 100
 *.Offline.min_query_count = 64
@@ -58,11 +57,12 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
         finished = run_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
-    observed = manifest.observed["engine"]
+    (observed,) = manifest.observed["engine"]["replicas"]
     requests = read_requests(tmp_path / "leg" / "requests.jsonl")
     streaming = scenario != "Offline"
     assert observed["answers"] == observed["issue_to_wire"]["count"] == len(requests)
     assert observed["read_to_loadgen"]["count"] == (2 if streaming else 1) * len(requests)
+    assert manifest.observed["engine"]["read_to_loadgen"]["count"] == observed["read_to_loadgen"]["count"]
     assert observed["answers_with_cached_count"] == len(requests)
     assert set(requests.output_tokens.tolist()) == {128}
     assert manifest.engine["configuration"]["declared"]["kv_cache_dtype"] == "auto"
@@ -163,3 +163,24 @@ def test_a_served_command_that_ends_is_told_with_its_last_words(
     finished = run_main(*arguments("http://127.0.0.1:1", "Offline", "--serve", serve))
     check_failed(finished, tmp_path / "leg", ExitCode.REFUSED, "the server ended with status 7: no such model")
     assert "no such model" in (tmp_path / "leg" / "server.log").read_text()
+
+
+def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
+    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    with serving(first), serving(second):
+        finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--replicas", 4))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    manifest = read_manifest(tmp_path / "leg" / "manifest.json")
+    clients = manifest.observed["engine"]["replicas"]
+    assert [client["server"] for client in clients] == [first.url, second.url] * 2
+    assert all(client["answers"] > 0 for client in clients)
+    assert sum(client["answers"] for client in clients) == manifest.observed["samples_completed"]
+    assert manifest.engine["configuration"]["connections"] == 16
+
+
+def test_clients_that_cannot_be_shared_out_evenly_are_refused(
+    arguments: Callable[..., list[object]], run_main: RunMain
+) -> None:
+    finished = run_main(*arguments("http://127.0.0.1:1,http://127.0.0.1:2", "Server", "--replicas", 3))
+    assert finished.code == ExitCode.BAD_INPUT, finished.stderr
+    assert "multiple of 2" in finished.stderr
