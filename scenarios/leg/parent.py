@@ -17,7 +17,7 @@ from runs.record.start_stage import START_STAGES
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_raise
-from sut.engines import early_environment
+from sut.engines import KINDS, early_environment
 
 if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
-    if config.replicas is not None:
+    beside = config.engine in KINDS and KINDS[config.engine].beside
+    if config.replicas is not None or beside:
         return EarlyLeg(NO_ENGINE, {})
     return EarlyLeg(config.engine, early_environment(config.engine, config))
 
