@@ -147,3 +147,14 @@ def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
 def test_a_search_that_makes_no_sense_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         load_tune(None, own, {"scenario": "Server", "engine": "dummy", **legs})
+
+
+def test_routing_is_searched_with_replicas_only() -> None:
+    values = {"scenario": "Server", "replicas": "2"}
+    space = space_of(values, on_cores(4))
+    assert space.values["routing"] == ("open", "tokens")  # besides the default
+    assert "data_parallel_size" not in space.values
+    assert applied(values, {"routing": "open"}) == {**values, "routing": "open"}
+    assert "routing" not in space_of({"scenario": "Server"}, on_cores(4)).values
+    with pytest.raises(InputError, match="routing has no use with one engine"):
+        space_of({"scenario": "Server"}, on_cores(4), routing=["open"])
