@@ -65,7 +65,6 @@ class OfficialModel:
     """The model that a closed submission runs."""
 
     name: str  # as people say it
-    hub_id: str
     shape: Mapping[str, int]  # keys of its config.json that tell it from other models
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end an answer

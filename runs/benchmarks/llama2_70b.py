@@ -16,7 +16,6 @@ _SAMPLES = 24_576  # [ref], [conf] performance_sample_count_override
 
 _MODEL = OfficialModel(
     name="Llama-2-70B",
-    hub_id="meta-llama/Llama-2-70b-chat-hf",  # [ref] README
     shape={  # [model]
         "hidden_size": 8192,
         "num_hidden_layers": 80,

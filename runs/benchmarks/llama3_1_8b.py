@@ -18,7 +18,6 @@ _EDGE_SAMPLES = 5_000
 
 _MODEL = OfficialModel(
     name="Llama-3.1-8B",
-    hub_id="meta-llama/Llama-3.1-8B-Instruct",  # [ref] README
     shape={  # [model]
         "hidden_size": 4096,
         "num_hidden_layers": 32,
