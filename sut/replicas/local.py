@@ -13,18 +13,10 @@ from sut.replicas.messages import ReplicaSpec
 
 
 def launch(spec: ReplicaSpec) -> Host:
-    """Start a replica's process; whatever ends the leg's process group ends it. It writes where the leg writes."""
-    process = start_process(spec, new_session=False)
+    """Start a replica and tell it what it is. It writes where the leg writes.
 
-    def end() -> None:
-        process.kill()
-        process.wait()
-
-    return Host(f"{where(spec)}, host {platform.node()}", process.poll, end)
-
-
-def start_process(spec: ReplicaSpec, *, new_session: bool) -> "subprocess.Popen[bytes]":
-    """Start a replica and tell it what it is. It ends when its standard input closes, as it does with this process."""
+    It ends with the leg's process group, and when its standard input closes, as it does with this process.
+    """
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
         **spec.plan["environment"],
@@ -37,15 +29,19 @@ def start_process(spec: ReplicaSpec, *, new_session: bool) -> "subprocess.Popen[
         [sys.executable, "-m", "sut.replicas.replica"],
         env=variables,
         stdin=subprocess.PIPE,
-        start_new_session=new_session,
     )
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(spec) + b"\n")
     process.stdin.flush()
-    return process
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+
+    return Host(f"{_where(spec)}, host {platform.node()}", process.poll, end)
 
 
-def where(spec: ReplicaSpec) -> str:
+def _where(spec: ReplicaSpec) -> str:
     """A replica's devices or cores, for a person."""
     if spec.devices:
         return f"device {','.join(spec.devices)}"
