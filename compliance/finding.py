@@ -17,6 +17,9 @@ from compliance.rules import Kind, Rule, UnknownRuleError, find_rule
 Severity = Literal["error", "warning", "note", "pass"]
 
 
+_WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "note", "pass": "pass"}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One rule, applied to one thing.
@@ -81,7 +84,7 @@ class Finding:
         return f"{self.text}: {self.found}" + (f", required: {self.required}" if self.required else "")
 
     def __str__(self) -> str:
-        return f"{'pass' if self.passed else 'FAIL'}: {self.sentence}"
+        return f"{_WORDS[self.severity]}: {self.sentence}"
 
     def as_json(self) -> dict[str, Any]:
         """With what the catalogue says of the rule."""

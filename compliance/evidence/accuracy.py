@@ -247,6 +247,16 @@ def _scores(
                 said = f"accuracy.txt does not belong to these answers: {', '.join(parts)}"
                 part.findings.append(fail("accuracy-text-differs", said, leg.run.accuracy_text, leg.run.accuracy_log))
             return scored
+        part.findings.append(
+            applied(
+                "accuracy-scored-again",
+                "scored again",
+                False,
+                "the scores are those of accuracy.txt: nobody scored the answers",
+                "scores of these answers with the leg's data set and tokenizer",
+                leg.run.accuracy_log,
+            )
+        )
     if beside is None:
         raise InputError(
             f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",

@@ -1,11 +1,13 @@
 """The rules of compliance/evidence/plausibility.py on the legs of a result."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import Answer
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
+    first_tokens_not_held_back,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
@@ -15,16 +17,30 @@ from compliance.evidence.plausibility import (
 from compliance.finding import Finding
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
+from runs.numbers.numbers import reported_numbers
 from runs.record.leg import FinishedLeg
 
 
 def performance_plausible(leg: FinishedLeg) -> list[Finding]:
-    """Rules on the times of a performance leg; none without our record of every request."""
-    table = leg.requests
-    if table is None:
-        return []
-    scenario = leg.detail.scenario
-    return _applied([repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)])
+    """Rules on the times of a performance leg; most of them need our record of every request."""
+    table, scenario = leg.requests, leg.detail.scenario
+    found = [_first_tokens(leg)]
+    if table is not None:
+        found += [repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)]
+    return _applied(found)
+
+
+def _first_tokens(leg: FinishedLeg) -> Finding | None:
+    if leg.detail.scenario != "Server" or not leg.detail.has_results:
+        return None
+    limit_ns = leg.detail.get("requested_server_ttft_latency")
+    found = first_tokens_not_held_back(
+        reported_numbers(leg.detail).ttft_ns, float(limit_ns) if isinstance(limit_ns, int | float) else 0.0
+    )
+    if found is None or found.passed or leg.manifest is not None:
+        return found
+    # This harness tells LoadGen at once, so in its legs the engine held back. Of others it is for a reviewer to ask.
+    return replace(found, severity="warning")
 
 
 def answers_plausible(answers: Sequence[Answer], references: Sequence[str], tokenizer: Tokenizer) -> list[Finding]:

@@ -84,6 +84,8 @@ _OFFICIAL = catalogue(
          "run with the LoadGen of the round"),
         ("accuracy-samples", "error", "[checker] accuracy_check.dataset_check", "the whole data set was answered",
          _RERUN),
+        ("accuracy-scored-again", "error", "[ours]", "the answers were scored again, with the data set of the leg",
+         "name the data set and the model: --dataset-path, --model-path"),
         ("accuracy-longest", "error", "[rules] generation settings", "no answer is longer than the benchmark generates",
          "generate at most that many tokens"),
     ),
@@ -94,6 +96,7 @@ _PLAUSIBLE = catalogue(
     (
         ("plausible-repeats", "error", "[ours]", "repeated samples cost as much as new ones", _RERUN),
         ("plausible-first-token", "error", "[ours]", "the first token takes as long as one step of the model", _RERUN),
+        ("plausible-first-tokens-held", "error", "[ours]", "first tokens are told when they are there", _RERUN),
         ("plausible-shared-answers", "error", "[ours]", "different samples have different outputs", _RERUN),
         ("plausible-padding", "error", "[ours]", "outputs have as many ids as their text needs", _RERUN),
         ("plausible-reference-texts", "error", "[ours]", "outputs are not the reference texts", _RERUN),

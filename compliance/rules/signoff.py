@@ -172,6 +172,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
     ("H-5", (
         ("cached_answers", "error", "repeated samples cost as much as new ones"),
         ("no_time_for_prompt", "error", "the first token takes as long as one step of the model"),
+        ("first_tokens_held", "error", "first tokens are told when they are there"),
         ("canned_answers", "error", "different samples have different answers"),
         ("reference_texts", "error", "the answers are the model's own"),
         ("other_answers", "error", "repetitions have the answer of the first time"),

@@ -37,6 +37,7 @@ SIGN_OFF = Policy(
         "one-system": None,  # the conditions of every two legs are compared instead
         "plausible-repeats": "H-5/cached_answers",
         "plausible-first-token": "H-5/no_time_for_prompt",
+        "plausible-first-tokens-held": "H-5/first_tokens_held",
         "plausible-shared-answers": "H-5/canned_answers",
         "plausible-padding": "C-4/padded_outputs",
         "plausible-reference-texts": "H-5/reference_texts",

@@ -38,7 +38,7 @@ class Part:
     @property
     def broken(self) -> list[Finding]:
         """Rules that were broken, beside contradictions."""
-        return [check for check in self.checks if not check.passed]
+        return [check for check in self.checks if check.severity == "error"]
 
     def failed(self, official: bool) -> list[Finding]:
         """Broken rules that count; `official` asks for the official rules whatever the leg claims."""

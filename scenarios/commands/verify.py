@@ -14,11 +14,13 @@ from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, 
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic, write_json
+from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.commands.paths import PATH
 
-VERIFY_HELP = """Judge results from their logs alone, and write verify_performance.txt and verify_performance.json.
+VERIFY_HELP = """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside
+legs of this harness; of others only where --output says.
 
 RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, or one with performance/run_1 and
 accuracy in it. A performance and an accuracy leg of one scenario are judged together as one result; of several
@@ -72,8 +74,10 @@ def verify(
                 verdict = verify_result(result, official=official, sources=sources)
             verdicts.append(verdict)
             _report(verdict, console)
-            _write(verdict, folder)
-            written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
+            written = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
+            if folder is not None:
+                _write(verdict, folder)
+                written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
             console.print(written, highlight=False, soft_wrap=True, markup=False)
     if json_file is not None:
         record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
@@ -106,13 +110,18 @@ def _worst(verdicts: list[Verdict]) -> ExitCode:
     return max((verdict.exit_code for verdict in verdicts), default=ExitCode.OK)
 
 
-def _folders(results: list[ResultLegs], output: Path | None) -> list[Path]:
-    """Where each verdict goes; in `output`, several get a directory each."""
+def _folders(results: list[ResultLegs], output: Path | None) -> list[Path | None]:
+    """Where each verdict goes: beside a leg of ours; into `output`, where several get a directory each. Nothing is
+    written into a directory of others."""
     if output is None:
-        return [result.home for result in results]
+        return [result.home if _is_ours(result) else None for result in results]
     if len(results) == 1:
         return [output]
     return [output / f"{number:03d}-{result.home.resolve().name}" for number, result in enumerate(results, start=1)]
+
+
+def _is_ours(result: ResultLegs) -> bool:
+    return all(RunDir(directory).manifest.is_file() for directory in result.directories)
 
 
 def _write(verdict: Verdict, folder: Path) -> None:

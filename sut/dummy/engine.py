@@ -70,6 +70,7 @@ class Service:
     decode_tokens: int
     first_id: int | None = None  # reported as the first token instead of the answer's
     first_at_once: bool = False  # reported before anything is computed
+    first_held_s: float = 0.0  # reported no sooner than so long after submission, though it is there
     done_at_once: bool = False  # answered before anything is computed; the computation follows
 
 
@@ -188,6 +189,8 @@ class DummyEngine(Engine):
             first_s = end_s = now_s
         elif service.first_at_once:
             first_s = now_s
+        first_s = max(first_s, now_s + service.first_held_s)
+        end_s = max(end_s, first_s)
         self._loop.call_at(first_s, self._first, request, service, end_s)
 
     def _first(self, request: Request, service: Service, end_s: float) -> None:

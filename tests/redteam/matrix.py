@@ -43,7 +43,7 @@ CHECKS = ("run", "verify", "output_caching", "TEST06", "output_consistency", "ou
 SCENARIOS = ("SingleStream", "Server", "Offline")
 # All cheats in one scenario; in the others those that a scenario may hide. '' is the honest system.
 _BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "share-prefixes")
-_BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced")
+_BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced", "first-late")
 KINDS: dict[str, tuple[str, ...]] = {
     "SingleStream": ("", *CHEAT_KINDS),
     "Server": ("", *_BY_TIME, "cache-first", *_BY_FIRST_TOKEN, "answer-early", "other-model-in-bursts"),

@@ -18,8 +18,10 @@ _ITS_OWN = (
 _OTHERWISE = {
     "accuracy-token-counts": "accuracy-answers",
     "accuracy-longest": "accuracy-answers",
+    "accuracy-scored-again": None,  # a tree has the answers truncated; check --runs has the whole ones
     **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "contradiction"), "log-contradiction"),
     **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "plausible"), "log-implausible"),
+    "plausible-first-tokens-held": "perf-first-tokens-held",
     **dict.fromkeys(_ITS_OWN),
 }
 _SAME = {rule.id: rule.id for rule in RULES.values() if rule.kind in ("result", "official")}

@@ -9,6 +9,7 @@ from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.scores import Answer, TokenIds
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
+    first_tokens_not_held_back,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
@@ -18,6 +19,7 @@ from compliance.evidence.plausibility import (
 from compliance.evidence.plausible import answers_plausible
 from compliance.finding import Finding
 from qsl.byte_tokenizer import ByteTokenizer
+from runs.numbers.numbers import LatencyNumbers
 from runs.record.requests_log import NO_TIME, RequestTable
 from tests.support.official import DATACENTER
 
@@ -207,3 +209,24 @@ def test_answers_of_a_leg() -> None:
     assert failed_on([text.ljust(128) for text in own], references) == {"outputs have as many ids as their text needs"}
     assert failed_on([*own[:-3], *own[:1] * 3], references) == {"different samples have different outputs"}
     assert failed_on([text[:64] for text in references], references) == {"outputs are not the reference texts"}
+
+
+def ttft(p50_ms: float, p90_ms: float) -> LatencyNumbers:
+    values = dict.fromkeys(LatencyNumbers.model_fields, round(p90_ms * 1e6)) | {"p50": round(p50_ms * 1e6)}
+    return LatencyNumbers.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("p50_ms", "p90_ms", "limit_ms", "passes"),
+    [
+        (1750.4, 1751.4, 2000, False),  # as in published results
+        (1750.3, 1750.5, 2000, False),
+        (1500.0, 1800.0, 2000, True),  # an engine that is behind
+        (100.0, 100.2, 2000, True),  # too early for anything to be gained
+        (450.0, 452.0, 500, False),
+        (1750.4, 1751.4, 0, None),
+    ],
+)
+def test_first_tokens_that_are_held_back(p50_ms: float, p90_ms: float, limit_ms: float, passes: bool | None) -> None:
+    found = first_tokens_not_held_back(ttft(p50_ms, p90_ms), limit_ms * 1e6)
+    assert (None if found is None else found.passed) is passes
