@@ -105,17 +105,10 @@ TREE_RULES: dict[str, Rule] = _rules(
     ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", _RERUN),
     ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
      "use the division's own SUT"),
-<<<<<<< HEAD:compliance/rules/tree.py
     "perf-audit-settings",
-    "perf-cut-short",
-=======
-    ("perf-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
-     "remove audit.config and run the leg again"),
     ("perf-first-tokens-held", "warning", "[ours]", "first tokens are told when they are there",
      "tell LoadGen of each first token at once"),
-    ("perf-cut-short", "error", "[rules] a run is not cut short", "no max_duration and no max_query_count",
-     "remove the setting and run the leg again"),
->>>>>>> 65bfcf2 (First tokens that are held back are found; scores that nobody computed again are no official ones; verify writes beside legs of ours alone):compliance/submission/check/catalogue.py
+    "perf-cut-short",
     # Accuracy
     ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", _RERUN),
     ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
