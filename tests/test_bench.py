@@ -120,8 +120,8 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as caught:
         main(["z"])
     assert caught.value.code == 2
-    assert "'z' is no part; choose from a, b, c, d, e, f, g, i" in capsys.readouterr().err
-    assert list(PARTS) == list("abcdefgi")
+    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefghi")
 
 
 def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Parts: " + "; ".join(f"{name} = {title}" for name, (title, _) in PARTS.items()) + ". Exit codes: "
         "0 measured (met or missed), 2 bad input, 3 cannot start, 4 a measurement failed, 130 interrupted.",
     )
-    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to g, i; default: all")
+    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to i; default: all")
     parser.add_argument(
         "--work-dir", type=Path, default=Path("output/bench"), metavar="DIR", help="for logs and models (output/bench)"
     )
