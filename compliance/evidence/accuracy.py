@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line
-from compliance.accuracy.scorer import Scorer
 from compliance.accuracy.scores import Progress
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
 from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
+from compliance.evidence.scorer import Scorer
 from compliance.finding import Finding, applied, fail
-from compliance.verify.local_model import local_model
-from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_baseline, bundled_dataset
 from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file

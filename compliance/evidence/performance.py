@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from compliance.evidence.leg_record import record_contradictions
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
+from compliance.evidence.part import Part
 from compliance.evidence.plausible import performance_plausible
 from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, applied, fail
-from compliance.verify.part import Part
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.summary_log import SummaryLog

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compliance.evidence.part import Part
 from compliance.finding import Finding
 from compliance.report.templates import render_template
 from compliance.rules import RULES, Kind, Rule
-from compliance.verify.part import Part
 from compliance.verify.verdict import Verdict
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError, InputError

@@ -8,7 +8,6 @@ import numpy as np
 
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
-from compliance.evidence.answer_text import ids_known, text_printable
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
@@ -20,6 +19,7 @@ from compliance.signoff.limits import (
     ROUGE_SHARE,
     UNIQUE_4GRAMS,
 )
+from compliance.signoff.proofs.answer_text import ids_known, text_printable
 from runs.errors import HarnessError
 
 Status = Literal[

@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from compliance.accuracy.scorer import References
+from compliance.accuracy.local_model import local_model
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
+from compliance.evidence.scorer import References
 from compliance.finding import Finding, fail
 from compliance.verify.legs import find_results
-from compliance.verify.local_model import local_model
-from compliance.verify.part import Part
 from qsl.embedded.articles import bundled_dataset
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer

@@ -7,10 +7,6 @@ from pathlib import Path
 import orjson
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.evidence.cross_checks import cross_checks
-from compliance.evidence.provenance import between_legs, provenance
-from compliance.evidence.schedule import late_issues, replay
-from compliance.evidence.stamps import across_legs, stamps
 from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
 from compliance.signoff.attribution import attribution
@@ -33,6 +29,10 @@ from compliance.signoff.gain import (
 from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
 from compliance.signoff.parity import harness, one_model, repetitions
+from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.provenance import between_legs, provenance
+from compliance.signoff.proofs.schedule import late_issues, replay
+from compliance.signoff.proofs.stamps import across_legs, stamps
 from compliance.signoff.time_limit import time_limit
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.part import Part
 from compliance.finding import Finding
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, differences, system_facts
 from compliance.submission.tree import Division
-from compliance.verify.part import Part
 from compliance.verify.verdict import Verdict, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS

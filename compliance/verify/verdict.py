@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding, applied, check_json
 from compliance.verify.legs import ResultLegs
-from compliance.verify.part import Part
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir

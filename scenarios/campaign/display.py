@@ -10,6 +10,7 @@ from rich.text import Text
 from runs.wording import duration
 from scenarios.campaign.plan import PlannedLeg
 from scenarios.campaign.state import LegState
+from scenarios.console import say
 
 States = Mapping[str, LegState]  # by the leg's name
 
@@ -52,11 +53,6 @@ def print_header(console: Console, number: int, total: int, leg: PlannedLeg, rem
         console.rule(Text(line), align="left")
     else:
         say(console, line)
-
-
-def say(console: Console, text: str) -> None:
-    """One line as it is."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def _status(state: LegState) -> str:

@@ -12,7 +12,7 @@ from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
-from scenarios.campaign.identity import Identity, Machine, identity_of_plan, model_hashes
+from scenarios.identity import Identity, Machine, identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import DISK_RESERVE_BYTES, LOG_BYTES_PER_SAMPLE, TRACE_BYTES_PER_SAMPLE, PreparedLeg, prepare

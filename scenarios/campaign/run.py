@@ -15,9 +15,10 @@ from runs.files import write_json
 from runs.wording import duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table, say
+from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table
 from scenarios.campaign.plan import PlannedLeg, check_disk, is_pair, plan_campaign
 from scenarios.campaign.state import TO_DO, LegState, examine
+from scenarios.console import say
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import prepare

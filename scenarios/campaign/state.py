@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult, LegArtifacts, LegPlanner, LegSpec
+from compliance.evidence.part import Part
 from compliance.verify.legs import find_results
-from compliance.verify.part import Part
 from compliance.verify.verdict import Verdict, verify_result
 from runs.errors import ExecutionError, HarnessError
 from runs.record.layout import RunDir
@@ -14,8 +14,8 @@ from runs.record.leg import LOG_HASHES, FinishedLeg, log_hashes
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.unfinished import unfinished
 from scenarios.campaign.config import CampaignLeg
-from scenarios.campaign.identity import Difference, differences, identity_of_run
 from scenarios.campaign.plan import PlannedLeg, is_pair
+from scenarios.identity import Difference, differences, identity_of_run
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that
 # the leg did not finish, or contradict each other.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_atomic
-from scenarios.campaign.identity import Difference, Identity, differences
+from scenarios.identity import Difference, Identity, differences
 from scenarios.tune.option_space import Options
 from scenarios.tune.option_trials import Phase, Probe
 from scenarios.tune.rates import Tried

@@ -15,7 +15,7 @@ from runs.loadgen.user_conf import with_setting
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.wording import duration
-from scenarios.campaign.display import say
+from scenarios.console import say
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Estimate, Journal, NoVerdict, SearchRecord, probes_of
 from scenarios.tune.legs import LegPlanner, leg_facts

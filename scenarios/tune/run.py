@@ -20,8 +20,8 @@ from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.wording import duration
-from scenarios.campaign.display import say
-from scenarios.campaign.identity import Machine, identity_of_plan, model_hashes
+from scenarios.console import say
+from scenarios.identity import Machine, identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from compliance.evidence.part import Part
 from compliance.finding import Finding, Policy
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
-from compliance.verify.part import Part
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of

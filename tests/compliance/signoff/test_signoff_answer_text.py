@@ -12,10 +12,10 @@ import pytest
 
 from compliance.accuracy.scores import decode_ids, score_texts
 from compliance.evidence.accuracy import ScoreSources
-from compliance.evidence.answer_text import printable_share
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
+from compliance.signoff.proofs.answer_text import printable_share
 from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Verdict
 from qsl.byte_tokenizer import ByteTokenizer

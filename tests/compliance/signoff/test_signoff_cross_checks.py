@@ -7,10 +7,10 @@ import numpy as np
 import orjson
 import pytest
 
-from compliance.evidence.cross_checks import cross_checks
-from compliance.evidence.twins import twins
 from compliance.finding import Finding
 from compliance.signoff.conditions import asked_options, batch_limit
+from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.twins import twins
 from compliance.signoff.reasons import as_word
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json

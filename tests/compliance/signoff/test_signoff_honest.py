@@ -6,9 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from compliance.evidence.cross_checks import cross_checks
-from compliance.evidence.provenance import moments_of, one_machine, provenance
-from compliance.evidence.schedule import late_issues
+from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.provenance import moments_of, one_machine, provenance
+from compliance.signoff.proofs.schedule import late_issues
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest

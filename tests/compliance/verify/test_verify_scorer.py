@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scorer import Scorer
 from compliance.accuracy.scores import Answer, Scoring, score_texts, scoring_of
 from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scorer import Scorer
 from compliance.verify.legs import find_results
-from compliance.verify.local_model import local_model
 from compliance.verify.verdict import as_text, verify_result
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
@@ -35,7 +35,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         done.append(len(answers))
         return scoring_of(metric, answers, *more)
 
-    monkeypatch.setattr("compliance.accuracy.scorer.scoring_of", counted)
+    monkeypatch.setattr("compliance.evidence.scorer.scoring_of", counted)
     return done
 
 

@@ -9,7 +9,7 @@ import yaml
 from runs.errors import InputError
 from runs.record.manifest import LegPlan
 from scenarios.campaign.config import Campaign, load_campaign, missing_scenarios
-from scenarios.campaign.identity import Difference, differences
+from scenarios.identity import Difference, differences
 from tests.conftest import ROOT
 
 SMALL: dict[str, Any] = {"benchmark": "llama3.1-8b", "engine": "dummy", "scenarios": ["Offline", "Server"]}
@@ -112,6 +112,6 @@ def test_differences_name_both_values() -> None:
 
 
 def test_every_key_that_is_not_compared_exists() -> None:
-    from scenarios.campaign.identity import _NOT_COMPARED
+    from scenarios.identity import _NOT_COMPARED
 
     assert {key.partition(".")[0] for key in _NOT_COMPARED} <= set(LegPlan.model_fields)

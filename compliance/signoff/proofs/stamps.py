@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.evidence.schedule import scheduled_offsets_ns
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
@@ -28,6 +27,7 @@ from compliance.signoff.limits import (
     SPAN_SHARE,
     STAMP_MEDIAN_NS,
 )
+from compliance.signoff.proofs.schedule import scheduled_offsets_ns
 from runs.loadgen.trace_log import Trace
 from runs.numbers.numbers import STATISTICS, LatencyNumbers, reported_numbers
 from runs.numbers.rederive import statistics

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.contention import contention
-from compliance.evidence.twins import twins
 from compliance.finding import Finding, fail, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
+from compliance.signoff.proofs.contention import contention
+from compliance.signoff.proofs.twins import twins
 from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
 from runs.reading import read_record
 from runs.record.manifest import Manifest

@@ -10,7 +10,6 @@ from datetime import datetime
 
 import numpy as np
 
-from compliance.evidence.provenance import WHOLE_SECOND, zone_of
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import asked_options, batch_limit
 from compliance.signoff.evidence import Evidence
@@ -25,6 +24,7 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
     WINDOW_EARLY_S,
 )
+from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
 from runs.errors import InputError
 from runs.record.contention import contention_of
 from runs.record.manifest import Manifest

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.evidence.schedule import issue_delays_ns
 from compliance.finding import Finding, fail
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
@@ -21,6 +20,7 @@ from compliance.signoff.limits import (
     FIRST_QUERIES,
     MANY_SAMPLES,
 )
+from compliance.signoff.proofs.schedule import issue_delays_ns
 from runs.numbers.numbers import STATISTICS, reported_numbers
 
 
