@@ -32,7 +32,8 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
                 "choose the devices, so that all are of one kind",
             )
     places = [
-        place.model_copy(update={"environment": plan.environment}) for place, plan in zip(places, plans, strict=True)
+        place.model_copy(update={"environment": dict(plan.environment)})
+        for place, plan in zip(places, plans, strict=True)
     ]
     if why:
         first.notes.insert(0, why)
