@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import prepare
 from sut.dummy.cheats import OvercountingSut
 from sut.engines import engine_kind
 from sut.loadgen_sut import LoadgenSut
-
-NOWHERE = RunDir(Path("no run"))  # only replicas write there
 
 Prepare = Callable[..., Any]
 
@@ -40,7 +37,7 @@ def test_options_reach_the_engine(plan: Prepare) -> None:
     made = plan(dummy_slots=3, dummy_prefill_us=1.5, dummy_cheat=["pad-eos", "reference"])
     options = made.engine_options
     assert (options["slots"], options["prefill_us"], options["cheats"]) == (3, 1.5, ["pad-eos", "reference"])
-    engine: Any = make_engine(made, NOWHERE)
+    engine: Any = make_engine(made)
     assert engine._slots == 3
     assert len(engine._cheats) == 2
     assert engine_kind("dummy").sut_class(made) is LoadgenSut
@@ -49,7 +46,7 @@ def test_options_reach_the_engine(plan: Prepare) -> None:
 def test_only_the_harness_itself_can_miscount(plan: Prepare) -> None:
     made = plan(dummy_cheat=["overcount"])
     assert engine_kind("dummy").sut_class(made) is OvercountingSut
-    engine: Any = make_engine(made, NOWHERE)
+    engine: Any = make_engine(made)
     assert engine._cheats == ()
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from qsl.dataset import Dataset
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
@@ -22,8 +21,6 @@ from sut.engine import Engine, EngineReport, Request
 from sut.vllm.engine import VllmEngine
 from tests.support.official import SAMPLING
 from tests.vllm.conftest import Answer, Greedy
-
-NOWHERE = RunDir(Path("no run"))  # only replicas write there
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -120,7 +117,7 @@ def engine_thread(plan: LegPlan) -> Iterator[EngineThread]:
         for name, value in plan.environment.items():
             if name != "VLLM_CPU_KVCACHE_SPACE":  # set for all tests here
                 patch.setenv(name, value)
-        thread = EngineThread(make_engine(plan, NOWHERE))
+        thread = EngineThread(make_engine(plan))
         yield thread
         thread.close()
 

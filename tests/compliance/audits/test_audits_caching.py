@@ -309,11 +309,11 @@ def test_server_is_refused_with_the_reason(scenario: str) -> None:
 @pytest.mark.parametrize(
     ("more", "error", "says"),
     [
-        ({"samples": 65}, SetupError, "more than the 64 samples"),
+        ({"samples": 65}, InputError, "more than the 64 samples"),
         ({"samples": 0}, InputError, "below 1"),
         ({"audit_samples": 0}, InputError, "below 1"),
-        ({"sample_index": (10,)}, SetupError, "outside the 10 samples"),
-        ({"sample_index": (-1,)}, SetupError, "outside the 10 samples"),
+        ({"sample_index": (10,)}, InputError, "outside the 10 samples"),
+        ({"sample_index": (-1,)}, InputError, "outside the 10 samples"),
         ({"sample_index": (3, 3)}, InputError, "twice"),
         ({"threshold": 0.0}, InputError, "not between 0 and 1"),
         ({"threshold": 1.0}, InputError, "not between 0 and 1"),

@@ -7,7 +7,7 @@ import pytest
 
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
 from compliance.audits.registry import find_audit
-from runs.errors import ExecutionError, InputError, SetupError
+from runs.errors import ExecutionError, InputError
 from tests.support.audit_legs import entry, write_leg
 
 ANSWERS = [[sample + 1, *range(100, 119)] for sample in range(20)]  # 20 samples of 20 tokens
@@ -161,7 +161,7 @@ def test_plan(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["output_consistency", "output_length"])
 def test_refusals(name: str) -> None:
     test = find_audit(name)
-    with pytest.raises(SetupError, match="more than the 20"):
+    with pytest.raises(InputError, match="more than the 20"):
         test.validate(request(samples=21))
     with pytest.raises(InputError, match="--sample-index"):
         test.validate(request(sample_index=(3,)))

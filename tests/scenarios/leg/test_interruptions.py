@@ -158,6 +158,10 @@ def test_a_signal_waits_while_a_process_is_started() -> None:
 
 
 def test_only_the_first_signal_raises() -> None:
+    """Also where the tests were started with signals ignored, as a shell starts what it puts in the background."""
+    before = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     cleaned_up = []
 
     def work() -> None:
@@ -170,8 +174,12 @@ def test_only_the_first_signal_raises() -> None:
                     os.kill(os.getpid(), signal.SIGHUP)
                 cleaned_up.append(True)
 
-    with pytest.raises(Interrupted, match="SIGINT"):
-        work()
+    try:
+        with pytest.raises(Interrupted, match="SIGINT"):
+            work()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert cleaned_up == [True]
 
 

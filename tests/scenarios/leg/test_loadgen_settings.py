@@ -1,20 +1,16 @@
 """Settings for LoadGen, and what is expected of it."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
-from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
-
-NOWHERE = RunDir(Path("no run"))  # only replicas write there
 
 
 def plan_of(**values: Any) -> Any:
@@ -105,9 +101,9 @@ def test_loadgen_ran_what_was_asked(mode: str, scenario: str, accuracy: bool, au
 
 
 def test_engines() -> None:
-    assert isinstance(make_engine(plan_of(), NOWHERE), DummyEngine)
+    assert isinstance(make_engine(plan_of()), DummyEngine)
     with pytest.raises(SetupError, match="no engine 'other'"):
-        make_engine(plan_of().model_copy(update={"engine": "other"}), NOWHERE)
+        make_engine(plan_of().model_copy(update={"engine": "other"}))
     broken = plan_of().model_copy(update={"engine_options": {**plan_of().engine_options, "faults": ["boom"]}})
     with pytest.raises(InputError, match="boom"):
-        make_engine(broken, NOWHERE)
+        make_engine(broken)

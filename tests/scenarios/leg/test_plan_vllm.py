@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError
-from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
 from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -15,8 +14,6 @@ from sut.vllm.engine import VllmEngine
 from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
 from sut.vllm.one_process import OneProcessVllmEngine
-
-NOWHERE = RunDir(Path("no run"))  # only replicas write there
 
 ON_CPU = Machine("cpu", 0, [0, 1])
 
@@ -64,7 +61,7 @@ def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., Prepar
 
 def test_only_single_stream_on_a_cpu_needs_no_process_beside_the_leg(for_vllm: Callable[..., PreparedLeg]) -> None:
     def engine_class(machine: Machine = ON_CPU, **values: object) -> type:
-        return type(make_engine(for_vllm(machine, **values).plan, NOWHERE))
+        return type(make_engine(for_vllm(machine, **values).plan))
 
     assert engine_class(scenario="SingleStream") is OneProcessVllmEngine
     for scenario in ("Offline", "Server", "Interactive"):
