@@ -27,6 +27,8 @@ MODEL = ("--dummy-ttft-ms", "2", "--dummy-prefill-us", "20", "--dummy-tpot-ms", 
 FAST_MODEL = (*MODEL, "--dummy-prefill-us", "2")
 # A first token that comes at once stands out from 150 ms a sample, also where it comes late on a busy machine.
 SLOW_MODEL = (*MODEL, "--dummy-prefill-us", "100")
+# Queries whose first token is held back stay in the engine, which must have room for them.
+WIDE_MODEL = (*MODEL, "--dummy-slots", "0")
 # Twice through the samples, so that there are repetitions; Server at a rate that is easily kept.
 USER_CONF = f"""
 *.Offline.min_duration = 1
@@ -45,7 +47,8 @@ SCENARIOS = ("SingleStream", "Server", "Offline")
 _BY_TIME = ("cache-index", "cache-prompt", "cache-not-in-a-row", "cache-late", "cache-on-disk", "share-prefixes")
 _BY_FIRST_TOKEN = ("first-other", "first-early", "first-forced", "first-late")
 KINDS: dict[str, tuple[str, ...]] = {
-    "SingleStream": ("", *CHEAT_KINDS),
+    # First tokens have no limit there that holding them back could use.
+    "SingleStream": ("", *(kind for kind in CHEAT_KINDS if kind != "first-late")),
     "Server": ("", *_BY_TIME, "cache-first", *_BY_FIRST_TOKEN, "answer-early", "other-model-in-bursts"),
     "Offline": ("", *_BY_TIME, "merge-equal", "answer-early", "drop"),
 }
@@ -58,7 +61,8 @@ Row = dict[str, str]
 def examine(kind: str, scenario: str, folder: Path) -> Row:
     """Run all checks on a system that cheats in one way, or on an honest one (''): check → what it says."""
     by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
-    system = _system(kind, scenario, folder, SLOW_MODEL if by_first_token else MODEL)
+    model = WIDE_MODEL if kind == "first-late" else SLOW_MODEL if by_first_token else MODEL
+    system = _system(kind, scenario, folder, model)
     accuracy, performance = folder / "accuracy", folder / "performance"
     legs = [
         _main(folder, *system, "--accuracy", "--output-log-dir", accuracy),
