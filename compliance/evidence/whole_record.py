@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from compliance.finding import Finding, fail
+from compliance.finding import Finding, applied, fail
 from runs.errors import InputError
 from runs.reading import read_record
 from runs.record.layout import RunDir
@@ -22,6 +22,8 @@ def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     A leg from before there were seals is judged without: `record-version` tells of it.
     """
     if not manifest.sealed:
+        said = f"a record of version {manifest.schema_version}, from before there were seals"
+        yield applied("record-version", "version of the record", False, said, "2 or later", run.manifest)
         return
     yield from _seal(run)
     yield from _progress(run, manifest)

@@ -84,6 +84,7 @@ _OFFICIAL = catalogue(
          "run with the LoadGen of the round"),
         ("accuracy-samples", "error", "[checker] accuracy_check.dataset_check", "the whole data set was answered",
          _RERUN),
+        ("record-version", "error", "[ours]", "the leg's directory is sealed", "run the leg again with this version"),
         ("accuracy-scored-again", "error", "[ours]", "the answers were scored again, with the data set of the leg",
          "name the data set and the model: --dataset-path, --model-path"),
         ("accuracy-longest", "error", "[rules] generation settings", "no answer is longer than the benchmark generates",

@@ -145,3 +145,13 @@ def test_the_official_truncation_breaks_no_seal(legs: DummyLegs, tmp_path: Path)
     assert "record-seal" not in rules(judged(run))
     run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': ", "'rouge1': 1"))
     assert "record-seal" in rules(judged(run))
+
+
+def test_a_leg_from_before_there_were_seals_is_judged_and_is_no_official_one(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline")
+    run.manifest.write_text(json.dumps({**json.loads(run.manifest.read_bytes()), "schema_version": 1}))
+    run.seal.unlink()
+    verdict = judged(run)
+    assert verdict.outcome == "PASS"
+    assert any("version of the record" in reason for reason in verdict.unofficial)
+    assert verify_result(find_results([run.root])[0], official=True).exit_code == 1
