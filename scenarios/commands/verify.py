@@ -18,6 +18,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.commands.paths import PATH
+from scenarios.console import say
 
 VERIFY_HELP = """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside
 legs of this harness; of others only where --output says.
@@ -78,7 +79,7 @@ def verify(
             if folder is not None:
                 _write(verdict, folder)
                 written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
-            console.print(written, highlight=False, soft_wrap=True, markup=False)
+            say(console, written)
     if json_file is not None:
         record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
         try:
@@ -103,7 +104,7 @@ def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Co
             write_atomic(path, text)
         except OSError as error:
             raise SetupError(f"--document {path} cannot be written: {error.strerror}", "name another file") from error
-        console.print(f"written to {path}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"written to {path}")
 
 
 def _worst(verdicts: list[Verdict]) -> ExitCode:
@@ -139,7 +140,7 @@ def _write(verdict: Verdict, folder: Path) -> None:
 
 
 def _report(verdict: Verdict, console: Console) -> None:
-    console.print(as_text(verdict).rstrip(), highlight=False, soft_wrap=True, markup=False)
+    say(console, as_text(verdict).rstrip())
     if verdict.error is not None:
         print(f"error: {verdict.error}", file=sys.stderr)
     elif verdict.contradictions:

@@ -22,6 +22,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from scenarios.console import say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import forecast
 from scenarios.leg.loadgen_settings import check_engaged
@@ -62,14 +63,12 @@ def announce(leg: PreparedLeg, console: Console) -> None:
         markup=False,
     )
     for note in leg.notes:
-        console.print(f"  note: {note}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"  note: {note}")
     expected = forecast(leg)
     for line in expected.lines() if expected else ():
-        console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"  {line}")
     if leg.unofficial_reasons:
-        console.print(
-            "  not official: " + "; ".join(leg.unofficial_reasons), highlight=False, soft_wrap=True, markup=False
-        )
+        say(console, "  not official: " + "; ".join(leg.unofficial_reasons))
 
 
 def open_record(config: RunConfig, leg: PreparedLeg) -> None:
@@ -147,7 +146,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
     manifest.notes += late_client(manifest.observed, manifest.loadgen_settings)
     for sentence in manifest.notes[len(leg.notes) :]:  # the others were shown before the start
-        console.print(f"  note: {sentence}", highlight=False, soft_wrap=True, markup=False)
+        say(console, f"  note: {sentence}")
     manifest.observed[LOG_HASHES] = log_hashes(run_dir)
     result = build_result(run_dir, benchmark=leg.benchmark, scenario=plan.scenario)
     if result.disagreements:
