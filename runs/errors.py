@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +36,7 @@ class HarnessError(Exception):
     """
 
     exit_code: ExitCode = ExitCode.FAILED
+    cause: str = ""  # what kind of failure, where programs tell more than the exit code
 
     def __init__(self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False) -> None:
         super().__init__(message)
@@ -66,6 +67,12 @@ class ExecutionError(HarnessError):
     exit_code = ExitCode.FAILED
 
 
+class StalledError(ExecutionError):
+    """Nothing moved for too long, and the run was ended."""
+
+    cause = "stall"
+
+
 class Interrupted(HarnessError):
     """The user or the system asked the run to stop."""
 
@@ -75,6 +82,18 @@ class Interrupted(HarnessError):
 ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
     cls.exit_code: cls for cls in (InputError, SetupError, ExecutionError, Interrupted)
 }
+
+
+def error_record(error: HarnessError) -> dict[str, Any]:
+    """A failure as a leg's files have it."""
+    return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
+
+
+def error_of(record: dict[str, Any]) -> HarnessError:
+    """The failure behind such a record."""
+    stalled = record.get("cause") == StalledError.cause
+    kind = StalledError if stalled else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
+    return kind(record["message"], record["fix"])
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:

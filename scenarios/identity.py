@@ -16,20 +16,11 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
 from runs.loadgen.user_conf import lookup, parse_conf
+from runs.record import conditions
+from runs.record.conditions import shown
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, Manifest
 from scenarios.leg.plan import PreparedLeg
-
-# A leg's role in the campaign, and what shapes no number.
-_NOT_COMPARED = {
-    "mode",
-    "audit",
-    "dataset_path",
-    "model_path",
-    "engine_start_timeout_s",
-    "stall_timeout_s",
-    "environment.VLLM_CPU_KVCACHE_SPACE",
-}
 
 Identity = dict[str, str]  # key in the user's words → value
 
@@ -43,7 +34,7 @@ class Difference:
     new: str | None
 
     def __str__(self) -> str:
-        return f"{self.key}: {_shown(self.old)} then, {_shown(self.new)} now"
+        return f"{self.key}: {shown(self.old, 60)} then, {shown(self.new, 60)} now"
 
 
 @dataclass(frozen=True)
@@ -86,8 +77,7 @@ def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
 
 def differences(old: Identity, new: Identity) -> list[Difference]:
     """Key by key, in the order of the keys of both."""
-    keys = dict.fromkeys([*old, *new])
-    return [Difference(key, old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)]
+    return [Difference(key, *values) for key, values in conditions.differences(old, new).items()]
 
 
 def model_hashes(leg: PreparedLeg) -> dict[str, str]:
@@ -105,8 +95,7 @@ def model_hashes(leg: PreparedLeg) -> dict[str, str]:
 
 
 def _of_plan(plan: LegPlan, user_conf: str, run: RunDir) -> Identity:
-    facts = _flat("", plan.model_dump(mode="json"))
-    kept = {key: value for key, value in facts.items() if key not in _NOT_COMPARED}
+    kept = {key: str(value) for key, value in conditions.plan_conditions(plan).items()}
     try:
         settings = parse_conf(user_conf, run.user_conf)
     except HarnessError as error:
@@ -137,17 +126,3 @@ def _machine(
     for gpu in gpus:
         facts |= {f"accelerator {gpu.get('index')} {name}": str(value) for name, value in gpu.items()}
     return facts
-
-
-def _flat(place: str, value: Any) -> Identity:
-    """Nested mappings as one, with dotted keys."""
-    if isinstance(value, dict) and (value or not place):
-        parts = [_flat(f"{place}.{key}" if place else str(key), one) for key, one in value.items()]
-        return {key: one for part in parts for key, one in part.items()}
-    return {place: str(value)}
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "not set"
-    return value if len(value) <= 60 else f"{value[:57]}…"

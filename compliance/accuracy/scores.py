@@ -25,7 +25,7 @@ Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves 
 TokenIds = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 
-class Answer(NamedTuple):
+class DecodedAnswer(NamedTuple):
     """One sample's answer, out of LoadGen's accuracy log."""
 
     sample_index: int
@@ -135,7 +135,9 @@ def score_accuracy_log(
         return scoring_of(metric, answers, wanted, pool).result(progress)
 
 
-def scoring_of(metric: Metric, answers: Sequence[Answer], references: Sequence[str], pool: ScoringPool) -> Scoring:
+def scoring_of(
+    metric: Metric, answers: Sequence[DecodedAnswer], references: Sequence[str], pool: ScoringPool
+) -> Scoring:
     """The scoring of decoded answers against their references."""
     texts, counts = [answer.text for answer in answers], [len(answer.ids) for answer in answers]
     return Scoring(metric, texts, references, counts, pool)
@@ -143,7 +145,7 @@ def scoring_of(metric: Metric, answers: Sequence[Answer], references: Sequence[s
 
 def decoded_answers(
     entries: Sequence[AccuracyEntry], references: Sequence[str], decode: Decode, expected_count: int | None = None
-) -> list[Answer]:
+) -> list[DecodedAnswer]:
     """The answers that count, in the order of the log: of several entries of one sample the first.
 
     Args:
@@ -166,7 +168,7 @@ def decoded_answers(
     dtype = _id_type([(entry.data, entry.token_count) for entry in first])
     ids = [_ids_of(entry, dtype) for entry in first]
     texts = decode([sample.tolist() for sample in ids])
-    return [Answer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
+    return [DecodedAnswer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
 
 
 def decode_ids(data: bytes, token_count: int | None) -> TokenIds:

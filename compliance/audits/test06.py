@@ -46,6 +46,11 @@ IN_FORCE = {
 }
 OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
 NAMED_IN_MESSAGES = 3
+# verify_accuracy.txt: what the official script writes, and its last line. [compliance/TEST06/run_verification.py]
+TEXT_NAME = "verify_accuracy.txt"
+FIRST, END, LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
+SKIPPED = f"{FIRST}: Skipped"
+COMPLETE, INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
 
 Ids = npt.NDArray[np.int64]
 
@@ -97,11 +102,11 @@ class OfficialTest06:
             rule=rule(request.stop_ids, request.bos_ids, max_tokens),
             checks=tuple(checks),
             legs=(leg.summary(),),
-            text_name="verify_accuracy.txt",
+            text_name=TEXT_NAME,
             text=text,
             details={
                 "official_text": text,
-                "official_passed": text.endswith("TEST06 verification complete\n"),
+                "official_passed": text.endswith(f"{COMPLETE}\n"),
                 "dtype": dtype_of(leg.entries).name,
                 "stop_ids": sorted(request.stop_ids),
                 "bos_ids": sorted(request.bos_ids),
@@ -225,12 +230,7 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str, stop_id: i
     ends = _as_official(entries, dtype, lambda entry, ids, kind: _official_end(ids, stop_id))
     lengths = _as_official(entries, dtype, lambda entry, ids, kind: len(ids) == entry.token_count)
     passed = ends and lengths and first != "False"
-    return (
-        f"First token check pass: {first}\n"
-        f"EOS check pass: {ends}\n"
-        f"Sample length check pass: {lengths}\n"
-        f"TEST06 verification {'complete' if passed else 'failed'}\n"
-    )
+    return f"{FIRST}: {first}\n{END}: {ends}\n{LENGTH}: {lengths}\n{COMPLETE if passed else INCOMPLETE}\n"
 
 
 def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:

@@ -11,6 +11,7 @@ from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line
 from compliance.accuracy.scores import Progress
+from compliance.accuracy.target import targets_that_apply
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.part import Part
@@ -18,7 +19,7 @@ from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
 from compliance.evidence.scorer import Scorer
 from compliance.finding import Finding, applied, fail
-from qsl.embedded.articles import bundled_baseline, bundled_dataset
+from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
@@ -331,25 +332,21 @@ def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
-    manifest, benchmark = leg.manifest, leg.benchmark
-    count = expected_samples(leg.detail)
-    if count == benchmark.accuracy_samples:
-        return benchmark.targets, f"{benchmark.submission_name} reference"
-    nothing = f"no reference scores for {count:,} samples of this data set"
-    baseline = bundled_baseline()
-    targets = benchmark.targets_for(baseline.scores) if baseline else None
-    if manifest is None or baseline is None or targets is None or count != baseline.gen_num:
-        return None, nothing
-    weights = manifest.model.get("sha256") or {}
-    if weights.get("model.safetensors") != baseline.model_sha256:
-        return None, f"{nothing}, or of this model"
-    if not _is_bundled(manifest.resolved.dataset_sha256, manifest.resolved.model_path):
-        return None, nothing
-    return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"
+    return targets_that_apply(
+        leg.benchmark, expected_samples(leg.detail), lambda: _is_bundled(leg), lambda: _weights_sha256(leg)
+    )
 
 
-def _is_bundled(dataset_sha256: str, model_path: str) -> bool:
+def _weights_sha256(leg: FinishedLeg) -> str | None:
+    found = (leg.manifest.model.get("sha256") or {}).get("model.safetensors") if leg.manifest else None
+    return found if isinstance(found, str) else None
+
+
+def _is_bundled(leg: FinishedLeg) -> bool:
+    if leg.manifest is None:
+        return False
+    plan = leg.manifest.resolved
     try:
-        return sha256_of(bundled_dataset(local_model(model_path))) == dataset_sha256
+        return sha256_of(bundled_dataset(local_model(plan.model_path))) == plan.dataset_sha256
     except HarnessError:
         return False

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.accuracy.scores import Answer
+from compliance.accuracy.scores import DecodedAnswer
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     first_tokens_not_held_back,
@@ -43,7 +43,9 @@ def _first_tokens(leg: FinishedLeg) -> Finding | None:
     return replace(found, severity="warning")
 
 
-def answers_plausible(answers: Sequence[Answer], references: Sequence[str], tokenizer: Tokenizer) -> list[Finding]:
+def answers_plausible(
+    answers: Sequence[DecodedAnswer], references: Sequence[str], tokenizer: Tokenizer
+) -> list[Finding]:
     """Rules on the answers of an accuracy leg that are scored; `references` of the same samples, in the same order."""
     texts = [answer.text.strip() for answer in answers]
     return _applied(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from compliance.finding import Finding, fail, warn
 from compliance.mechanisms.declaration import (
     FIELDS,
     QUALITY_STATUSES,
@@ -29,25 +30,17 @@ GATE_LABEL = "Declared technique, its registration and its quality evaluation"
 Status = Literal["pass", "fail", "no_rows"]
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A criterion that a row does not meet. `refuted`: evidence says otherwise, not only nothing."""
-
-    criterion: str
-    sentence: str
-    refuted: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.criterion}: {self.sentence}"
-
-
 @dataclass
 class RowOutcome:
-    """What the gate found in one row. `review` is for a person to look at; it closes nothing."""
+    """What the gate found in one row. `review` is for a person to look at; it closes nothing.
+
+    Attributes:
+        failures: criteria that are not met; an error where evidence says otherwise, a warning where it only lacks.
+    """
 
     source: str
     row: dict[str, Any]
-    failures: list[Failure]
+    failures: list[Finding]
     review: list[str]
     divisions: dict[str, dict[str, Any]]
 
@@ -75,11 +68,16 @@ class GateOutcome:
 
     @property
     def refuted(self) -> bool:
-        return any(failure.refuted for row in self.failing for failure in row.failures)
+        return any(is_refuted(row) for row in self.failing)
 
     @property
     def closed(self) -> bool:
         return self.status == "fail" and (self.strict or self.refuted)
+
+
+def is_refuted(row: RowOutcome) -> bool:
+    """Does evidence say otherwise than the row, not only nothing?"""
+    return any(finding.severity == "error" for finding in row.failures)
 
 
 def judge_rows(
@@ -131,17 +129,17 @@ def judge_row(
         *_status_known(row, record),
         *_quality_evaluated(row, record, registries),
         *_draft_model_declared(row, registries),
-        *(Failure("mechanism_misdeclared", sentence, refuted=True) for sentence in wrong),
+        *(fail("gate/mechanism_misdeclared", sentence) for sentence in wrong),
         *_completed_passes(row, judged),
         *_eligible(division, divisions),
     ]
     if evidence is not None:  # a run directory has to show a run, and what it ran with
         if evidence.broken is not None:
-            failures.append(Failure("run_verified", evidence.broken, refuted=True))
-        failures += [Failure("engine_record_missing", gap) for gap in engine.gaps]
+            failures.append(fail("gate/run_verified", evidence.broken))
+        failures += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
     else:
         review += engine.gaps
-    told = " ".join(failure.sentence for failure in failures)
+    told = " ".join(finding.sentence for finding in failures)
     review += [issue for issue in record["issues"] if issue not in told]
     if evidence is not None:
         review += [*judged.row[RECORD]["issues"], *_evaluated_already(row, evidence.quality)]
@@ -163,65 +161,65 @@ def _pair(row: dict[str, Any]) -> str:
     return f"{row.get('mechanism')}/{row.get('mechanism_variant') or NO_VARIANT}"
 
 
-def _pair_registered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Failure]:
+def _pair_registered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
     if row["mechanism"] == BASELINE:
         if (row["mechanism_variant"] or NO_VARIANT) != NO_VARIANT:
             sentence = f"a baseline has no variant, the row says {row['mechanism_variant']!r}"
-            yield Failure("pair_registered", sentence)
+            yield warn("gate/pair_registered", sentence)
     elif record["mechanism_eval_registered"] is not True:
-        yield Failure("pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_why(record)}")
+        yield warn("gate/pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_why(record)}")
 
 
-def _status_known(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Failure]:
+def _status_known(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
     status = row["quality_eval_status"]
     if status is not None and status not in QUALITY_STATUSES:
-        yield Failure("status_known", f"quality_eval_status {status!r} is none of {', '.join(QUALITY_STATUSES)}")
+        yield warn("gate/status_known", f"quality_eval_status {status!r} is none of {', '.join(QUALITY_STATUSES)}")
     tier = row[SUPPORT_STATUS]
     if tier is not None and tier not in SUPPORT_STATUSES:
-        yield Failure("status_known", f"support_status {tier!r} is none of {', '.join(SUPPORT_STATUSES)}")
+        yield warn("gate/status_known", f"support_status {tier!r} is none of {', '.join(SUPPORT_STATUSES)}")
 
 
-def _quality_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries | None) -> Iterator[Failure]:
+def _quality_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries | None) -> Iterator[Finding]:
     mechanism, quality_id = row["mechanism"], row["quality_eval_id"]
     # Without registries nobody can tell what compresses: everything but a baseline is held to the rule.
     compresses = mechanism in registries.compression if registries else mechanism != BASELINE
     if compresses and row[SUPPORT_STATUS] == "supported":
         if row["quality_eval_status"] != "completed":
             status = row["quality_eval_status"] or "not given"
-            yield Failure("quality_evaluated", f"supported {mechanism} needs a completed evaluation, it is {status}")
+            yield warn("gate/quality_evaluated", f"supported {mechanism} needs a completed evaluation, it is {status}")
         if record["quality_eval_registered"] is not True:
             sentence = f"supported {mechanism} needs a registered evaluation, the row has {quality_id or 'none'}"
-            yield Failure("quality_evaluated", sentence + _why(record))
+            yield warn("gate/quality_evaluated", sentence + _why(record))
     elif mechanism != BASELINE and quality_id is not None and record["quality_eval_registered"] is not True:
         sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations"
-        yield Failure("quality_evaluated", sentence + _why(record))
+        yield warn("gate/quality_evaluated", sentence + _why(record))
 
 
-def _draft_model_declared(row: dict[str, Any], registries: Registries | None) -> Iterator[Failure]:
+def _draft_model_declared(row: dict[str, Any], registries: Registries | None) -> Iterator[Finding]:
     speculative = registries.speculative if registries else frozenset({"speculative_decoding"})
     if row["mechanism"] in speculative:
         for name in ("draft_model_id", "speculative_acceptance_rate"):
             if row[name] is None:
-                yield Failure("draft_model_declared", f"{row['mechanism']} needs {name}")
+                yield warn("gate/draft_model_declared", f"{row['mechanism']} needs {name}")
 
 
-def _completed_passes(row: dict[str, Any], judged: JudgedRow) -> Iterator[Failure]:
+def _completed_passes(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
     """A completed evaluation has to have its artefact, and that has to pass when it is derived again."""
     if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
         return
-    name = "completed_evaluation_passes"
+    name = "gate/completed_evaluation_passes"
     if row["quality_eval_id"] != CNNDM_ROUGE:
         sentence = f"only {CNNDM_ROUGE} can be derived again here, not {row['quality_eval_id'] or 'an unnamed one'}"
-        yield Failure(name, sentence)
+        yield warn(name, sentence)
     elif judged.evidence is None:
-        yield Failure(name, "the row's run directory is not at hand, and its own word is no evidence")
+        yield warn(name, "the row's run directory is not at hand, and its own word is no evidence")
     elif judged.evidence.quality.passed is None:
-        yield Failure(name, "the result has no accuracy leg")
+        yield warn(name, "the result has no accuracy leg")
     elif not judged.evidence.quality.passed:
         quality = judged.evidence.quality
         more = len(quality.failures) - 3
         sentence = "; ".join(quality.failures[:3]) + (f"; and {more} more" if more > 0 else "")
-        yield Failure(name, f"{quality.directory} does not pass: {sentence}", refuted=True)
+        yield fail(name, f"{quality.directory} does not pass: {sentence}")
 
 
 def _accuracy_passed(judged: JudgedRow) -> bool | None:
@@ -235,14 +233,14 @@ def _evaluated_already(row: dict[str, Any], quality: QualityEvidence) -> Iterato
         yield f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}"
 
 
-def _eligible(division: Division | None, divisions: dict[str, dict[str, Any]]) -> Iterator[Failure]:
+def _eligible(division: Division | None, divisions: dict[str, dict[str, Any]]) -> Iterator[Finding]:
     """What the rules do not allow is refuted; what is not known for want of a record is only missing."""
     if division is None or divisions[division]["eligible"]:
         return
     known = divisions[division]["eligible"] is not None
     how = "not" if known else "not known to be"
     sentence = f"{how} in the {division} division: {divisions[division]['reason']}"
-    yield Failure("eligible_in_division", sentence, refuted=known)
+    yield (fail if known else warn)("gate/eligible_in_division", sentence)
 
 
 def _why(record: dict[str, Any]) -> str:

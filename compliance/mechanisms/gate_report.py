@@ -3,7 +3,7 @@
 from typing import Any
 
 from compliance.mechanisms.eligibility import in_words
-from compliance.mechanisms.gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome
+from compliance.mechanisms.gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
 from compliance.mechanisms.row import CERTIFICATION
 
 SCHEMA_VERSION = "1.0.0"
@@ -29,8 +29,8 @@ def as_json(outcome: GateOutcome) -> dict[str, Any]:
                 "failing_rows": [
                     {
                         **_reference(row),
-                        "failed_criteria": [str(failure) for failure in row.failures],
-                        "refuted": any(failure.refuted for failure in row.failures),
+                        "failed_criteria": _criteria(row),
+                        "refuted": is_refuted(row),
                     }
                     for row in outcome.failing
                 ],
@@ -50,7 +50,7 @@ def as_text(outcome: GateOutcome) -> str:
     lines = []
     for row in outcome.matched:
         lines.append(f"{'FAIL' if row.failures else 'pass'}: {_title(row)}  ({row.source})")
-        lines += [f"  {failure}" for failure in row.failures]
+        lines += [f"  {failure}" for failure in _criteria(row)]
         lines += [f"  review: {text}" for text in row.review]
         for division, found in row.divisions.items():
             lines.append(f"  {division} division: {in_words(found['eligible'])}, {found['reason']}")
@@ -74,11 +74,16 @@ def as_markdown(outcome: GateOutcome) -> str:
         cells = [_title(row), str(row.row.get("support_status") or "–"), "FAIL" if row.failures else "pass", *divisions]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for row in outcome.matched:
-        found = [str(failure) for failure in row.failures] + [f"review: {text}" for text in row.review]
+        found = _criteria(row) + [f"review: {text}" for text in row.review]
         if found:
             lines += ["", f"## {_title(row)}", "", f"{row.source}", "", *(f"- {sentence}" for sentence in found)]
     coverage = _coverage(outcome)
     return "\n".join([*lines, *([""] if coverage else []), *(f"- {line}" for line in coverage)]) + "\n"
+
+
+def _criteria(row: RowOutcome) -> list[str]:
+    """The criteria that the row does not meet."""
+    return [f"{finding.slug}: {finding.sentence}" for finding in row.failures]
 
 
 def _coverage(outcome: GateOutcome) -> list[str]:

@@ -21,7 +21,7 @@ from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
 from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import Verdict, verify_result
-from runs.errors import HarnessError, InputError
+from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
@@ -36,7 +36,7 @@ _IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space 
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RowEvidence:
     """What the files of a run say of its declaration."""
 
     engine: EngineFacts
@@ -62,7 +62,7 @@ class JudgedRow:
     """A row and what it rests on. `evidence` is None for a row without files."""
 
     row: dict[str, Any]
-    evidence: Evidence | None
+    evidence: RowEvidence | None
     source: str  # where it is from, for people
 
 
@@ -128,7 +128,7 @@ def _row(
         "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
     broken = None if row["certification"] else row["error_message"]
-    evidence = Evidence(engine, wrong, quality, broken)
+    evidence = RowEvidence(engine, wrong, quality, broken)
     row[EVIDENCE] = evidence.as_json()
     return JudgedRow(row, evidence, row["run_directory"])
 
@@ -174,7 +174,7 @@ def _status(result: ResultLegs, verdict: Verdict, manifest: Manifest | None) -> 
     """`status` is success, failed or timeout; `valid` 1 or 0, None without a verdict."""
     error = result.error or verdict.error
     if error is not None:
-        stalled = manifest is not None and str((manifest.error or {}).get("message", "")).startswith("watchdog")
+        stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
         return {
             "status": "timeout" if stalled else "failed",
             "valid": None,

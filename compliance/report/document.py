@@ -29,7 +29,13 @@ KINDS: dict[Kind, str] = {
     "contradiction": "Its files agree with each other",
 }
 # Told by other commands, for which these rules are.
-ELSEWHERE: dict[Kind, str] = {"signoff": "main.py signoff", "audit": "main.py audit", "tree": "main.py check"}
+ELSEWHERE: dict[Kind, str] = {
+    "signoff": "main.py signoff",
+    "audit": "main.py audit",
+    "tree": "main.py check",
+    "submit": "main.py submit",
+    "gate": "main.py gate",
+}
 
 # The records of LoadGen's detail log that decide a rule.
 _DECIDED_BY = {

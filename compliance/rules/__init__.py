@@ -8,15 +8,17 @@ Sources:
 """
 
 from compliance.rules.audits import AUDIT_RULES
+from compliance.rules.gate import GATE_RULES
 from compliance.rules.legs import LEG_RULES
 from compliance.rules.rule import Kind, Rule
 from compliance.rules.signoff import SIGNOFF_RULES
+from compliance.rules.submit import SUBMIT_RULES
 from compliance.rules.tree import TREE_RULES
 from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
 
-RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES, **TREE_RULES}
+RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES, **TREE_RULES, **SUBMIT_RULES, **GATE_RULES}
 
 
 class UnknownRuleError(HarnessError):

@@ -61,7 +61,7 @@ class Case(BaseModel):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """A case, and what was said of it."""
 
     case: Case
@@ -78,7 +78,7 @@ class Outcome:
 class Score:
     """How good the sign-off is: a positive is a result that is not let pass (FAIL or FLAG)."""
 
-    outcomes: list[Outcome]
+    outcomes: list[CaseOutcome]
 
     def count(self, labels: set[str], said: set[str | None]) -> int:
         return sum(one.case.verdict in labels and one.verdict.decision in said for one in self.outcomes)
@@ -104,7 +104,7 @@ class Score:
         return self.count({"FAIL"}, {"FAIL"}) / due if due else 1.0
 
     @property
-    def wrong(self) -> list[Outcome]:
+    def wrong(self) -> list[CaseOutcome]:
         return [one for one in self.outcomes if not one.right]
 
 
@@ -133,7 +133,7 @@ def read_cases(folder: Path) -> list[Case]:
     return cases
 
 
-def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterator[Outcome]:
+def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterator[CaseOutcome]:
     """Sign off every case anew, on copies in a temporary folder.
 
     Raises:
@@ -151,7 +151,7 @@ def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterato
             ) from error
         for case in cases:
             place = Path(temporary) / "case"
-            yield Outcome(case, _run(case, unpacked, place))
+            yield CaseOutcome(case, _run(case, unpacked, place))
             shutil.rmtree(place)
 
 

@@ -9,12 +9,13 @@ import orjson
 from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.conditions import conditions_of, differences, in_words
+from compliance.signoff.conditions import conditions_of, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
 from runs.errors import HarnessError
 from runs.reading import read_record
-from runs.record.layout import ResultDir, RunDir
+from runs.record.conditions import differences
+from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
 
@@ -37,7 +38,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     root = evidence.run.root
     home = ResultDir(root.parent.parent if root.name == "run_1" else root.parent)
     folder = home.audit(_AUDIT.name)
-    record = folder / f"audit_{_AUDIT.name}.json"
+    record = audit_record(folder, _AUDIT.name)
     if record.is_file():
         yield from _audited(evidence, folder, record)
         return
@@ -45,7 +46,7 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     if any(check.rule == "plausible-repeats" and check.passed for check in checks):
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
         yield note("H-5/repetitions_cost", text, evidence.run.requests)
-    elif evidence.leg.scenario in _NO_AUDIT:
+    elif evidence.scenario in _NO_AUDIT:
         text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
         yield note("H-5/caching_not_seen", text, evidence.run.requests)
     else:
@@ -64,8 +65,8 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
             return
         legs = [_leg(folder / label, label) for label in labels]
         request = AuditRequest(
-            scenario=evidence.leg.scenario,
-            loadgen_key=evidence.leg.benchmark.loadgen_key,
+            scenario=evidence.scenario,
+            loadgen_key=evidence.benchmark.loadgen_key,
             loaded_count=evidence.detail.integer("qsl_reported_total_count"),
         )
         outcome = _AUDIT.verify(request, legs)
@@ -107,7 +108,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     ours, theirs = performance.requests, accuracy.requests
     if ours is None or theirs is None or min(len(ours), len(theirs)) < FEW_SAMPLES:
         return
-    if performance.leg.scenario != accuracy.leg.scenario:
+    if performance.scenario != accuracy.scenario:
         return
     rates = [evidence.detail.number("effective_target_qps") for evidence in (performance, accuracy)]
     if performance.detail.scenario == "Server" and rates[0] < rates[1]:

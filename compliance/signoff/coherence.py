@@ -63,7 +63,7 @@ def _reaches_target(evidence: Evidence) -> bool:
     part = evidence.part
     if part is None or not part.details.get("target") or not _scored_again(evidence):
         return False
-    means = metric_of(evidence.leg.benchmark).means
+    means = metric_of(evidence.benchmark).means
     return all(check.passed for check in part.checks if check.numbers.get("metric") in means)
 
 
@@ -100,7 +100,7 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     if not scores or not _scored_again(evidence):
         yield note("C-1/not_scored_again", "the answers were not scored again", evidence.run.root)
         return
-    name = metric_of(evidence.leg.benchmark).means[0]
+    name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else ROUGE1_LEAST
     if score < least:
         text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about what was asked"
@@ -176,7 +176,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     ours = (reference.part.details if reference.part is not None else {}).get("scores")
     if not ours:
         return [f"{reference.run.root} has no scores to compare with"]
-    metric = metric_of(evidence.leg.benchmark)
+    metric = metric_of(evidence.benchmark)
     low = [
         f"{name} {scores[name]:.4f} is below {ROUGE_SHARE:g} of the reference leg's {ours[name]:.4f}"
         for name in metric.means

@@ -7,6 +7,7 @@ import numpy as np
 
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import SAME_OPTION
+from runs.record.conditions import Conditions, differences, shown
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -31,13 +32,11 @@ _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_
 # Facts of a machine or a process that two honest legs may differ in.
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 
-Conditions = dict[str, Any]
-
 
 def conditions_of(evidence: Evidence) -> Conditions:
     """Everything that two comparable legs have in common, flat: `engine.slots`, `model`, `host.cpu`, …"""
     detail, manifest = evidence.detail, evidence.manifest
-    found: Conditions = {"scenario": evidence.leg.scenario, "benchmark": evidence.leg.benchmark.loadgen_key}
+    found: Conditions = {"scenario": evidence.scenario, "benchmark": evidence.benchmark.loadgen_key}
     found |= {f"loadgen.{name}": detail.effective(name) for name in _SETTINGS}
     found |= {f"loadgen.{name}": detail.get(name) for name in _LIMITS}
     found |= {
@@ -100,15 +99,6 @@ def batch_limit(manifest: Manifest) -> int | None:
     return most * (copies if isinstance(copies, int) else 1) if isinstance(most, int) and most > 0 else None
 
 
-def differences(one: Conditions, other: Conditions) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, or that one of the two lacks, with both values."""
-    return {
-        key: (one.get(key), other.get(key))
-        for key in sorted(one.keys() | other.keys())
-        if one.get(key) != other.get(key)
-    }
-
-
 def option_of(key: str) -> str:
     """The engine option, or variable, that a key of conditions is about: `resolved.dtype` → dtype."""
     name = key.partition(".")[2] if key.startswith(("engine.", "resolved.", "environment.")) else key
@@ -127,14 +117,9 @@ def without_mode(found: dict[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]
 
 def in_words(found: dict[str, tuple[Any, Any]], most: int = 4) -> str:
     """Differences as a text."""
-    shown = [f"{key} {_short(one)} / {_short(other)}" for key, (one, other) in list(found.items())[:most]]
+    texts = [f"{key} {shown(one, 40)} / {shown(other, 40)}" for key, (one, other) in list(found.items())[:most]]
     more = len(found) - most
-    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else text[:37] + "..."
+    return "; ".join(texts) + (f"; and {more} more" if more > 0 else "")
 
 
 def peak_in_flight(table: RequestTable) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.conditions import (
     asked_options,
     conditions_of,
-    differences,
     in_words,
     is_option,
     option_of,
@@ -20,6 +19,7 @@ from compliance.signoff.conditions import (
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import NEEDS_QUALITY_GATE, SAME_OPTION, SIDE_EFFECTS, class_of
 from compliance.signoff.limits import KV_POOL_SHARE
+from runs.record.conditions import differences
 
 
 @dataclass

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.scores import TokenIds, decode_ids
@@ -19,56 +18,37 @@ from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
-from runs.loadgen.accuracy_log import AccuracyEntry
-from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.trace_log import Trace
 from runs.numbers.timeline import Timeline, timeline
-from runs.record.engine_log import EngineLog
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg
-from runs.record.manifest import Manifest, read_manifest
-from runs.record.requests_log import RequestTable
+from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
 
 
-@dataclass
-class Evidence:
+@dataclass(eq=False)
+class Evidence(FinishedLeg):
     """One leg. `part` is what `main.py verify` says of it; None when that could not judge it."""
 
-    leg: FinishedLeg
     part: Part | None = None
     reasons: list[Finding] = field(default_factory=list)
     sources: ScoreSources = field(default_factory=ScoreSources)
 
-    @property
-    def run(self) -> RunDir:
-        return self.leg.run
-
-    @property
-    def detail(self) -> DetailLog:
-        return self.leg.detail
-
-    @property
-    def manifest(self) -> Manifest | None:
-        return self.leg.manifest
-
-    @property
-    def is_performance(self) -> bool:
-        return self.leg.is_performance
+    @classmethod
+    def of(cls, leg: FinishedLeg, sources: ScoreSources | None = None) -> "Evidence":
+        """The same leg, with what it has read so far."""
+        found = cls(leg.run, sources=sources or ScoreSources())
+        vars(found).update(vars(leg))
+        return found
 
     @property
     def complete(self) -> bool:
         """All raw files are there and could be read: its numbers can be derived."""
         return self.part is not None and self.manifest is not None and self.requests is not None
 
-    @property
-    def requests(self) -> RequestTable | None:
-        return self.leg.requests
-
     @cached_property
     def scored_with(self) -> ScoreSources:
         """What the answers are scored with."""
-        return sources_of(self.leg, self.sources)
+        return sources_of(self, self.sources)
 
     @cached_property
     def references(self) -> References | None:
@@ -129,26 +109,6 @@ class Evidence:
         revision = self.manifest.model.get("revision")
         return local_model(self.manifest.resolved.model_path, revision if isinstance(revision, str) else None)
 
-    @property
-    def trace(self) -> Trace | None:
-        return self.leg.trace
-
-    @property
-    def entries(self) -> list[AccuracyEntry]:
-        return self.leg.entries
-
-    @property
-    def engine_log(self) -> EngineLog:
-        return self.leg.engine_log
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        return self.leg.hashes
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        return self.leg.progress
-
     @cached_property
     def times(self) -> Timeline:
         """Per-sample times of a performance leg, by `runs.numbers.timeline`."""
@@ -190,8 +150,8 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
         for result in results:
             if result.error is not None:
                 reasons.append(_unreadable(result.error, path))
-            legs += [Evidence(leg, sources=sources or ScoreSources()) for leg in result.legs]
-    expect_scoring((evidence.leg for evidence in legs), sources)
+            legs += [Evidence.of(leg, sources) for leg in result.legs]
+    expect_scoring(legs, sources)
     for evidence in legs:
         _judge(evidence)
     return legs, reasons
@@ -216,9 +176,9 @@ def _judge(evidence: Evidence) -> None:
     """Have the leg's numbers derived again by `compliance.verify`."""
     try:
         if evidence.is_performance:
-            evidence.part = verify_performance(evidence.leg)
-        elif evidence.leg.mode == ACCURACY:
-            evidence.part = verify_accuracy(evidence.leg, evidence.scored_with)
+            evidence.part = verify_performance(evidence)
+        elif evidence.mode == ACCURACY:
+            evidence.part = verify_accuracy(evidence, evidence.scored_with)
         _ = evidence.requests, evidence.trace
     except (HarnessError, OSError) as error:
         evidence.part = None

@@ -10,8 +10,6 @@ from compliance.signoff.reasons import as_word, reason_json
 from compliance.signoff.verdict import SCHEMA_VERSION, Verdict
 from runs.errors import InputError
 
-FEEDBACK_NAME = "audit_feedback.json"
-
 
 def feedback(verdict: Verdict) -> dict[str, Any]:
     """What has to be mended: every reason that lowers the verdict, the gravest first, by check and file.

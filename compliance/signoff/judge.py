@@ -176,7 +176,7 @@ def _results(legs: list[Evidence]) -> Iterable[Finding]:
     """The harness checks on each scenario of each benchmark by itself."""
     groups: dict[tuple[str, str], list[Evidence]] = {}
     for evidence in legs:
-        groups.setdefault((evidence.leg.benchmark.loadgen_key, evidence.leg.scenario), []).append(evidence)
+        groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), []).append(evidence)
     for group in groups.values():
         yield from harness(group)
 

@@ -10,11 +10,12 @@ from compliance.audits.output_length import OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
-from compliance.signoff.conditions import conditions_of, differences, in_words, without_mode
+from compliance.signoff.conditions import conditions_of, in_words, without_mode
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.levers import NEEDS_QUALITY_GATE
 from compliance.signoff.limits import LEAST_ALIKE, LEAST_REPETITIONS
 from runs.errors import HarnessError
+from runs.record.conditions import differences
 
 
 def harness(legs: list[Evidence]) -> Iterator[Finding]:
@@ -50,8 +51,8 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
         ("H-7/other_length", "H-7/output_length", OutputLength()),
     )
     legs = [  # read once for both audits
-        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy.leg),
-        LegArtifacts(LegSpec("performance"), performance.leg),
+        LegArtifacts(LegSpec("accuracy", "accuracy"), accuracy),
+        LegArtifacts(LegSpec("performance"), performance),
     ]
     for broken, kept, audit in audits:
         yield from _audit(broken, kept, audit, legs, performance)
@@ -61,8 +62,8 @@ def _audit(
     broken: str, kept: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
 ) -> Iterator[Finding]:
     request = AuditRequest(
-        scenario=performance.leg.scenario,
-        loadgen_key=performance.leg.benchmark.loadgen_key,
+        scenario=performance.scenario,
+        loadgen_key=performance.benchmark.loadgen_key,
         loaded_count=performance.detail.integer("qsl_reported_total_count"),
     )
     try:

@@ -15,10 +15,9 @@ import orjson
 from compliance.submission.build_texts import rehearsal_text, scenario_readme
 from compliance.submission.gates import Judged
 from compliance.submission.measurements import measurements
-from compliance.submission.rules import MOST_FILE_BYTES
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
-from compliance.submission.tree import Place, Tree
+from compliance.submission.tree import MOST_FILE_BYTES, Place, Tree
 from compliance.submission.truncate import submitted_accuracy
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of

@@ -5,17 +5,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from compliance.audits.base import AuditRequest, LegArtifacts
+from compliance.audits import test06
+from compliance.audits.base import AuditRequest
 from compliance.audits.registry import AUDITS, find_audit
+from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from runs.errors import HarnessError, InputError
 from runs.reading import read_object
-from runs.record.layout import ResultDir
-from runs.record.leg import LOG_HASHES
-from runs.record.unfinished import unfinished
+from runs.record.layout import ResultDir, audit_record
 
 _FIX = "run the audit again"
-_COMPLETE = "verification complete"  # the last line of the official text [mlcommons/inference compliance/TEST06]
 
 
 def audit_failures(audit: Audit) -> Iterator[str]:
@@ -32,7 +31,7 @@ def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
     Nobody has to run them; what they showed is not left out, though.
     """
     for test in AUDITS:
-        record = home.audit(test) / f"audit_{test}.json"
+        record = audit_record(home.audit(test), test)
         if test in SUBMITTED_TESTS or not record.exists():
             continue
         try:
@@ -45,37 +44,22 @@ def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
 
 
 def _failures(audit: Audit) -> Iterator[str]:
-    record = read_object(audit.folder / f"audit_{audit.test}.json", _FIX)
+    record = read_object(audit_record(audit.folder, audit.test), _FIX)
     if record.get("passed") is not True:
         yield f"{audit.test} did not pass: {record.get('reason', 'no reason given')}"
         return
-    manifest = audit.manifest
-    if manifest.status != "finished":
-        yield f"{audit.run.root}: {unfinished(manifest)}"
-        return
-    recorded, found = manifest.observed.get(LOG_HASHES), audit.leg.hashes
-    if recorded != found:
-        changed = sorted(name for name in {*(recorded or {}), *found} if (recorded or {}).get(name) != found.get(name))
-        yield f"{audit.run.root}: not the files that the leg left: {', '.join(changed)}"
-        return
     test = find_audit(audit.test)
     request = _request(audit, record)
-    leg = LegArtifacts(next(test.legs(request)), audit.leg)
-    leg.check_engaged()
-    if leg.detail.error_count:
-        yield f"{audit.run.detail}: {leg.detail.error_count} error records"
-    result = test.verify(request, [leg])
+    legs = legs_in_turn(test, request, lambda spec: leg_as_left(audit.folder, spec))
+    for leg in legs:
+        if leg.detail.error_count:
+            yield f"{leg.run.detail}: {leg.detail.error_count} error records"
+    result = test.verify(request, legs)
     if not result.passed:
         yield f"{audit.test} judged again from {audit.run.root} does not pass: {result.reason}"
-    if _COMPLETE not in result.text:
+    if test06.COMPLETE not in result.text:
         yield f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
-    text = audit.folder / result.text_name
-    if not text.is_file() or text.read_text(errors="replace") != result.text:
-        yield f"{text} is not what the leg's files give"
-    for name, source in result.copies.items():
-        copy = audit.folder / name
-        if not copy.is_file() or copy.read_bytes() != source.read_bytes():
-            yield f"{copy} is not the leg's {source.name}"
+    yield from (f"{path} is not what the legs' files give" for path in files_that_differ(audit.folder, result))
 
 
 def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
@@ -87,4 +71,4 @@ def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
             scenario=audit.scenario, loadgen_key=plan.loadgen_key, loaded_count=plan.sample_count, **ids
         )
     except ValidationError as error:
-        raise InputError(f"audit_{audit.test}.json: {error.errors()[0]['msg']}", _FIX) from error
+        raise InputError(f"{audit_record(audit.folder, audit.test).name}: {error.errors()[0]['msg']}", _FIX) from error

@@ -10,7 +10,7 @@ from compliance.verify.legs import ResultLegs, find_results
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, DIRECTORIES
 from runs.errors import InputError
-from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 
@@ -117,7 +117,7 @@ def gather(paths: list[Path]) -> list[Candidate]:
 
 def _parts(path: Path) -> Iterator[tuple[list[Path], list[Path]]]:
     """Directories of legs and of audits in one path."""
-    if any(_record(path, test).is_file() for test in AUDITS):
+    if any(audit_record(path, test).is_file() for test in AUDITS):
         yield [], [path]
         return
     campaign = [one for name, _, one in CampaignDir(path).results() if name in DIRECTORIES]
@@ -130,10 +130,6 @@ def _parts(path: Path) -> Iterator[tuple[list[Path], list[Path]]]:
     yield [path] if holds_legs or not audits else [], audits
 
 
-def _record(folder: Path, test: str) -> Path:
-    return folder / f"audit_{test}.json"
-
-
 def _audit_leg(folder: Path) -> RunDir:
     """The only leg of TEST06."""
     return RunDir(folder / "performance")
@@ -144,10 +140,11 @@ def _audits_of(result: ResultDir) -> list[Path]:
 
 
 def _audit(folder: Path) -> Audit:
-    test = next((name for name in AUDITS if _record(folder, name).is_file()), None)
+    test = next((name for name in AUDITS if audit_record(folder, name).is_file()), None)
     if test is None:
         raise InputError(
-            f"{folder} holds no outcome (audit_{folder.name}.json): the audit did not end", "run the audit again"
+            f"{folder} holds no outcome ({audit_record(folder, folder.name).name}): the audit did not end",
+            "run the audit again",
         )
     if test not in SUBMITTED_TESTS:
         raise InputError(f"{folder}: {test} has no place in a submission of this benchmark", "leave it out")

@@ -14,7 +14,7 @@ from compliance.evidence.part import Part
 from compliance.finding import Finding
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
-from compliance.submission.configuration import configuration, differences, system_facts
+from compliance.submission.configuration import configuration, named_differences, system_facts
 from compliance.submission.tree import Division
 from compliance.verify.verdict import Verdict, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
@@ -29,13 +29,9 @@ from runs.rounds import Round, round_of
 _CLOSED_ONLY = frozenset({"accuracy-target", "accuracy-no-target", "perf-samples"})
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why something does not enter the tree."""
-
-    where: str  # benchmark/scenario, or what is missing
-    reason: str
-    fix: str
+def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
+    """Why something does not enter the tree; `where`: benchmark/scenario, or what the reason is about."""
+    return Finding(rule, "error", where, found=reason, fix=fix)
 
 
 @dataclass
@@ -44,7 +40,7 @@ class Judged:
 
     candidate: Candidate
     verdict: Verdict | None = None  # None where a leg is missing
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[Finding] = field(default_factory=list)
     unofficial: list[str] = field(default_factory=list)
 
 
@@ -59,55 +55,65 @@ def judge_candidate(
     """
     judged = Judged(candidate)
 
-    def refuse(reason: str, fix: str) -> None:
-        judged.refusals.append(Refusal(candidate.name, reason, fix))
+    def refuse(rule: str, reason: str, fix: str) -> None:
+        judged.refusals.append(refusal(rule, candidate.name, reason, fix))
 
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
-            refuse(f"there is no {mode} leg", f"run it, and name its directory beside {candidate.result.home}")
+            refuse(
+                "submit/leg-missing",
+                f"there is no {mode} leg",
+                f"run it, and name its directory beside {candidate.result.home}",
+            )
         elif leg.manifest is None:
-            refuse(f"{leg.run.root} has no manifest.json: nothing tells how it was run", "give a run of this harness")
+            reason = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
+            refuse("submit/not-ours", reason, "give a run of this harness")
     if judged.refusals:
         return judged
     judged.verdict = verify_result(candidate.result, sources=sources)
     failed = _failed(judged.verdict, division)
-    for reason in _failures(judged.verdict, failed):
-        refuse(reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
+    for rule, reason in _failures(judged.verdict, failed):
+        refuse(rule, reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
     judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *_unofficial(judged.verdict, failed)]))
     if not rehearsal:
         for reason in _keeps_out(candidate, judged.unofficial, division):
-            refuse(f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal")
+            refuse(
+                "submit/not-official",
+                f"not official: {reason}",
+                "run it as an official one, or build a marked tree with --rehearsal",
+            )
     for reason in _wrong_seeds(candidate, in_round):
-        refuse(reason, f"run it in round {in_round}, or choose the round with --round")
+        refuse("submit/seeds", reason, f"run it in round {in_round}, or choose the round with --round")
     for test in _required(candidate, division):
         if test not in candidate.audits:
-            refuse(
-                f"{test} is missing, which {candidate.benchmark} needs in every scenario", _run_audit(test, candidate)
-            )
+            reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
+            refuse("submit/audit-missing", reason, _run_audit(test, candidate))
     for audit in candidate.audits.values():
         for reason in audit_failures(audit):
-            refuse(reason, _run_audit(audit.test, candidate))
+            refuse("submit/audit", reason, _run_audit(audit.test, candidate))
     if division == "closed":
         for home in candidate.homes:
             for test, reason in failed_audits(home):
-                refuse(reason, f"find out why; `main.py audit --test {test}` runs it again")
+                refuse("submit/audit", reason, f"find out why; `main.py audit --test {test}` runs it again")
     for reason in _mixed(candidate):
-        refuse(reason, "run the legs again in one configuration")
+        refuse("submit/one-configuration", reason, "run the legs again in one configuration")
     return judged
 
 
-def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Refusal]:
+def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
     """Are the scenarios a complete set, and all results of one machine and one software?"""
     if division == "closed":
         for benchmark in sorted({candidate.benchmark for candidate in candidates}):
             there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
             for name in SUBMISSIONS[benchmark].missing(there):
-                yield Refusal(benchmark, f"{name} is missing", f"a closed submission of {benchmark} needs it")
+                fix = f"a closed submission of {benchmark} needs it"
+                yield refusal("submit/scenario-set", benchmark, f"{name} is missing", fix)
     first = next(iter(candidates))
     for other in candidates:
         for one, another in zip(_systems(first), _systems(other), strict=False):
-            for reason in differences(one, another, (first.name, other.name)):
-                yield Refusal(other.name, reason, "submit results of one system; another has a tree entry of its own")
+            for reason in named_differences(one, another, (first.name, other.name)):
+                fix = "submit results of one system; another has a tree entry of its own"
+                yield refusal("submit/one-system", other.name, reason, fix)
 
 
 def _systems(candidate: Candidate) -> list[dict[str, object]]:
@@ -122,13 +128,13 @@ def _failed(verdict: Verdict, division: Division) -> list[tuple[Part, Finding]]:
     return [(part, check) for part in verdict.parts for check in part.broken if check.rule not in spared]
 
 
-def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
-    """Why the result does not pass, in sentences."""
+def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:
+    """Why the result does not pass: the broken rule, and a sentence."""
     if verdict.outcome == "ERROR":
-        yield from verdict.reasons
+        yield from (("submit/no-verdict", reason) for reason in verdict.reasons)
         return
-    yield from (f"{part.mode}: {check.sentence}" for part, check in failed)
-    yield from (check.sentence for check in verdict.checks if not check.passed)
+    yield from ((check.rule, f"{part.mode}: {check.sentence}") for part, check in failed)
+    yield from ((check.rule, check.sentence) for check in verdict.checks if not check.passed)
 
 
 def _unofficial(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
@@ -186,7 +192,7 @@ def _mixed(candidate: Candidate) -> Iterator[str]:
     facts = {name: configuration(manifest) for name, manifest in manifests.items()}
     for name, found in facts.items():
         if name != reference:
-            yield from differences(facts[reference], found, (f"the {reference} leg", f"the {name} leg"))
+            yield from named_differences(facts[reference], found, (f"the {reference} leg", f"the {name} leg"))
 
 
 def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:

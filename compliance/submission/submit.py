@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.finding import Finding
 from compliance.signoff import bundle_verdict
 from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
-from compliance.submission.gates import Judged, Refusal, judge_candidate, judge_set, unofficial_reasons
+from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.submission.tree import Division, Tree
@@ -21,7 +22,7 @@ from runs.rounds import Round
 
 
 @dataclass(frozen=True)
-class Request:
+class SubmitRequest:
     """What is to be built from what."""
 
     results: list[Path]
@@ -37,11 +38,11 @@ class Request:
 
 
 @dataclass
-class Outcome:
+class SubmitOutcome:
     """`built` is None where something was refused; `signed` where nothing was asked to sign off."""
 
     judged: list[Judged]
-    refusals: list[Refusal]
+    refusals: list[Finding]
     notes: list[str]
     rehearsal: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
@@ -49,7 +50,7 @@ class Outcome:
     built: Built | None = None
 
 
-def submit(request: Request, say: Callable[[str], None]) -> Outcome:
+def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     """Build the tree, or refuse it; what costs little is checked first.
 
     Args:
@@ -93,7 +94,9 @@ def submit(request: Request, say: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def _judge(request: Request, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]) -> Outcome:
+def _judge(
+    request: SubmitRequest, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]
+) -> SubmitOutcome:
     """The rules on each result, then on all of them together; the sign-off last."""
     judged = []
     for candidate in candidates:
@@ -107,27 +110,28 @@ def _judge(request: Request, candidates: list[Candidate], sources: ScoreSources,
                 sources=sources,
             )
         )
-    refusals = [refusal for one in judged for refusal in one.refusals]
+    refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
-    outcome = Outcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
+    outcome = SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
     if not refusals and request.division == "closed":  # last, since it derives every number but the scores once more
         say("signing off")
         outcome.signed = _sign_off(candidates, sources, refusals)
     return outcome
 
 
-def _sign_off(candidates: list[Candidate], sources: ScoreSources, refusals: list[Refusal]) -> SignOff:
+def _sign_off(candidates: list[Candidate], sources: ScoreSources, refusals: list[Finding]) -> SignOff:
     """The sign-off of all legs together. A failure of the sign-off itself refuses as well: nothing is then known."""
     directories = [leg.run.root for candidate in candidates for leg in candidate.legs]
     signed = bundle_verdict(directories, sources=sources)
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in directories)}"
-        refusals.append(Refusal("sign-off", signed.headline, f"see `{command}`; run what it names again"))
+        fix = f"see `{command}`; run what it names again"
+        refusals.append(refusal("submit/sign-off", "sign-off", signed.headline, fix))
     return signed
 
 
 def _describe(
-    request: Request, candidates: list[Candidate], manifests: list[Manifest], rehearsal: list[str]
+    request: SubmitRequest, candidates: list[Candidate], manifests: list[Manifest], rehearsal: list[str]
 ) -> SystemDescription:
     return describe(
         manifests,
@@ -153,7 +157,7 @@ def _directory_name(option: str, value: str) -> None:
         )
 
 
-def _notes(request: Request, unofficial: list[str]) -> list[str]:
+def _notes(request: SubmitRequest, unofficial: list[str]) -> list[str]:
     notes = []
     if request.rehearsal and not unofficial:
         notes.append("every result is official: the tree carries no mark of a rehearsal")
@@ -162,7 +166,7 @@ def _notes(request: Request, unofficial: list[str]) -> list[str]:
     return notes
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: SubmitOutcome) -> dict[str, Any]:
     """The record of a build."""
     built = outcome.built
     return {
@@ -171,7 +175,9 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "tree": str(built.root) if built else None,
         "rehearsal": outcome.rehearsal,
         "notes": outcome.notes,
-        "refusals": [{"where": one.where, "reason": one.reason, "fix": one.fix} for one in outcome.refusals],
+        "refusals": [
+            {"rule": one.rule, "where": one.text, "reason": one.found, "fix": one.fix} for one in outcome.refusals
+        ],
         "signoff": None if outcome.signed is None else outcome.signed.as_json(),
         "results": [
             {

@@ -18,6 +18,7 @@ from runs.rounds import CURRENT_ROUND, Round
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 
+MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference_policies, submission_rules.adoc: files are below 50 MB]
 # A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
 REHEARSAL_FILE = "REHEARSAL.txt"
 REHEARSAL_MARK = "REHEARSAL - NOT FOR UPLOAD"

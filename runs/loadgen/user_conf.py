@@ -6,6 +6,7 @@ LoadGen's own grammar: `model.scenario.key = value`.
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,12 +185,28 @@ def _check_value(place: str, scenario: str, key: str, value: str) -> None:
 
 
 def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:
-    """The value LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order."""
-    for wanted in ((model, scenario), ("*", scenario), (model, "*"), ("*", "*")):
-        for setting in settings:
-            if (setting.model, setting.scenario, setting.key) == (*wanted, key):
-                return setting.value
+    """The value LoadGen would use for a key."""
+    found = in_force(settings, (model,), scenario, key)
+    return None if found is None else found.value
+
+
+def in_force(settings: Sequence[Setting], models: Sequence[str], scenario: str, key: str) -> Setting | None:
+    """The line LoadGen would use for a key: model.scenario, *.scenario, model.*, *.* in this order; of equal lines the
+    last. `models` are names of the one model."""
+    for of_model, of_scenario in ((models, scenario), (("*",), scenario), (models, "*"), (("*",), "*")):
+        for setting in reversed(settings):
+            if setting.model in of_model and setting.scenario == of_scenario and setting.key == key:
+                return setting
     return None
+
+
+def lines_taken(text: str) -> Iterator[Setting]:
+    """Lines of a foreign file that LoadGen may take, whatever else stands in it."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        words = line.split()
+        parts = words[0].split(".") if len(words) == 3 and words[1] == "=" else []
+        if len(parts) >= 3:
+            yield Setting(number, ".".join(parts[:-2]), parts[-2], parts[-1], words[2])
 
 
 def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> str:

@@ -131,6 +131,11 @@ class RunDir:
         return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
 
 
+def audit_record(folder: Path, test: str) -> Path:
+    """The outcome of an audit, in its directory."""
+    return folder / f"audit_{test}.json"
+
+
 def free_directory(wanted: Path) -> Path:
     """Make `wanted`, or `wanted-2`, … where it is taken already: two that ask at the same moment get two directories.
 

@@ -50,7 +50,7 @@ class Progress:
     tpot_limit_ms: float | None = None
     loop_lag: dict[str, Any] | None = None  # so far: a runs.record.loop_lag.LoopLag
     stage: str = ""  # of an engine's start, in words; empty where its log tells none
-    error: dict[str, Any] | None = None  # exit_code, message, fix
+    error: dict[str, Any] | None = None  # runs.errors.error_record
 
     @property
     def doing(self) -> str:

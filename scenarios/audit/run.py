@@ -5,6 +5,7 @@ Nothing here knows a test: what is run and how it is judged comes from `complian
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.registry import find_audit
+from compliance.audits.rejudge import legs_in_turn
 from compliance.audits.write import write_audit
 from qsl.special_ids import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.loadgen.detail_log import read_detail
-from runs.record.layout import RunDir
+from runs.record.layout import RunDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.unfinished import unfinished
 from scenarios.audit.config import AuditOptions
+from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.forecast import expected_count, spoken_time
 from scenarios.leg.parent import run_leg
@@ -59,25 +62,23 @@ def run_audit(
 
 
 def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
+    tell = partial(say, console)
     if options.ref is not None:
         raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
     config = make_config(legs)
     folder = _folder(legs, test, config.scenario)
     _refuse_existing(folder)
-    leg = prepare(_leg_config(config, LegSpec("check"), folder, None), say)
+    leg = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
     request = audit_request(options, config.scenario, leg)
     test.validate(request)
     first = next(test.legs(request))
     count = expected_count(leg, first.mode, dict(first.settings))
-    say(f"{test.name}, {config.scenario}: {test.summary}")
-    say(f"  first leg, {first.label}: {count.samples:,} samples, about {spoken_time(count.expected_s)}")
+    tell(f"{test.name}, {config.scenario}: {test.summary}")
+    tell(f"  first leg, {first.label}: {count.samples:,} samples, about {spoken_time(count.expected_s)}")
     for key, number in first.settings.items():
-        say(f"    {key} = {number}")
-    say(f"  goes to {folder}; further legs follow from what the first one shows")
-    say("dry run: nothing was started or written")
+        tell(f"    {key} = {number}")
+    tell(f"  goes to {folder}; further legs follow from what the first one shows")
+    tell("dry run: nothing was started or written")
     return ExitCode.OK
 
 
@@ -96,7 +97,7 @@ def _run_audit(
     result = _verdict(test, request, finished)
     _make(folder)
     write_audit(folder, result)
-    done(folder / f"audit_{result.test}.json")
+    done(audit_record(folder, result.test))
     _print(console, result, folder)
     return ExitCode.OK if result.passed else ExitCode.NEGATIVE
 
@@ -104,37 +105,26 @@ def _run_audit(
 def _run_legs(
     test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, console: Console
 ) -> tuple[AuditRequest, list[LegArtifacts]]:
-    """Check everything, then run leg after leg; the test sees each before it plans the next."""
+    """Check everything, then run leg after leg."""
 
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False)
-
+    tell = partial(say, console)
     # Prepared once before the first leg: what cannot run is refused before anything starts.
-    first = prepare(_leg_config(config, LegSpec("check"), folder, None), say)
+    first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
     request = audit_request(options, config.scenario, first)
     test.validate(request)
     _make(folder)
-    finished: list[LegArtifacts] = []
-    planner = test.legs(request)
-    spec: LegSpec | None = next(planner)
-    while spec is not None:
-        finished.append(_run_one(spec, config, folder, console, say))
-        try:
-            spec = planner.send(finished[-1])
-        except StopIteration:
-            spec = None
-    return request, finished
+    return request, legs_in_turn(test, request, lambda spec: _run_one(spec, config, folder, console))
 
 
-def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, say: Any) -> LegArtifacts:
+def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console) -> LegArtifacts:
     text = spec.render()
     conf: Path | None = None
     if text is not None:
         conf = folder / f"{spec.label}.audit.config"
         write_atomic(conf, text)
     leg_config = _leg_config(config, spec, folder, conf)
-    console.print(f"\naudit leg {spec.label}", highlight=False, markup=False)
-    run_leg(leg_config, lambda: prepare(leg_config, say), console)
+    say(console, f"\naudit leg {spec.label}")
+    run_leg(leg_config, lambda: prepare(leg_config, partial(say, console)), console)
     leg = LegArtifacts(spec, FinishedLeg(RunDir(folder / spec.label)))
     leg.check_engaged()
     return leg
@@ -235,9 +225,7 @@ def _make(folder: Path) -> None:
 
 
 def _print(console: Console, result: AuditResult, folder: Path) -> None:
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
+    line = partial(say, console)
     kind = "official" if result.official else "our own"
     required = "required" if result.required else "not required for this benchmark"
     line("")
@@ -246,4 +234,5 @@ def _print(console: Console, result: AuditResult, folder: Path) -> None:
     for check in result.checks:
         line(f"  {check}")
     line(f"  rule: {result.rule}")
-    line(f"  written to {folder}: audit_{result.test}.json, {', '.join([result.text_name, *result.copies])}")
+    names = [audit_record(folder, result.test).name, result.text_name, *result.copies]
+    line(f"  written to {folder}: {', '.join(names)}")

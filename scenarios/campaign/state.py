@@ -4,15 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
-from compliance.audits.base import AuditResult, LegArtifacts, LegPlanner, LegSpec
+from compliance.audits.base import AuditResult
+from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn
 from compliance.evidence.part import Part
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import Verdict, verify_result
-from runs.errors import ExecutionError, HarnessError
-from runs.record.layout import RunDir
-from runs.record.leg import LOG_HASHES, FinishedLeg, log_hashes
-from runs.record.manifest import Manifest, read_manifest
-from runs.record.unfinished import unfinished
+from runs.errors import HarnessError
+from runs.record.layout import RunDir, audit_record
+from runs.record.manifest import read_manifest
 from scenarios.campaign.config import CampaignLeg
 from scenarios.campaign.plan import PlannedLeg, is_pair
 from scenarios.identity import Difference, differences, identity_of_run
@@ -133,8 +132,7 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
         return state
     run = RunDir(planned.leg.folder)
     try:
-        manifest = _finished(run)
-        found = differences(identity_of_run(run, manifest), planned.identity)
+        found = differences(identity_of_run(run, read_manifest(run.manifest)), planned.identity)
     except HarnessError as error:
         return LegState("damaged", error.message)
     return LegState("done", state.text, tuple(found))
@@ -144,12 +142,9 @@ def _examine_audit(planned: PlannedLeg) -> LegState:
     leg = planned.leg
     try:
         result, runs = _judge_audit(planned)
-        record = leg.folder / f"audit_{leg.kind}.json"
-        for path, content in [(leg.folder / result.text_name, result.text.encode())] + [
-            (leg.folder / name, source.read_bytes()) for name, source in result.copies.items()
-        ]:
-            if not record.is_file() or not path.is_file() or path.read_bytes() != content:
-                return LegState("damaged", f"{path if record.is_file() else record} is missing or was changed")
+        record = audit_record(leg.folder, leg.kind)
+        for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
+            return LegState("damaged", f"{path} is missing or was changed")
         found = [
             item
             for run in runs
@@ -172,34 +167,5 @@ def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
     """
     assert planned.audit is not None
     test, request = planned.audit
-    planner: LegPlanner = test.legs(request)
-    finished: list[LegArtifacts] = []
-    spec: LegSpec | None = next(planner)
-    while spec is not None:
-        run = RunDir(planned.leg.folder / spec.label)
-        _unchanged(run, _finished(run))
-        artifacts = LegArtifacts(spec, FinishedLeg(run))
-        artifacts.check_engaged()
-        finished.append(artifacts)
-        try:
-            spec = planner.send(artifacts)
-        except StopIteration:
-            spec = None
-    return test.verify(request, finished), [leg.run for leg in finished]
-
-
-def _finished(run: RunDir) -> Manifest:
-    manifest = read_manifest(run.manifest)
-    if manifest.status != "finished":
-        raise ExecutionError(f"{run.root}: {unfinished(manifest)}")
-    if LOG_HASHES not in manifest.observed:
-        raise ExecutionError(f"{run.root}: its record says finished, but holds no hashes of LoadGen's logs")
-    return manifest
-
-
-def _unchanged(run: RunDir, manifest: Manifest) -> None:
-    recorded: dict[str, str] = manifest.observed[LOG_HASHES]
-    found = log_hashes(run)
-    for name, digest in recorded.items():
-        if found.get(name) != digest:
-            raise ExecutionError(f"{run.root / name} is missing or was changed since the leg finished")
+    legs = legs_in_turn(test, request, lambda spec: leg_as_left(planned.leg.folder, spec))
+    return test.verify(request, legs), [leg.run for leg in legs]

@@ -7,13 +7,14 @@ from rich.console import Console
 
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.report import Outcome, as_json, exit_code, print_report
+from compliance.submission.check.report import CheckOutcome, as_json, exit_code, print_report
 from compliance.submission.check.runs_index import index_runs
 from compliance.submission.check.signed import sign_off_systems
-from runs.errors import ExitCode, SetupError
+from runs.errors import ExitCode
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
 
 CHECK_HELP = """Check a submission tree before it is uploaded.
 
@@ -45,18 +46,15 @@ def check(
     index = index_runs(runs)
     with console.status("checking"):
         checked = check_tree(tree, in_round, index)
-        outcome = Outcome(
+        outcome = CheckOutcome(
             checked,
             official=None if official is None else run_official(official, tree, in_round),
             signed=sign_off_systems(checked, index) if runs else None,
         )
     print_report(outcome, console, strict=strict)
     if json_file is not None:
-        try:
-            json_file.parent.mkdir(parents=True, exist_ok=True)
+        with writing("--json", json_file):
             write_json(json_file, as_json(outcome, strict=strict))
-        except OSError as error:
-            raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
     return exit_code(outcome, strict=strict)
 
 

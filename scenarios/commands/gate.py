@@ -25,9 +25,10 @@ from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.registry import REGISTRY_DIR, load_registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.rows_file import read_rows
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
 
 GATE_HELP = """Judge what technique a result declares: is it registered, does the engine's own record agree, does its
 quality evaluation pass when it is derived again?
@@ -128,7 +129,8 @@ def gate_click_command() -> click.Command:
         text = {"json": lambda: json_text, "markdown": lambda: as_markdown(outcome), "text": lambda: as_text(outcome)}
         click.echo(text[options["format"]](), nl=False)
         if options["out"] is not None:
-            _write(options["out"], json_text if options["format"] == "text" else text[options["format"]]())
+            with writing("--out", options["out"]):
+                write_atomic(options["out"], json_text if options["format"] == "text" else text[options["format"]]())
         return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK
 
     path = PATH
@@ -161,11 +163,3 @@ def gate_click_command() -> click.Command:
             *declaration_options(),
         ],
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
-    except OSError as error:
-        raise SetupError(f"--out {path} cannot be written: {error.strerror}", "name another file") from error

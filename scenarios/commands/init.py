@@ -14,6 +14,7 @@ from runs.files import write_atomic
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
+from scenarios.console import say
 
 DEFAULT = (HARNESS_ROOT.parent if IN_CHECKOUT else Path.cwd()) / "mlperf"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -89,13 +90,10 @@ def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None
     except OSError as error:
         raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
 
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
     answer.put(directory=folder, files=list(texts))
-    say(f"written to {folder}: {', '.join(texts)}")
-    say(f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
-    say(f"      python main.py run --config {folder / 'run.yaml'} --dry-run")
+    say(console, f"written to {folder}: {', '.join(texts)}")
+    say(console, f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
+    say(console, f"      python main.py run --config {folder / 'run.yaml'} --dry-run")
     return ExitCode.OK
 
 

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.commands.paths import PATH
+from scenarios.console import say
 
 HELP = """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
 
@@ -20,7 +21,7 @@ def report(folders: tuple[Path, ...], *, output: Path | None, measure_machine: b
     from scenarios.status.page import write_page
 
     path = write_page(folders, output, measure_machine=measure_machine)
-    Console().print(f"written to {path}", highlight=False, soft_wrap=True, markup=False)
+    say(Console(), f"written to {path}")
     return ExitCode.OK
 
 

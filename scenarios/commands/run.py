@@ -1,5 +1,6 @@
 """The `run` command: one LoadGen leg. Imports little: the leg's process is to be under way soon."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ from runs.errors import ExitCode
 from scenarios.commands import answer
 from scenarios.commands.paths import PATH
 from scenarios.commands.schema import command, dry_run_option
+from scenarios.console import say
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
 HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
@@ -37,7 +39,7 @@ def show_plan(leg: Any, console: Console) -> int:
 
     announce(leg, console)
     answer.put(run_directory=leg.run_dir.root, notes=leg.notes, unofficial_reasons=leg.unofficial_reasons)
-    console.print("dry run: nothing was started or written", highlight=False)
+    say(console, "dry run: nothing was started or written")
     expected = forecast(leg)
     answer.put(plan=expected)
     return ExitCode.NEGATIVE if expected is not None and expected.invalid_because else ExitCode.OK
@@ -49,13 +51,10 @@ def _run(values: dict[str, Any]) -> int:
     config_file = values.pop("config", None)
     config = make_config(merged(load_yaml(config_file) if config_file else {}, values))
 
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False)
-
     def prepared() -> Any:
         from scenarios.leg.plan import prepare  # the leg's process is under way by now, and imports much more
 
-        return prepare(config, say, alone=True)
+        return prepare(config, partial(say, console), alone=True)
 
     if dry_run:
         return show_plan(prepared(), console)

@@ -1,7 +1,7 @@
 """`main.py signoff`: from the command line to a verdict, its file and the exit code."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,9 +13,11 @@ from compliance.signoff.feedback import append_ledger, feedback, ledger_line
 from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
+from scenarios.console import say
 
 SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
@@ -60,13 +62,11 @@ def signoff(
         ExecutionError: a leg that was to be measured again failed.
     """
 
-    def say(text: str) -> None:
-        console.print(text.rstrip(), highlight=False, soft_wrap=True, markup=False)
-
+    tell = partial(say, console)
     if backtest:
         if scope or ref or cand or claim or tree or remeasure or feedback_file or ledger:
             raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
-        return run_backtest(backtest_folder, out, say)
+        return run_backtest(backtest_folder, out, tell)
     if scope is None:
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
@@ -80,19 +80,19 @@ def signoff(
     if remeasure:
         from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
 
-        last = remeasured(sign, ref, cand, remeasure, console, say)
+        last = remeasured(sign, ref, cand, remeasure, console, tell)
         verdict, rounds = last.verdict, last.rounds
     else:
         verdict = sign(ref, cand)
-    say(verdict.as_text())
+    tell(verdict.as_text().rstrip())
     if remeasure:
-        say(f"measured again {rounds} times, of at most {remeasure}")
+        tell(f"measured again {rounds} times, of at most {remeasure}")
     if out is not None:
-        _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), say)
+        _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), tell)
     if feedback_file is not None:
-        _write("--feedback", feedback_file, feedback(verdict), say)
+        _write("--feedback", feedback_file, feedback(verdict), tell)
     if ledger is not None:
-        with _writable("--ledger", ledger):
+        with writing("--ledger", ledger):
             append_ledger(ledger, ledger_line(verdict, rounds))
     return verdict.exit_code(strict_flag)
 
@@ -131,18 +131,9 @@ def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> 
 
 
 def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
-    with _writable(option, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(option, path):
         write_json(path, record)
     say(f"written to {path}")
-
-
-@contextlib.contextmanager
-def _writable(option: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SetupError(f"{option} {path} cannot be written: {error.strerror}", "name another file") from error
 
 
 class _SeveralDirectories(click.Command):

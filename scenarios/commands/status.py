@@ -8,9 +8,10 @@ import click
 import orjson
 from rich.console import Console
 
-from runs.errors import ExitCode, SetupError
+from runs.errors import ExitCode
 from runs.files import write_atomic
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
 
 HELP = """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
@@ -33,7 +34,8 @@ def status(
     while True:
         snapshot = take_snapshot(folders)
         if output is not None:
-            _write(output, snapshot)
+            with writing("--output", output):
+                write_atomic(output, as_markdown(snapshot))
         going_on = watch and snapshot.alive
         if json:
             sys.stdout.write(orjson.dumps(as_json(snapshot)).decode() + "\n")
@@ -52,14 +54,6 @@ def _show(console: Console, snapshot: Snapshot, clear: bool) -> None:
         shown = shown[-max(1, console.height - 1) :]  # what lives stands at the end
     for line in shown:
         console.print(line, highlight=False, soft_wrap=not clear, no_wrap=clear, overflow="crop" if clear else None)
-
-
-def _write(path: Path, snapshot: Snapshot) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, as_markdown(snapshot))
-    except OSError as error:
-        raise SetupError(f"--output {path} cannot be written: {error.strerror}", "name another file") from error
 
 
 def status_click_command() -> click.Command:

@@ -12,12 +12,13 @@ from rich.table import Table
 
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.store.compare_rows import Comparison, Difference, compare_rows
 from runs.store.store import RAW, ResultStore
 from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
 
 STORE_HELP = """Keep results in a SQLite file, look them up, and compare them.
 
@@ -77,11 +78,8 @@ def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format
     if output is None:
         click.echo(text, nl=False)
         return ExitCode.OK
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
+    with writing("--output", output):
         write_atomic(output, text)
-    except OSError as error:
-        raise SetupError(f"--output {output} cannot be written: {error.strerror}", "name another file") from error
     click.echo(f"{len(rows)} runs written to {output}")
     return ExitCode.OK
 

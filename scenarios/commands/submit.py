@@ -8,13 +8,15 @@ import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
-from compliance.submission.submit import Outcome, Request, as_json, submit
+from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json, submit
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import Division
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
+from scenarios.console import say
 from scenarios.leg.config import load_yaml
 
 HELP = """Build a submission tree from runs.
@@ -29,41 +31,39 @@ Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad inpu
 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
 
 
-def run_submit(request: Request, json_file: Path | None, console: Console) -> ExitCode:
+def run_submit(request: SubmitRequest, json_file: Path | None, console: Console) -> ExitCode:
     """Build, print what became of it, and return the exit code.
 
     Raises:
         HarnessError: nothing could be judged or built; see `submit`.
     """
 
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
     with console.status("") as status:
 
-        def say(text: str) -> None:
+        def tell(text: str) -> None:
             status.update(text)
             if not console.is_terminal:
-                line(text)
+                say(console, text)
 
-        outcome = submit(request, say)
+        outcome = submit(request, tell)
     if json_file is not None:
-        _write(json_file, as_json(outcome))
+        with writing("--json", json_file):
+            write_json(json_file, as_json(outcome))
     for text in _refused(outcome) if outcome.refusals else _built(request, outcome):
-        line(text)
+        say(console, text)
     return ExitCode.NEGATIVE if outcome.refusals else ExitCode.OK
 
 
-def _refused(outcome: Outcome) -> list[str]:
+def _refused(outcome: SubmitOutcome) -> list[str]:
     count = len(outcome.refusals)
     lines = [f"REFUSED: {count} reason{'s' if count > 1 else ''}, no tree was built"]
-    for (where, fix), group in groupby(outcome.refusals, key=lambda refusal: (refusal.where, refusal.fix)):
-        lines += [f"  {where}: {refusal.reason}" for refusal in group]
+    for (_, fix), group in groupby(outcome.refusals, key=lambda refusal: (refusal.text, refusal.fix)):
+        lines += [f"  {refusal.sentence}" for refusal in group]
         lines.append(f"    fix: {fix}")
     return lines
 
 
-def _built(request: Request, outcome: Outcome) -> list[str]:
+def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
     built, description = outcome.built, outcome.description
     if built is None or description is None:
         return []
@@ -87,14 +87,6 @@ def _built(request: Request, outcome: Outcome) -> list[str]:
     return lines
 
 
-def _write(path: Path, record: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, record)
-    except OSError as error:
-        raise SetupError(f"--json {path} cannot be written: {error.strerror}", "name another file") from error
-
-
 def submit_click_command() -> click.Command:
     """The command for main.py."""
     path = PATH
@@ -115,7 +107,7 @@ def submit_click_command() -> click.Command:
     ) -> ExitCode:
         if dataset_path is not None and not dataset_path.is_file():
             raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
-        request = Request(
+        request = SubmitRequest(
             results=list(results),
             output=output,
             organisation=organisation,

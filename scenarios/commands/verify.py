@@ -18,6 +18,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.commands.paths import PATH
+from scenarios.commands.written import writing
 from scenarios.console import say
 
 VERIFY_HELP = """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside
@@ -82,11 +83,8 @@ def verify(
             say(console, written)
     if json_file is not None:
         record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
-        try:
-            json_file.parent.mkdir(parents=True, exist_ok=True)
+        with writing("--json", json_file):
             write_json(json_file, record)
-        except OSError as error:
-            raise SetupError(f"--json {json_file} cannot be written: {error.strerror}", "name another file") from error
     _write_documents(verdicts, documents, console)
     return _worst(verdicts)
 
@@ -99,11 +97,8 @@ def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Co
     sections = document(verdicts, moment(time.time_ns()))
     for path in paths:
         text = as_html(sections) if path.suffix == ".html" else as_markdown(sections)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with writing("--document", path):
             write_atomic(path, text)
-        except OSError as error:
-            raise SetupError(f"--document {path} cannot be written: {error.strerror}", "name another file") from error
         say(console, f"written to {path}")
 
 

@@ -26,7 +26,7 @@ import psutil
 from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
 from runs.benchmarks import BENCHMARKS
-from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
 from runs.record.contention import CONTENTION
@@ -347,18 +347,17 @@ class LegProcess:
 
     def report_failure(self, error: BaseException) -> int:
         """Write down why the leg ended; returns the exit code."""
-        code = int(error.exit_code) if isinstance(error, HarnessError) else int(ExitCode.FAILED)
-        message = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
-        fix = error.fix if isinstance(error, HarnessError) else "see engine.log for where it happened"
         traceback.print_exception(error)
-        self.progress.error = {"exit_code": code, "message": message, "fix": fix}
+        if not isinstance(error, HarnessError):
+            error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
+        self.progress.error = error_record(error)
         self.progress.phase = "failed"
         self.progress.time_ns = time.time_ns()
         write_progress(self.run_dir.progress, self.progress)
         if self._recorder is not None:
             with contextlib.suppress(Exception):
                 self._recorder.close()
-        return code
+        return int(error.exit_code)
 
 
 def main(run_dir: RunDir) -> NoReturn:

@@ -13,7 +13,7 @@ from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
 from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
-from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError
+from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import Result, build_result, write_result
@@ -55,13 +55,8 @@ class _FilesDisagree(ExecutionError):
 def announce(leg: PreparedLeg, console: Console) -> None:
     """Say what is about to run, and what of it is not official."""
     plan = leg.plan
-    console.print(
-        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}, "
-        f"run directory {leg.run_dir.root}",
-        highlight=False,
-        soft_wrap=True,
-        markup=False,
-    )
+    what = f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}"
+    say(console, f"{what}, run directory {leg.run_dir.root}")
     for note in leg.notes:
         say(console, f"  note: {note}")
     expected = forecast(leg)
@@ -164,7 +159,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
 def close_failed(leg: PreparedLeg, error: HarnessError) -> None:
     """Complete the record of a leg that failed; what cannot be written (a full disk) must not hide the failure."""
     run_dir = leg.run_dir
-    record = {"exit_code": int(error.exit_code), "message": error.message, "fix": error.fix}
+    record = error_record(error)
     try:
         remove_temporary(run_dir.root)
         rescue_partial(run_dir.requests)

@@ -8,8 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.report import AccuracyVerdict, judge, write_reports
 from compliance.accuracy.scores import score_accuracy_log
-from qsl.embedded.articles import bundled_baseline
-from qsl.embedded.default_model import MODEL_SHA256
+from compliance.accuracy.target import targets_that_apply
 from qsl.tokenizers import load_tokenizer
 from runs.benchmark import Target
 from runs.files import sha256_of
@@ -41,21 +40,9 @@ def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
 
 def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which reference scores apply to a leg's model and data set, and their name."""
-    if leg.bundled:
-        baseline = bundled_baseline()
-        targets = leg.benchmark.targets_for(baseline.scores) if baseline else None
-        weights = leg.model.folder / "model.safetensors" if leg.model else None
-        if (
-            baseline is None
-            or targets is None
-            or weights is None
-            or leg.plan.sample_count != baseline.gen_num
-            or baseline.model_sha256 != MODEL_SHA256["model.safetensors"]
-            or not weights.is_file()
-            or sha256_of(weights) != baseline.model_sha256
-        ):
-            return None, "bundled articles; no reference scores for this model"
-        return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"
-    if leg.plan.sample_count == leg.benchmark.accuracy_samples:
-        return leg.benchmark.targets, f"{leg.benchmark.submission_name} reference"
-    return None, f"no reference scores for {leg.plan.sample_count:,} samples of this data set"
+    return targets_that_apply(leg.benchmark, leg.plan.sample_count, lambda: leg.bundled, lambda: _weights_sha256(leg))
+
+
+def _weights_sha256(leg: PreparedLeg) -> str | None:
+    weights = leg.model.folder / "model.safetensors" if leg.model else None
+    return sha256_of(weights) if weights is not None and weights.is_file() else None

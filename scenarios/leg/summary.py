@@ -1,11 +1,14 @@
 """The closing summary of a leg: about ten lines, every number from result.json or accuracy.json."""
 
+from functools import partial
+
 from rich.console import Console
 
 from compliance.accuracy.report import AccuracyVerdict, score_line
 from runs.numbers.result import Result
 from runs.record.manifest import ChosenRate
 from runs.wording import milliseconds
+from scenarios.console import say
 from scenarios.leg.plan import PreparedLeg
 
 _COLUMNS = ("mean", "p50", "p90", "p99")
@@ -21,9 +24,7 @@ def closing_summary(
 ) -> None:
     """Print the outcome of a leg that ran to its end."""
 
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
-
+    line = partial(say, console)
     plan = leg.plan
     line("")
     if accuracy is None:

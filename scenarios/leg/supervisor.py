@@ -18,7 +18,7 @@ from types import FrameType
 from typing import IO
 
 from runs.environment import HARNESS_ROOT
-from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, ExitCode, Interrupted
+from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from scenarios.leg.watchdog import Watchdog
@@ -205,7 +205,7 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
         watchdog = silence.get(phase, silence["running"])
         stalled_s = watchdog.stalled_for(True, now_ns)
         if stalled_s is not None:
-            raise ExecutionError(
+            raise StalledError(
                 f"the leg's process gave no sign of life for {stalled_s:.0f} s (phase {phase or 'starting'})",
                 "see engine.log",
             )
@@ -247,8 +247,7 @@ def _end_group(child: "subprocess.Popen[bytes]") -> None:
 def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
     error = progress.error if progress else None
     if error:
-        kind = ERROR_BY_EXIT_CODE.get(error["exit_code"], ExecutionError)
-        raise kind(error["message"], error["fix"])
+        raise error_of(error)
     if code < 0:
         raise ExecutionError(
             f"the leg's process was killed by {signal.Signals(-code).name}", "see engine.log and the kernel's log"

@@ -2,7 +2,7 @@
 
 import time
 
-from runs.errors import ExecutionError
+from runs.errors import StalledError
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 from sut.vllm.load import WORKING_FACTOR, engine_is_working
@@ -82,7 +82,7 @@ class EngineWatch:
         """To be called at least every second.
 
         Raises:
-            ExecutionError: the engine is dead, or has stalled.
+            ExecutionError: the engine is dead; or, as a StalledError, has stalled.
         """
         self._engine.check_alive()
         sut = self._sut
@@ -91,7 +91,7 @@ class EngineWatch:
         )
         if stalled_s is None or (self._on_cpu and self._may_still_compute(stalled_s)):
             return
-        raise ExecutionError(
+        raise StalledError(
             f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
             "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
         )

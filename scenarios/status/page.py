@@ -10,6 +10,7 @@ from runs.errors import HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.reading import read_object
 from runs.wording import moment
+from scenarios.console import say
 from scenarios.status.find import Place, find_in
 from scenarios.status.legs import LegStatus, leg_status
 from scenarios.tune.places import TuneDir
@@ -86,4 +87,4 @@ def say_page(folder: Path, console: Console) -> None:
         text = f"report: {write_page([folder])}"
     except HarnessError as error:
         text = f"no report: {error.message}"
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    say(console, text)

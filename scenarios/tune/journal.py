@@ -43,7 +43,7 @@ class Estimate(_Line):
     directory: str | None = None
 
 
-class LegFacts(_Line):
+class MeasuredLeg(_Line):
     """One leg with a verdict. Latencies of a leg that was stopped are those of the answers it had."""
 
     number: int  # from 1
@@ -71,13 +71,13 @@ class LegFacts(_Line):
         return self.verdict == "VALID"
 
 
-class LegRecord(LegFacts):
+class LegRecord(MeasuredLeg):
     """One probe or confirmation."""
 
     step: Step
 
 
-class SearchRecord(LegFacts):
+class SearchRecord(MeasuredLeg):
     """One probe of the search over scheduling options."""
 
     step: Literal["search"] = "search"
@@ -160,7 +160,7 @@ class Journal:
         return [] if then is None else differences(then.identity, now.identity)
 
 
-def tried_of(legs: Sequence[LegFacts]) -> list[Tried]:
+def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:
     """Rates and verdicts."""
     return [Tried(leg.target_qps, leg.valid) for leg in legs]
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from runs.numbers.result import Result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.rounds import CURRENT_ROUND
+from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
@@ -111,7 +113,7 @@ def leg_facts(
     console: Console,
     also: Callable[[Progress], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Run one leg at a rate, and return the fields of `LegFacts` but for its number.
+    """Run one leg at a rate, and return the fields of `MeasuredLeg` but for its number.
 
     Args:
         also: told of each heartbeat, after the one who stops a leg that can no longer be VALID.
@@ -193,10 +195,7 @@ def _has_limits(config: RunConfig) -> bool:
 
 
 def _run(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False)
-
-    return run_leg(config, lambda: prepare(config, say), console, watch).result
+    return run_leg(config, lambda: prepare(config, partial(say, console)), console, watch).result
 
 
 def _of_result(result: Result) -> dict[str, Any]:

@@ -1,17 +1,24 @@
-"""Shared by the tests of submission trees: a small campaign, and the building of a tree from it."""
+"""Shared: a small campaign, the building of a tree from it, and a world in which no finding has a text."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from compliance.submission.submit import Outcome, Request, submit
+from compliance import rules
+from compliance.finding import Finding
+from compliance.rules import RULES
+from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
+from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.support.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
 
-Submit = Callable[..., Outcome]
+Submit = Callable[..., SubmitOutcome]
+X = "x"
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +40,7 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
     code.mkdir()
     (code / "main.py").write_text("print('the code that ran')\n")
 
-    def run(*results: Path, tree: str = "tree", **more: object) -> Outcome:
+    def run(*results: Path, tree: str = "tree", **more: object) -> SubmitOutcome:
         values: dict[str, object] = {
             "results": list(results) or [campaign.root],
             "output": tmp_path / tree,
@@ -45,6 +52,29 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
             "source": code,
             "rehearsal": True,
         }
-        return submit(Request(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]
+        return submit(SubmitRequest(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]
 
     return run
+
+
+@pytest.fixture
+def wordless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call the fixture's value to make every text that a finding, a rule or an error could have "x"."""
+
+    def without_words() -> None:
+        for rule in RULES.values():
+            monkeypatch.setitem(rules.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
+        known, error = Finding.__post_init__, HarnessError.__init__
+
+        def finding(self: Finding) -> None:
+            known(self)
+            for name in ("text", "found", "required", "fix"):
+                object.__setattr__(self, name, X if getattr(self, name) else "")
+
+        def silent(self: HarnessError, message: str, fix: str = "", **facts: Any) -> None:
+            error(self, X, X, **facts)
+
+        monkeypatch.setattr(Finding, "__post_init__", finding)
+        monkeypatch.setattr(HarnessError, "__init__", silent)
+
+    return without_words

@@ -2,47 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from compliance import rules
-from compliance.finding import Finding, Policy, applied
+from compliance.finding import Policy, applied
 from compliance.rules import RULES, UnknownRuleError
 from compliance.signoff.backtest import run_cases
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
 from compliance.submission.check.policy import CLOSED, OPEN
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import as_json, verify_result
-from runs.errors import HarnessError
 from tests.support.verify_legs import DummyLegs
-
-X = "x"
-
-
-@pytest.fixture
-def wordless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call the fixture's value to make every text that a finding, a rule or an error could have "x"."""
-
-    def without_words() -> None:
-        for rule in RULES.values():
-            monkeypatch.setitem(rules.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
-        known, error = Finding.__post_init__, HarnessError.__init__
-
-        def finding(self: Finding) -> None:
-            known(self)
-            for name in ("text", "found", "required", "fix"):
-                object.__setattr__(self, name, X if getattr(self, name) else "")
-
-        def silent(self: HarnessError, message: str, fix: str = "", **facts: Any) -> None:
-            error(self, X, X, **facts)
-
-        monkeypatch.setattr(Finding, "__post_init__", finding)
-        monkeypatch.setattr(HarnessError, "__init__", silent)
-
-    return without_words
 
 
 def test_a_rule_that_the_catalogue_does_not_have_is_an_error() -> None:

@@ -11,7 +11,7 @@ import pytest
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.submission.check.driver import check_tree
-from compliance.submission.submit import Request, submit
+from compliance.submission.submit import SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import Place
 from compliance.verify.legs import find_results
@@ -86,7 +86,7 @@ def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkey
     code = tmp_path / "code"
     code.mkdir()
     (code / "main.py").write_text("print('the code that ran')\n")
-    request = Request(
+    request = SubmitRequest(
         [copy_of(campaign, tmp_path / "campaign").root], tmp_path / "tree", "Org", "Box", "closed", CURRENT_ROUND,
         read_system_file({"system": SYSTEM}), code, rehearsal=True,
     )  # fmt: skip
@@ -95,7 +95,7 @@ def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkey
     assert outcome.built is not None
     checked = check_tree(outcome.built.root, CURRENT_ROUND)
     assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]
-    assert {finding.rule_id for finding in checked.findings} == {"rehearsal"}
+    assert {finding.rule for finding in checked.findings} == {"rehearsal"}
 
 
 def test_missing_scenarios_are_the_submissions(campaign: CampaignDir) -> None:

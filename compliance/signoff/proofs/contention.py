@@ -98,7 +98,7 @@ def _sides_by_scenario(known: list[tuple[Evidence, float]]) -> list[list[_Side]]
     """The configurations of each benchmark's scenarios, each with its repeats."""
     groups: dict[tuple[str, str], dict[str, _Side]] = {}
     for evidence, share in known:
-        sides = groups.setdefault((evidence.leg.benchmark.loadgen_key, evidence.leg.scenario), {})
+        sides = groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
         side = sides.setdefault(repr(sorted(conditions_of(evidence).items())), _Side([], []))
         side.legs.append(evidence)
         side.shares.append(share)

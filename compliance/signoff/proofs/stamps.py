@@ -105,7 +105,7 @@ def _answers(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
                 yield fail("P-4/tokens_changed", text, evidence.run.requests, seq=seq)
                 break
     longest = int(table.output_tokens.max())
-    limit = evidence.leg.benchmark.sampling["performance" if evidence.is_performance else "accuracy"].max_tokens
+    limit = evidence.benchmark.sampling["performance" if evidence.is_performance else "accuracy"].max_tokens
     if evidence.manifest is not None:
         asked = evidence.manifest.resolved.sampling.get("max_tokens")
         limit = asked if isinstance(asked, int) else limit

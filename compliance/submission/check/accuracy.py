@@ -9,7 +9,7 @@ from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.leg_record import is_truncated
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
-    LegFacts,
+    ComparedLeg,
     check_scenario_name,
     check_seeds,
     facts,
@@ -35,7 +35,7 @@ _NUMPY = re.compile(r"np\.(int|float)\d*\(")
 
 def check_accuracy(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
-) -> LegFacts | None:
+) -> ComparedLeg | None:
     """Judge the accuracy leg; gives back what other legs are compared with, if its log can be read."""
     run = tree.accuracy(place)
     readable, digest = _check_text(run.accuracy_text, benchmark, place.division, findings)

@@ -8,7 +8,7 @@ from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
-from compliance.submission.check.logs import LegFacts, check_seeds, facts, note_findings, read_log, without_root
+from compliance.submission.check.logs import ComparedLeg, check_seeds, facts, note_findings, read_log, without_root
 from compliance.submission.check.performance import check_verdict
 from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import read_object
@@ -43,13 +43,13 @@ NOT_JUDGED = (
 )
 
 
-def check_any(tree: Tree, place: Place, findings: Findings) -> tuple[list[LegFacts], list[str]]:
+def check_any(tree: Tree, place: Place, findings: Findings) -> tuple[list[ComparedLeg], list[str]]:
     """Check the legs of a scenario.
 
     Returns:
         What other legs are compared with, and what was not judged, each with the reason.
     """
-    legs: list[LegFacts] = []
+    legs: list[ComparedLeg] = []
     not_judged = list(NOT_JUDGED)
     for name, run, mode in (
         ("performance", tree.performance(place), PERFORMANCE),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from compliance.audits import test06
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
 from compliance.evidence.log_arithmetic import detail_contradictions
@@ -9,7 +10,14 @@ from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
-from compliance.submission.check.logs import LegFacts, check_scenario_name, check_seeds, facts, note_findings, read_log
+from compliance.submission.check.logs import (
+    ComparedLeg,
+    check_scenario_name,
+    check_seeds,
+    facts,
+    note_findings,
+    read_log,
+)
 from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
@@ -24,19 +32,14 @@ from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 
-TEST = "TEST06"
+TEST = test06.OfficialTest06.name
 # [checker] compliance_check.accuracy_check: one of each
-_LINES = (
-    ("First token check pass: True", "First token check pass: Skipped"),
-    ("EOS check pass: True",),
-    ("Sample length check pass: True",),
-)
-_FAILED = "TEST06 verification failed"
+_LINES = ((f"{test06.FIRST}: True", test06.SKIPPED), (f"{test06.END}: True",), (f"{test06.LENGTH}: True",))
 
 
 def check_audit(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
-) -> LegFacts | None:
+) -> ComparedLeg | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
     folder = tree.audit(place, TEST)
     required = place.division != "open" and TEST in benchmark.submission.audits
@@ -44,7 +47,7 @@ def check_audit(
         if required:
             findings.add("audit-missing", folder, "there is no such directory", f"{TEST} in every scenario")
         return None
-    text = _check_text(folder / "verify_accuracy.txt", scenario, findings)
+    text = _check_text(folder / test06.TEXT_NAME, scenario, findings)
     entries = _entries(folder, required, findings)
     model = None if place.division == "open" else benchmark.model
     if entries is not None:
@@ -78,9 +81,9 @@ def _accuracy_log(folder: Path) -> Path:
     return RunDir(folder / "accuracy").accuracy_log
 
 
-def _only_answers(folder: Path, run: RunDir) -> LegFacts:
+def _only_answers(folder: Path, run: RunDir) -> ComparedLeg:
     """The official script keeps no log of the audit's run: its answers are all that tells it from another."""
-    known = LegFacts("audit", run.detail)
+    known = ComparedLeg("audit", run.detail)
     path = _accuracy_log(folder)
     if is_regular(path) and path.stat().st_size > LOGGED_SAMPLES:
         known.answers, known.answers_file = sha256_of(path), path
@@ -95,10 +98,9 @@ def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | Non
     for wanted in _LINES:
         if not lines & set(wanted):
             findings.add("audit-text", path, f"no line {' or '.join(map(repr, wanted))}", "all three checks passed")
-    if _FAILED in lines:
-        findings.add("audit-text", path, f"it says {_FAILED!r}", "TEST06 verification complete")
-    skipped = _LINES[0][1] in lines
-    if skipped and scenario != "Offline":
+    if test06.INCOMPLETE in lines:
+        findings.add("audit-text", path, f"it says {test06.INCOMPLETE!r}", test06.COMPLETE)
+    if test06.SKIPPED in lines and scenario != "Offline":
         findings.add("audit-text", path, f"the first token check was skipped in {scenario}", _LINES[0][0])
     return text
 
@@ -135,9 +137,9 @@ def _note_entries(
     for line in official_text(entries, scenario=scenario).splitlines() if text is not None else ():
         name = line.partition(":")[0]
         # The outcome on end-of-sequence ids depends on an option of the script.
-        if name in ("First token check pass", "Sample length check pass") and line not in said:
+        if name in (test06.FIRST, test06.LENGTH) and line not in said:
             other = next((one for one in sorted(said) if one.startswith(name)), f"no line {name!r}")
-            findings.add("audit-text-differs", folder / "verify_accuracy.txt", other, f"{line}, by the logged answers")
+            findings.add("audit-text-differs", folder / test06.TEXT_NAME, other, f"{line}, by the logged answers")
 
 
 def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -> None:

@@ -6,9 +6,10 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from compliance.finding import Finding
 from compliance.submission.check.descriptions import check_sources, check_systems
 from compliance.submission.check.duplicates import check_duplicates
-from compliance.submission.check.finding import Finding, Findings
+from compliance.submission.check.finding import Findings, place_of
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
@@ -31,7 +32,7 @@ class Checked:
     not_judged: dict[Place, list[str]] = field(default_factory=dict)  # of results of which not every rule is known
 
     def count(self, severity: str) -> int:
-        return sum(finding.rule.severity == severity for finding in self.findings)
+        return sum(finding.severity == severity for finding in self.findings)
 
 
 def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Checked:
@@ -62,7 +63,8 @@ def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Ch
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
     not_judged = {outcome.place: outcome.not_judged for outcome in outcomes if outcome.not_judged}
-    return Checked(tree, found, sorted(set(every)), not_judged)
+    every = sorted(set(every), key=lambda finding: (place_of(finding), finding.rule, finding.found, finding.required))
+    return Checked(tree, found, every, not_judged)
 
 
 def _check_all(tree: Tree, places: list[Place], runs: RunsIndex) -> list[ScenarioOutcome]:

@@ -1,39 +1,12 @@
-"""What `check` found: one breach of one rule in one file."""
+"""What `check` found in a tree: findings by their place in it."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.rules import Rule, find_rule
+from compliance.finding import Finding
+from compliance.rules import find_rule
 
 SHOWN = 200  # characters of foreign content in a message
-
-
-@dataclass(frozen=True, order=True)
-class Finding:
-    """One finding, ordered by place. `file` is relative to the tree; `fix` is the rule's unless told otherwise."""
-
-    file: str
-    rule_id: str
-    found: str
-    expected: str
-    fix: str
-
-    @property
-    def rule(self) -> Rule:
-        return find_rule(self.rule_id)
-
-    def as_json(self) -> dict[str, Any]:
-        """With what the catalogue says of the rule."""
-        return {
-            "rule": self.rule_id,
-            "severity": self.rule.severity,
-            "file": self.file,
-            "found": self.found,
-            "expected": self.expected,
-            "source": self.rule.source,
-            "fix": self.fix,
-        }
 
 
 class Findings:
@@ -47,12 +20,42 @@ class Findings:
         """Note a breach; `expected` and `fix` are the rule's own words where they are not given."""
         rule = find_rule(rule_id)
         self.items.append(
-            Finding(self.name(path), rule_id, printable(found), printable(expected or rule.summary), fix or rule.fix)
+            Finding(
+                rule_id,
+                rule.severity,
+                "",
+                (path.relative_to(self._root),),
+                found=printable(found),
+                required=printable(expected or rule.summary),
+                fix=fix or rule.fix,
+            )
         )
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""
-        return printable(path.relative_to(self._root).as_posix(), 1000)
+        return shown_path(path.relative_to(self._root))
+
+
+def place_of(finding: Finding) -> str:
+    """The file that a finding of this collector is about, as it is shown."""
+    return shown_path(finding.files[0])
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """One finding in the record of a check."""
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "file": place_of(finding),
+        "found": finding.found,
+        "expected": finding.required,
+        "source": finding.known.source,
+        "fix": finding.fix,
+    }
+
+
+def shown_path(path: Path) -> str:
+    return printable(path.as_posix(), 1000)
 
 
 def printable(text: str, length: int = SHOWN * 2) -> str:

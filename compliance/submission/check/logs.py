@@ -26,7 +26,7 @@ _LATE_DAYS = 183  # a round takes half a year
 
 
 @dataclass
-class LegFacts:
+class ComparedLeg:
     """What other legs are compared with. `name` says which leg of its scenario it is."""
 
     name: str
@@ -117,9 +117,9 @@ def check_scenario_name(detail: DetailLog, scenario: Scenario, rule_id: str, fin
     return False
 
 
-def facts(name: str, run: RunDir, detail: DetailLog) -> LegFacts:
+def facts(name: str, run: RunDir, detail: DetailLog) -> ComparedLeg:
     """What is compared with other legs."""
-    known = LegFacts(name, run.detail)
+    known = ComparedLeg(name, run.detail)
     known.hashes[run.detail] = sha256_of(run.detail)
     if detail.has_results:  # an accuracy run's summary is the same every time
         known.hashes[run.summary] = sha256_of(run.summary)
@@ -132,7 +132,7 @@ def facts(name: str, run: RunDir, detail: DetailLog) -> LegFacts:
     return known
 
 
-def check_one_configuration(legs: list[LegFacts], findings: Findings) -> None:
+def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None:
     """Do the legs of a scenario come from one configuration, at about one time?"""
     if not legs:
         return
@@ -163,7 +163,7 @@ def _short(value: object) -> str:
     return f"another set of {len(value)} files" if isinstance(value, dict) else str(value)[:80]
 
 
-def _days_apart(first: LegFacts, other: LegFacts) -> int | None:
+def _days_apart(first: ComparedLeg, other: ComparedLeg) -> int | None:
     try:
         begin, later = (
             datetime.strptime(leg.window[0] if leg.window else "", "%m-%d-%Y %H:%M:%S.%f") for leg in (first, other)

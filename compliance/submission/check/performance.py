@@ -3,7 +3,7 @@
 from compliance.evidence.performance import verify_performance
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
-    LegFacts,
+    ComparedLeg,
     check_scenario_name,
     check_seeds,
     facts,
@@ -30,7 +30,7 @@ _NETWORK_NAME = "Network SUT"  # [checker] constants.NETWORK_MODE_REQUIRED_SUBST
 
 def check_performance(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
-) -> LegFacts | None:
+) -> ComparedLeg | None:
     """Judge the performance leg; gives back what other legs are compared with, if its log can be read."""
     run = tree.performance(place)
     detail = read_log(run, findings)

@@ -10,18 +10,19 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from compliance.finding import Finding, Severity
 from compliance.submission.check.driver import Checked
-from compliance.submission.check.finding import Finding, printable
+from compliance.submission.check.finding import finding_json, place_of, printable
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.signed import SignedOff
 from runs.errors import ExitCode
 
 SHOWN_MESSAGES = 30
-_COLOURS = {"error": "red", "warning": "yellow"}
+_COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """All that was found. `signed` is None where no runs were named."""
 
     checked: Checked
@@ -29,7 +30,7 @@ class Outcome:
     signed: list[SignedOff] | None = None
 
 
-def exit_code(outcome: Outcome, *, strict: bool) -> ExitCode:
+def exit_code(outcome: CheckOutcome, *, strict: bool) -> ExitCode:
     """0 clean, 1 findings, a refusal of the official checker, or no sign-off; warnings count with `strict`."""
     checked, official = outcome.checked, outcome.official
     bad = checked.count("error") or (strict and checked.findings) or (official is not None and not official.ok)
@@ -37,7 +38,7 @@ def exit_code(outcome: Outcome, *, strict: bool) -> ExitCode:
     return ExitCode.NEGATIVE if bad else ExitCode.OK
 
 
-def as_json(outcome: Outcome, *, strict: bool) -> dict[str, Any]:
+def as_json(outcome: CheckOutcome, *, strict: bool) -> dict[str, Any]:
     """The full record."""
     checked, official, signed = outcome.checked, outcome.official, outcome.signed
     return {
@@ -50,16 +51,16 @@ def as_json(outcome: Outcome, *, strict: bool) -> dict[str, Any]:
         "not_judged": {str(place): reasons for place, reasons in checked.not_judged.items()},
         "errors": checked.count("error"),
         "warnings": checked.count("warning"),
-        "findings": [finding.as_json() for finding in checked.findings],
+        "findings": [finding_json(finding) for finding in checked.findings],
         "signoff": None if signed is None else [one.as_json() for one in signed],
         "official": {"run": False} if official is None else {"run": True, **official.as_json()},
     }
 
 
-def print_report(outcome: Outcome, console: Console, *, strict: bool) -> None:
+def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> None:
     """A compact list: what is wrong, by where it lies."""
     checked = outcome.checked
-    for where, findings in groupby(checked.findings, key=lambda finding: _heading(finding.file)):
+    for where, findings in groupby(checked.findings, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
             _print_finding(console, finding, where)
@@ -80,9 +81,7 @@ def print_report(outcome: Outcome, console: Console, *, strict: bool) -> None:
 
 def _print_table(checked: Checked, console: Console) -> None:
     """How many findings of which rule each organisation has: the gravest first, then the most frequent."""
-    counts = Counter(
-        (finding.rule.severity, _organisation(finding.file), finding.rule_id) for finding in checked.findings
-    )
+    counts = Counter((finding.severity, _organisation(place_of(finding)), finding.rule) for finding in checked.findings)
     _line(console, "by organisation and rule:", "bold")
     for (severity, organisation, rule_id), count in sorted(
         counts.items(), key=lambda row: (row[0][0] != "error", -row[1], row[0])
@@ -102,16 +101,16 @@ def _heading(file: str) -> str:
 
 
 def _print_finding(console: Console, finding: Finding, where: str) -> None:
-    severity = finding.rule.severity
+    severity = finding.severity
     text = Text("  ")
     text.append(f"{severity:<8}", _COLOURS[severity])
-    text.append(f"{finding.rule_id}  {finding.file.removeprefix(where).lstrip('/')}")
+    text.append(f"{finding.rule}  {place_of(finding).removeprefix(where).lstrip('/')}")
     console.print(text, soft_wrap=True)
-    _line(console, f"          {finding.found}; expected: {finding.expected}")
-    _line(console, f"          fix: {finding.fix} ({finding.rule.source})", "dim")
+    _line(console, f"          {finding.found}; expected: {finding.required}")
+    _line(console, f"          fix: {finding.fix} ({finding.known.source})", "dim")
 
 
-def _sign_off_lines(outcome: Outcome) -> Iterator[str]:
+def _sign_off_lines(outcome: CheckOutcome) -> Iterator[str]:
     if outcome.signed is None:
         yield "sign-off: not asked (name the runs that the tree was made of with --runs)"
     for signed in outcome.signed or ():

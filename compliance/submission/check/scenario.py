@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from compliance.finding import Finding
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.accuracy import check_accuracy
 from compliance.submission.check.any_benchmark import check_any
 from compliance.submission.check.audits import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
-from compliance.submission.check.finding import Finding, Findings
-from compliance.submission.check.logs import LegFacts, check_one_configuration
+from compliance.submission.check.finding import Findings
+from compliance.submission.check.logs import ComparedLeg, check_one_configuration
 from compliance.submission.check.performance import check_performance
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.tree import Place, Tree
@@ -22,7 +23,7 @@ class ScenarioOutcome:
 
     place: Place
     findings: list[Finding]
-    legs: list[LegFacts] = field(default_factory=list)
+    legs: list[ComparedLeg] = field(default_factory=list)
     scenario: Scenario | None = None  # None where the directory names none of the benchmark's
     not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
 
@@ -48,7 +49,7 @@ def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome
         findings.add("tree-scenario", folder, said, ", ".join(sorted(allowed)))
         return ScenarioOutcome(place, findings.items)
     benchmark = submitted_benchmark(benchmark_name, scenario)
-    legs: list[LegFacts] = []
+    legs: list[ComparedLeg] = []
     for check, place_of in ((check_performance, "performance"), (check_accuracy, "accuracy"), (check_audit, TEST)):
         try:
             leg = check(tree, place, scenario, benchmark, findings)

@@ -4,13 +4,13 @@ LoadGen skips what it does not know, so this reader does as well: it looks for l
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular, read_text
 from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.user_conf import Setting, in_force, lines_taken
 
 _MS = 1_000_000.0  # ns
 # user.conf key → (record of the log, factor to its unit), by LoadGen scenario. [loadgen] TestSettings::FromConfig
@@ -40,15 +40,6 @@ _TARGETS: dict[str, tuple[str, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Line:
-    number: int
-    model: str
-    scenario: str
-    key: str
-    value: float
-
-
 def check_user_conf(path: Path, names: set[str], benchmark: Benchmark, detail: DetailLog, findings: Findings) -> None:
     """Hold user.conf against the performance log.
 
@@ -76,40 +67,28 @@ def _check(path: Path, models: tuple[str, ...] | None, detail: DetailLog, findin
     named = set() if models is not None else {line.key for line in lines if line.model != "*"}
     models = models or ()
     for key, (record, factor) in {**_ANY, **_OF_SCENARIO.get(scenario, {})}.items():
-        line = None if key in named else _in_force(lines, models, scenario, key)
+        line = None if key in named else in_force(lines, models, scenario, key)
         logged = detail.get(record)
         if line is None or not isinstance(logged, int | float):
             continue
-        if abs(line.value * factor - float(logged)) > 1e-5 * max(1.0, abs(float(logged))):
-            said = f"line {line.number}: {line.model}.{line.scenario}.{key} = {line.value:g}"
+        value = float(line.value)
+        if abs(value * factor - float(logged)) > 1e-5 * max(1.0, abs(float(logged))):
+            said = f"line {line.line}: {line.name} = {value:g}"
             findings.add("user-conf-differs", path, said, f"{float(logged) / factor:g}, as {record} of the log has it")
     key, default = _TARGETS.get(scenario, ("", 0.0))
     record, factor = _OF_SCENARIO.get(scenario, {}).get(key, ("", 1.0))
     logged = detail.get(record)
-    unset = key and key not in named and _in_force(lines, models, scenario, key) is None
+    unset = key and key not in named and in_force(lines, models, scenario, key) is None
     if unset and isinstance(logged, int | float) and float(logged) != default:
         wanted = f"{float(logged) / factor:g}, as {record} of the log has it"
         findings.add("user-conf-absent", path, f"no line sets {scenario} {key}", wanted)
 
 
-def _lines(text: str) -> Iterator[_Line]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        parts = words[0].split(".") if len(words) == 3 and words[1] == "=" else []
-        if len(parts) < 3:
-            continue
+def _lines(text: str) -> Iterator[Setting]:
+    """Those with a number."""
+    for line in lines_taken(text):
         try:
-            value = float(words[2])
+            float(line.value)
         except ValueError:
             continue
-        yield _Line(number, ".".join(parts[:-2]), parts[-2], parts[-1], value)
-
-
-def _in_force(lines: list[_Line], models: tuple[str, ...], scenario: str, key: str) -> _Line | None:
-    """LoadGen's order: model and scenario, scenario, model, any; of equal lines the last."""
-    for with_model, with_scenario in ((True, True), (False, True), (True, False), (False, False)):
-        for line in reversed(lines):
-            of_model = line.model in models if with_model else line.model == "*"
-            if of_model and line.scenario == (scenario if with_scenario else "*") and line.key == key:
-                return line
-    return None
+        yield line

@@ -8,9 +8,9 @@ from pathlib import Path
 from compliance.audits.registry import AUDITS
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
-from compliance.submission.rules import MOST_FILE_BYTES
 from compliance.submission.tree import (
     DIVISIONS,
+    MOST_FILE_BYTES,
     REHEARSAL_MARK,
     Tree,
 )

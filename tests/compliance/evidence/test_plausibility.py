@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compliance.accuracy.metrics import ROUGE, Scores
-from compliance.accuracy.scores import Answer, TokenIds
+from compliance.accuracy.scores import DecodedAnswer, TokenIds
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     first_tokens_not_held_back,
@@ -198,7 +198,9 @@ def test_scores_within_reach() -> None:
 def failed_on(texts: list[str], references: list[str]) -> set[str]:
     """Names of the checks that the answers of a byte-tokenised leg fail."""
     tokenizer = ByteTokenizer()
-    answers = [Answer(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)]
+    answers = [
+        DecodedAnswer(index, np.array(list(text.encode()), dtype=np.int32), text) for index, text in enumerate(texts)
+    ]
     return {check.text for check in answers_plausible(answers, references, tokenizer) if not check.passed}
 
 

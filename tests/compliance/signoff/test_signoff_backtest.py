@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import fail, warn
-from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, Outcome, Score, read_cases, run_cases
+from compliance.signoff.backtest import (
+    CASES_NAME,
+    DEFAULT_FOLDER,
+    FORGED,
+    LEGS,
+    CaseOutcome,
+    Score,
+    read_cases,
+    run_cases,
+)
 from compliance.signoff.verdict import Verdict
 from runs.errors import InputError
 from tests.signoff.forge.archive import forge_all, read_recipes, unpack
@@ -68,9 +77,9 @@ def test_some_of_the_cases(only: str) -> None:
 def test_the_score_counts_what_it_says() -> None:
     case = read_cases(DEFAULT_FOLDER)[0]
 
-    def outcome(label: str, *said: str) -> Outcome:
+    def outcome(label: str, *said: str) -> CaseOutcome:
         reasons = [{"FAIL": fail, "FLAG": warn}[word]("P-5/clock", "text") for word in said]
-        return Outcome(
+        return CaseOutcome(
             case.model_copy(update={"verdict": label, "reason": None}), Verdict("harness", 0.5, "open", reasons=reasons)
         )
 

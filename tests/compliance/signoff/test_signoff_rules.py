@@ -11,7 +11,7 @@ import pytest
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import judge_spread
 from compliance.signoff.claim import Claim
-from compliance.signoff.conditions import differences, option_of, peak_in_flight, without_mode
+from compliance.signoff.conditions import option_of, peak_in_flight, without_mode
 from compliance.signoff.conditions_kept import Levers, _inert
 from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, class_of
@@ -19,6 +19,7 @@ from compliance.signoff.limits import NOISE_BAND_PCT
 from compliance.signoff.reasons import as_word, decide
 from compliance.signoff.verdict import Verdict
 from runs.loadgen.detail_log import read_detail
+from runs.record.conditions import differences
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.requests_log import RequestTable
 

@@ -13,7 +13,7 @@ from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_sco
 from compliance.signoff import bundle_verdict, evidence, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict
 from compliance.signoff.evidence import Evidence
-from compliance.submission.submit import Outcome
+from compliance.submission.submit import SubmitOutcome
 from compliance.verify.legs import find_results
 from runs.files import write_json
 from runs.record.layout import CampaignDir
@@ -70,7 +70,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     pair = legs.paths("srv-1", "srv-acc")
     leg = next(leg for result in find_results(pair) for leg in result.legs if leg.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
-        verified = verify_accuracy(leg, Evidence(leg, sources=sources).scored_with)
+        verified = verify_accuracy(leg, Evidence.of(leg, sources).scored_with)
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1
@@ -81,7 +81,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
 
 @pytest.mark.slow
 def test_submit_scores_each_leg_once(
-    build: Callable[..., Outcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
+    build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
     assert outcome.signed is not None
@@ -93,11 +93,11 @@ def test_submit_scores_each_leg_once(
 def test_the_data_set_of_a_leg_is_at_hand_where_it_is_unchanged(legs: FrozenLegs, tmp_path: Path) -> None:
     copy = legs.copy(tmp_path / "leg", "srv-1")
     leg = find_results([copy])[0].legs[0]
-    references = Evidence(leg).references
+    references = Evidence.of(leg).references
     assert references is not None
     assert leg.manifest is not None
     assert leg.manifest.resolved.dataset_sha256 == references.sha256
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["resolved"]["dataset_sha256"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    assert Evidence(find_results([copy])[0].legs[0]).references is None
+    assert Evidence.of(find_results([copy])[0].legs[0]).references is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compliance.signoff.verdict import Verdict
-from compliance.submission.submit import Outcome, as_json
+from compliance.submission.submit import SubmitOutcome, as_json
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
@@ -21,7 +21,7 @@ from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, res
 
 pytestmark = pytest.mark.slow
 
-Submit = Callable[..., Outcome]
+Submit = Callable[..., SubmitOutcome]
 SCENARIO_FILES = {
     "README.md",
     "measurements.json",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.build_inputs import gather
-from compliance.submission.submit import Outcome, as_json
+from compliance.submission.submit import SubmitOutcome, as_json
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
 from runs.errors import InputError
@@ -20,12 +20,12 @@ from tests.support.submission_legs import BENCHMARK, SAMPLES, claim_official, ed
 
 pytestmark = pytest.mark.slow
 
-Submit = Callable[..., Outcome]
+Submit = Callable[..., SubmitOutcome]
 
 
-def reasons(outcome: Outcome) -> str:
+def reasons(outcome: SubmitOutcome) -> str:
     assert outcome.built is None
-    return "\n".join(f"{one.where}: {one.reason}" for one in outcome.refusals)
+    return "\n".join(one.sentence for one in outcome.refusals)
 
 
 def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     assert outcome.signed is not None
     assert outcome.signed.decision == "FAIL"
     (refusal,) = outcome.refusals
-    assert (refusal.where, refusal.reason) == ("sign-off", outcome.signed.headline)
+    assert (refusal.rule, refusal.found) == ("submit/sign-off", outcome.signed.headline)
     assert as_json(outcome)["signoff"] == outcome.signed.as_json()
     assert not (tmp_path / "tree").exists()
 
@@ -78,7 +78,9 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
-    assert [refusal.where for refusal in build(tree="other").refusals] == ["sign-off"]  # nothing shows that it did
+    assert [refusal.rule for refusal in build(tree="other").refusals] == [
+        "submit/sign-off"
+    ]  # nothing shows that it did
     sign_off_all(monkeypatch)
     assert build(tree="other").refusals == []
 
@@ -189,8 +191,8 @@ def _other_answers(folder: Path) -> None:
     ("damage", "found"),
     [
         (_failed, "TEST06 did not pass: it took too long"),
-        (_text, "verify_accuracy.txt is not what the leg's files give"),
-        (_copy, "accuracy/mlperf_log_accuracy.json is not the leg's"),
+        (_text, "verify_accuracy.txt is not what the legs' files give"),
+        (_copy, "accuracy/mlperf_log_accuracy.json is not what the legs' files give"),
         (_log, "not the files that the leg left: mlperf_log_accuracy.json"),
         (_other_answers, "does not pass: number of logged answers: 99"),
     ],
@@ -215,10 +217,10 @@ def test_an_audit_that_did_not_end_is_named(build: Submit, campaign: CampaignDir
     ("part", "change", "found"),
     [
         ("accuracy", {"resolved": {"engine_options": {"ttft_ms": 1.0}}}, "engine_options.ttft_ms: "),
-        ("audit/TEST06/performance", {"resolved": {"engine_options": {"new": 1}}}, "engine_options.new: (not set) in"),
+        ("audit/TEST06/performance", {"resolved": {"engine_options": {"new": 1}}}, "engine_options.new: not set in"),
         ("audit/TEST06/performance", {"resolved": {"dataset_sha256": "f" * 64}}, "dataset_sha256: "),
         ("accuracy", {"harness": {"git_commit": "1" * 40}}, "harness commit: 0000"),
-        ("audit/TEST06/performance", {"software": {"vllm": "0.31.0"}}, "version of vllm: (not set) in"),
+        ("audit/TEST06/performance", {"software": {"vllm": "0.31.0"}}, "version of vllm: not set in"),
         ("accuracy", {"host": {"cpu": "Another"}}, "processor: "),
     ],
 )
@@ -252,3 +254,24 @@ def test_a_directory_with_nothing_is_named(tmp_path: Path) -> None:
         gather([tmp_path / "nothing"])
     with pytest.raises(InputError, match="missing does not exist"):
         gather([tmp_path / "missing"])
+
+
+def test_the_same_is_refused_without_a_word(
+    build: Submit, campaign: CampaignDir, wordless: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_off_all(monkeypatch)
+    offline, server = (campaign.result(BENCHMARK, name) for name in ("Offline", "Server"))
+    shutil.rmtree(offline.audit("TEST06"))
+    edit(server.performance.manifest, resolved={"engine_options": {"seed": 7}})
+    summary = offline.accuracy.summary
+    summary.write_text(summary.read_text().replace("seed", "sed"))
+
+    def refused() -> list[object]:
+        outcomes = [build(rehearsal=False), build(round=ROUNDS["v6.0"]), build(division="open")]
+        return [(outcome.built, [(one.rule, one.severity) for one in outcome.refusals]) for outcome in outcomes]
+
+    before = refused()
+    rules = {rule for _, rows in before for rule, _ in rows}
+    assert {"submit/not-official", "submit/audit-missing", "submit/seeds", "submit/one-configuration"} <= rules
+    wordless()
+    assert refused() == before

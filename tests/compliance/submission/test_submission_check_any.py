@@ -32,7 +32,7 @@ def tree(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> T
 
 
 def rules(checked: Checked) -> set[str]:
-    return {finding.rule_id for finding in checked.findings}
+    return {finding.rule for finding in checked.findings}
 
 
 def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:

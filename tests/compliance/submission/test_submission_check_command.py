@@ -15,7 +15,7 @@ from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.runs_index import index_runs
 from compliance.submission.check.signed import sign_off_systems
-from compliance.submission.submit import Outcome
+from compliance.submission.submit import SubmitOutcome
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.record.layout import CampaignDir
@@ -91,7 +91,7 @@ def test_record_that_cannot_be_written(tree: Tree, tmp_path: Path) -> None:
 def test_other_round(tree: Tree) -> None:
     """Seeds of another round are named, and no path is a v5.1 one."""
     found = check_tree(tree.root, ROUNDS["v6.0"]).findings
-    assert {item.rule_id for item in found} == {"perf-seeds", "accuracy-seeds", "audit-seeds"}
+    assert {item.rule for item in found} == {"perf-seeds", "accuracy-seeds", "audit-seeds"}
     assert all("that of v6.1" in item.found for item in found)
 
 
@@ -106,7 +106,7 @@ def test_runs_of_the_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     content = log.read_bytes()
     at = content.index(b'"data" : "') + 10
     log.write_bytes(content[:at] + (b"1" if content[at : at + 1] == b"0" else b"0") + content[at + 1 :])
-    assert {item.rule_id for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {
+    assert {item.rule for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {
         "accuracy-hash",
         "log-runs",
     }
@@ -123,7 +123,7 @@ def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
 
 def test_runs_of_another_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
     index = index_runs([built[1] / "Offline" / "TEST06"])
-    assert {item.rule_id for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {"log-not-in-runs"}
+    assert {item.rule for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {"log-not-in-runs"}
 
 
 def test_runs_without_a_record_do_not_sign_off(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path
 
 
 @pytest.mark.slow  # a campaign's legs
-def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., Outcome], campaign: CampaignDir) -> None:
+def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
     built = build().built
     assert built is not None
     (signed,) = sign_off_systems(check_tree(built.root, CURRENT_ROUND), index_runs([campaign.root]))

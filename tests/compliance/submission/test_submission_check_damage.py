@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.check.driver import check_tree
+from compliance.submission.check.finding import finding_json, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
@@ -66,7 +67,7 @@ def test_one_content_everywhere(tmp_path: Path, content: bytes, division: str) -
     for name in PATHS:
         write(tmp_path / division / "Example" / name, content)
     found = check_tree(tmp_path, CURRENT_ROUND).findings
-    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule_id for item in found}
+    assert {"log-damaged", "system-missing", "system-json", "system-field"} & {item.rule for item in found}
 
 
 def test_any_mixture(tmp_path: Path) -> None:
@@ -91,8 +92,8 @@ def test_any_mixture(tmp_path: Path) -> None:
         (root / "closed" / "loop").symlink_to(".", target_is_directory=True)
         found = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
         assert found
-        assert all(item.file.isprintable() and item.found.isprintable() for item in found)
-        json.dumps([item.as_json() for item in found]).encode()
+        assert all(place_of(item).isprintable() and item.found.isprintable() for item in found)
+        json.dumps([finding_json(item) for item in found]).encode()
 
 
 def test_values_of_a_log_replaced(tmp_path: Path) -> None:

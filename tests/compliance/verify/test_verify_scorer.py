@@ -11,7 +11,7 @@ import pytest
 
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scores import Answer, Scoring, score_texts, scoring_of
+from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts, scoring_of
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.verify.legs import find_results
@@ -31,7 +31,7 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of samples of every scoring that is really done."""
     done: list[int] = []
 
-    def counted(metric: Metric, answers: list[Answer], *more: Any) -> Scoring:
+    def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Scoring:
         done.append(len(answers))
         return scoring_of(metric, answers, *more)
 

@@ -112,6 +112,6 @@ def test_differences_name_both_values() -> None:
 
 
 def test_every_key_that_is_not_compared_exists() -> None:
-    from scenarios.identity import _NOT_COMPARED
+    from runs.record.conditions import ROLE
 
-    assert {key.partition(".")[0] for key in _NOT_COMPARED} <= set(LegPlan.model_fields)
+    assert {key.partition(".")[0] for key in ROLE} <= set(LegPlan.model_fields)

@@ -304,12 +304,13 @@ def test_a_changed_declaration_needs_replace(call: Any, legs: DummyLegs, db: Pat
 
 def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) -> None:
     manifest = json.loads(result.performance.manifest.read_text())
-    manifest |= {"status": "failed", "error": {"message": "watchdog: 3 of 64 queries open, nothing moved for 20 s"}}
+    error = {"cause": "stall", "message": "3 of 64 queries open, nothing moved for 20 s"}
+    manifest |= {"status": "failed", "error": error}
     result.performance.manifest.write_text(json.dumps(manifest))
     assert call("store", "ingest", "--db", db, result.performance.root)[0] == 0
     (row,) = exported(call, db)
     assert (row["status"], row["valid"], row["scenario"]) == ("timeout", None, "Offline")
-    assert "watchdog" in row["error_message"]
+    assert "nothing moved" in row["error_message"]
 
 
 def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:

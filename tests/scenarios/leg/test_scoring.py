@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy import target
 from qsl.embedded.articles import Baseline
 from qsl.model_files import ModelFacts
 from runs.benchmarks import BENCHMARKS
 from runs.files import sha256_of
-from scenarios.leg import scoring
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.scoring import target_for
@@ -32,30 +32,29 @@ def baseline(model: ModelFacts, monkeypatch: pytest.MonkeyPatch) -> Baseline:
     """Recorded scores of that model."""
     digest = sha256_of(model.folder / "model.safetensors")
     baseline = Baseline(30.0, 10.0, 20.0, 25.0, 9_000, 64, "small", digest, "", "", {})
-    monkeypatch.setattr(scoring, "bundled_baseline", lambda: baseline)
-    monkeypatch.setattr(scoring, "MODEL_SHA256", {"model.safetensors": digest})
+    monkeypatch.setattr(target, "bundled_baseline", lambda: baseline)
     return baseline
 
 
 def test_the_benchmarks_data_set_has_the_official_target(leg: PreparedLeg) -> None:
     for key, benchmark in BENCHMARKS.items():
         plan = leg.plan.model_copy(update={"sample_count": benchmark.accuracy_samples, "loadgen_key": key})
-        target, label = target_for(replace(leg, plan=plan, benchmark=benchmark, bundled=False))
-        assert target is benchmark.targets
+        found, label = target_for(replace(leg, plan=plan, benchmark=benchmark, bundled=False))
+        assert found is benchmark.targets
         assert benchmark.submission_name in label
 
 
 def test_part_of_a_data_set_has_none(leg: PreparedLeg) -> None:
     plan = leg.plan.model_copy(update={"sample_count": 13_367})
-    target, label = target_for(replace(leg, plan=plan, bundled=False))
-    assert target is None
+    found, label = target_for(replace(leg, plan=plan, bundled=False))
+    assert found is None
     assert "13,367 samples" in label
 
 
 def test_the_embedded_model_has_its_baseline(leg: PreparedLeg, model: ModelFacts, baseline: Baseline) -> None:
-    target, label = target_for(replace(leg, model=model))
-    assert target is not None
-    assert tuple(target[name].reference for name in ("rouge1", "gen_len", "gen_num")) == (30.0, 9_000, 64)
+    found, label = target_for(replace(leg, model=model))
+    assert found is not None
+    assert tuple(found[name].reference for name in ("rouge1", "gen_len", "gen_num")) == (30.0, 9_000, 64)
     assert "baseline" in label
 
 
@@ -67,5 +66,5 @@ def test_anything_else_on_the_bundled_articles_has_none(
     assert target_for(replace(leg, model=model, plan=part))[0] is None
     (model.folder / "model.safetensors").write_bytes(b"other weights")
     assert target_for(replace(leg, model=model))[0] is None
-    monkeypatch.setattr(scoring, "bundled_baseline", lambda: None)
+    monkeypatch.setattr(target, "bundled_baseline", lambda: None)
     assert target_for(replace(leg, model=model))[0] is None

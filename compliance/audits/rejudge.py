@@ -1,0 +1,56 @@
+"""An audit's legs in turn, and an audit judged again from its directory: what lies there must still say the same."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
+from runs.errors import ExecutionError
+from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, FinishedLeg
+from runs.record.manifest import read_manifest
+from runs.record.unfinished import unfinished
+
+
+def legs_in_turn(
+    test: AuditTest, request: AuditRequest, finish: Callable[[LegSpec], LegArtifacts]
+) -> list[LegArtifacts]:
+    """The legs that the test plans, each finished by `finish`; the test sees it before it plans the next."""
+    finished: list[LegArtifacts] = []
+    planner = test.legs(request)
+    spec: LegSpec | None = next(planner)
+    while spec is not None:
+        finished.append(finish(spec))
+        try:
+            spec = planner.send(finished[-1])
+        except StopIteration:
+            spec = None
+    return finished
+
+
+def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
+    """A leg in an audit's directory, with its files as it left them.
+
+    Raises:
+        InputError: its record is missing or damaged.
+        ExecutionError: it did not finish, a log of it was changed, or its audit.config had no effect.
+    """
+    leg = FinishedLeg(RunDir(folder / spec.label))
+    manifest = leg.manifest or read_manifest(leg.run.manifest)
+    if manifest.status != "finished":
+        raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
+    recorded, found = manifest.observed.get(LOG_HASHES) or {}, leg.hashes
+    if changed := sorted(name for name in recorded | found if recorded.get(name) != found.get(name)):
+        raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {', '.join(changed)}")
+    artifacts = LegArtifacts(spec, leg)
+    artifacts.check_engaged()
+    return artifacts
+
+
+def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
+    """Files beside an audit's record that are not what the legs' files give."""
+    wanted = {result.text_name: result.text.encode()}
+    wanted |= {name: source.read_bytes() for name, source in result.copies.items()}
+    for name, content in wanted.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            yield path

@@ -1,0 +1,44 @@
+"""What a leg was run with, as flat facts, and what two legs differ in. Who compares says which facts may differ."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runs.record.manifest import LegPlan
+
+Conditions = dict[str, Any]
+
+# A leg's role beside others, and what shapes no number. Data set and model are compared by their hashes.
+ROLE = frozenset(
+    {
+        "mode",
+        "audit",
+        "dataset_path",
+        "model_path",
+        "engine_start_timeout_s",
+        "stall_timeout_s",
+        "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
+    }
+)
+
+
+def plan_conditions(plan: LegPlan) -> Conditions:
+    """Every field of a leg's plan but its role, nested ones by dotted keys; new fields too."""
+    return {key: value for key, value in _flat("", plan.model_dump(mode="json")).items() if key not in ROLE}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Facts that differ, or that one of the two lacks (None), with both values; in the order of both."""
+    return {key: (one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)}
+
+
+def shown(value: Any, most: int) -> str:
+    """A value for people: what is not there, and what is too long."""
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _flat(place: str, value: Any) -> Conditions:
+    if not isinstance(value, dict) or not (value or not place):
+        return {place: value}
+    parts = (_flat(f"{place}.{key}" if place else str(key), one) for key, one in value.items())
+    return {key: one for part in parts for key, one in part.items()}
