@@ -26,7 +26,7 @@ HELP = (
 EXAMPLES = (
     "what a submission needs: audit --test TEST06 --scenario Server --vllm --model-path DIR --dataset-path FILE",
     "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy",
-    "two existing runs: audit --test TEST06 --ref ACCURACY_DIR --run PERFORMANCE_DIR",
+    "two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 
 

@@ -161,10 +161,12 @@ def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
 
 
 def table(rows: dict[str, Row]) -> str:
-    """Rows as a Markdown table."""
-    lines = ["| the system | " + " | ".join(CHECKS) + " |", "|---" * (len(CHECKS) + 1) + "|"]
+    """Rows as a Markdown table: of each system the checks that do not pass it."""
+    lines = ["| the system | caught by |", "|---|---|"]
     for kind, row in rows.items():
-        lines.append(f"| {kind or 'honest'} | " + " | ".join(row[check] for check in CHECKS) + " |")
+        named = {CAUGHT: "{}", STOPPED: "{} (stopped)", REFUSED: "{} (n/a)"}
+        said = ", ".join(named[word].format(check) for check, word in row.items() if word != PASSES)
+        lines.append(f"| {kind or 'honest'} | {said or PASSES} |")
     return "\n".join(lines) + "\n"
 
 
@@ -175,10 +177,16 @@ def _marks(scenario: str) -> tuple[str, str]:
 def documented(scenario: str) -> dict[str, Row]:
     """The rows that the document has for a scenario."""
     start, end = _marks(scenario)
-    lines = DOCUMENT.read_text().split(start)[1].split(end)[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    names = cells[0][1:]
-    return {("" if kind == "honest" else kind): dict(zip(names, said, strict=True)) for kind, *said in cells[2:]}
+    lines = DOCUMENT.read_text().split(start)[1].split(end)[0].splitlines()[2:]
+    rows = {}
+    for line in lines:
+        kind, said = (cell.strip() for cell in line.strip("|").split("|"))
+        row = dict.fromkeys(CHECKS, PASSES)
+        for word in [] if said == PASSES else said.split(", "):
+            check, _, how = word.partition(" ")
+            row[check] = how.strip("()") or CAUGHT
+        rows["" if kind == "honest" else kind] = row
+    return rows
 
 
 def write_table(scenario: str, rows: dict[str, Row]) -> None:

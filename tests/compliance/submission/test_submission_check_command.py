@@ -255,5 +255,7 @@ def test_messages_are_mapped_to_rules_that_there_are() -> None:
 
 
 def test_the_documentation_has_every_rule() -> None:
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (\w+) \| (.*?) \| (.*?) \|$", DOCUMENT.read_text(), re.MULTILINE)
-    assert rows == [(rule.id, rule.severity, rule.summary, rule.source) for rule in TREE_RULES.values()]
+    told = re.search(r"warnings are\n(.*?)\. Sources", DOCUMENT.read_text(), re.DOTALL)
+    assert told is not None
+    warnings = {rule.id for rule in TREE_RULES.values() if rule.severity == "warning"}
+    assert set(re.findall(r"`([a-z-]+)`", told[1])) == warnings
