@@ -100,6 +100,8 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if isinstance(error, KeyError):
+            reason = f"its files lack {reason}"
         raise InputError(
             f"no tokenizer could be loaded from {model_path!r}: {reason}",
             "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "

@@ -25,3 +25,8 @@ def duration(seconds: float) -> str:
 def moment(time_ns: int) -> str:
     """Local date and time to the second."""
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 run, 2 runs, 13,368 samples."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

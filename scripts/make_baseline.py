@@ -29,14 +29,18 @@ LIBRARIES = ("torch", "transformers", "rouge-score", "nltk")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return exit_code_of(lambda: _make(options))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Run the embedded model over the bundled articles with transformers (float32, greedy, one prompt "
         "at a time) and write its scores. Takes a quarter of an hour on two cores."
     )
     parser.add_argument("--output", type=Path, default=BASELINE_FILE, help="file to write (default: the bundled one)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    return exit_code_of(lambda: _make(options))
+    return parser
 
 
 def _make(options: argparse.Namespace) -> None:

@@ -153,7 +153,7 @@ def test_doctor(run_main: Callable[..., Finished], make_dataset: Callable[..., P
     assert finished.stderr == ""
     lines = {line.split()[1]: line for line in finished.stdout.splitlines()}
     assert lines["LoadGen"].startswith("ok ")
-    assert "1 rows, longest prompt 3 tokens" in finished.stdout
+    assert "1 row, longest prompt 3 tokens" in finished.stdout
     assert finished.code == (3 if "MISSING" in finished.stdout else 0)
 
 

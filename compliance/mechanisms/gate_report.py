@@ -5,6 +5,7 @@ from typing import Any
 from compliance.mechanisms.eligibility import in_words
 from compliance.mechanisms.gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
 from compliance.mechanisms.row import CERTIFICATION
+from runs.wording import counted
 
 SCHEMA_VERSION = "1.0.0"
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
@@ -92,7 +93,7 @@ def _coverage(outcome: GateOutcome) -> list[str]:
 
 
 def _last_line(outcome: GateOutcome) -> str:
-    counts = f"{len(outcome.matched)} rows judged, {len(outcome.failing)} failing"
+    counts = f"{counted(len(outcome.matched), 'row')} judged, {len(outcome.failing)} failing"
     if outcome.not_matched:
         counts += f", {outcome.not_matched} without a declaration"
     if outcome.status == "fail":

@@ -12,6 +12,7 @@ from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLIC
 from compliance.submission.tree import REHEARSAL_MARK, Division
 from runs.errors import InputError
 from runs.record.manifest import Manifest
+from runs.wording import counted
 
 # Where a value comes from, the strongest last.
 Origin = Literal["assumed", "detected", "recorded", "file", "command line"]
@@ -67,7 +68,7 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
     left = [str(name) for part in parts.values() for name, value in part.items() if REPLACE_ME in str(value).upper()]
     if left:
         raise InputError(
-            f"--system: still {REPLACE_ME} in {len(left)} fields: {', '.join(left)}",
+            f"--system: still {REPLACE_ME} in {counted(len(left), 'field')}: {', '.join(left)}",
             "write what is true of this system, or delete a field that it does not have",
         )
     fields = {str(name): _text(str(name), value) for name, value in parts["system"].items()}

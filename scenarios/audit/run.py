@@ -23,6 +23,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.unfinished import unfinished
+from runs.wording import counted
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
@@ -58,10 +59,16 @@ def run_audit(
     # Between legs, too, a signal ends the audit without a verdict.
     with signals_raise():
         test = find_audit(options.test)
-        return _show_plan(test, options, legs, console) if dry_run else _run_audit(test, options, legs, console, done)
+        return (
+            _show_plan(test, options, legs, console, done)
+            if dry_run
+            else _run_audit(test, options, legs, console, done)
+        )
 
 
-def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console) -> ExitCode:
+def _show_plan(
+    test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console, done: Callable[[Path], None]
+) -> ExitCode:
     tell = partial(say, console)
     if options.ref is not None:
         raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
@@ -74,11 +81,12 @@ def _show_plan(test: AuditTest, options: AuditOptions, legs: dict[str, Any], con
     first = next(test.legs(request))
     count = expected_count(leg, first.mode, dict(first.settings))
     tell(f"{test.name}, {config.scenario}: {test.summary}")
-    tell(f"  first leg, {first.label}: {count.samples:,} samples, about {spoken_time(count.expected_s)}")
+    tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {spoken_time(count.expected_s)}")
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
     tell(f"  goes to {folder}; further legs follow from what the first one shows")
     tell("dry run: nothing was started or written")
+    done(audit_record(folder, test.name))
     return ExitCode.OK
 
 

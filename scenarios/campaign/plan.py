@@ -10,6 +10,7 @@ from compliance.audits.registry import find_audit
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
+from runs.wording import counted
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
 from scenarios.identity import Identity, Machine, identity_of_plan, model_hashes
@@ -79,7 +80,8 @@ def check_disk(legs: list[PlannedLeg], root: Path) -> None:
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise SetupError(
-            f"{existing} has {free >> 20} MiB free; the campaign's {len(legs)} legs may need {needed >> 20} MiB",
+            f"{existing} has {free >> 20} MiB free; "
+            f"the campaign's {counted(len(legs), 'leg')} may need {needed >> 20} MiB",
             "free disk space or give --output-log-dir a directory on another disk",
         )
 

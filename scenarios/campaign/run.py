@@ -12,7 +12,7 @@ from rich.console import Console
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
-from runs.wording import duration
+from runs.wording import counted, duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
 from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table
@@ -76,7 +76,8 @@ class _Run:
                 self._examine(legs)
         options = self._campaign.options
         self._say(
-            f"campaign: {options.division} {options.benchmark}, round {options.round}, {len(self._legs)} legs, "
+            f"campaign: {options.division} {options.benchmark}, round {options.round}, "
+            f"{counted(len(self._legs), 'leg')}, "
             f"directory {self._campaign.place.root}"
         )
         print_table(self._console, self._legs, self._states)

@@ -18,8 +18,22 @@ from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 
 FLAG, QUIET = "--json", ("-q", "--quiet")
+VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
 
 _answer: dict[str, Any] = {}
+
+
+def asked_for(words: list[str]) -> bool:
+    """Whether the answer is to go to the standard output: `--json` without a file's name behind it."""
+    return any(
+        word == FLAG and (not following or following.startswith("-"))
+        for word, following in zip(words, [*words[1:], ""], strict=True)
+    )
+
+
+def begin() -> None:
+    """Forget the answer of an earlier command of this process."""
+    _answer.clear()
 
 
 def put(**values: Any) -> None:
@@ -36,10 +50,9 @@ def put_file(name: str, path: Path) -> None:
 
 
 def document(command: str, exit_code: int, error: HarnessError | None) -> str:
-    """The whole object, on one line, and begin a new answer."""
+    """The whole object, on one line."""
     told = None if error is None else {"message": error.message, "fix": error.fix}
     whole = {"command": command, "exit_code": int(exit_code), "error": told, "answer": dict(_answer)}
-    _answer.clear()
     return orjson.dumps(whole, default=str).decode()
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 
 PLAIN_WIDTH = 160  # of tables where there is no terminal to ask
@@ -22,14 +23,21 @@ campaign, naming each key.
 Exit codes: 0 all legs done, 1 a leg is INVALID or failed its test, 2 bad input or a changed configuration, 3 refused
 to start, 4 a leg failed while running, 130 interrupted. After a leg's failure the other legs are run all the same."""
 
+EXAMPLES = (
+    "every leg of a closed datacenter submission: campaign --config ../mlperf/campaign.yaml",
+    "its plan, without starting it: campaign --config ../mlperf/campaign.yaml --dry-run",
+    "after a change to the file: campaign --config ../mlperf/campaign.yaml --restart-changed",
+)
+
 
 def campaign_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
     path = PATH
-    return click.Command(
+    return Command(
         "campaign",
         callback=_campaign,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Option(
                 ["--config"], type=path, metavar="FILE", required=True, help="The campaign (docs/campaign.md)."

@@ -13,6 +13,8 @@ from compliance.submission.check.signed import sign_off_systems
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS, Round
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 
@@ -25,6 +27,12 @@ signoff`, scope bundle). Nothing in TREE is changed. A rehearsal is always refus
 
 Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4 the
 official checker could not be run."""
+
+EXAMPLES = (
+    "before an upload: check TREE --runs output/campaign",
+    "with the official checker: check TREE --official ../inference --strict",
+    "a whole round's results: check REPOSITORY --round v5.1 --json round.json",
+)
 
 
 def check(
@@ -52,9 +60,11 @@ def check(
             signed=sign_off_systems(checked, index) if runs else None,
         )
     print_report(outcome, console, strict=strict)
+    record = as_json(outcome, strict=strict)
+    answer.put(**record)
     if json_file is not None:
         with writing("--json", json_file):
-            write_json(json_file, as_json(outcome, strict=strict))
+            write_json(json_file, record)
     return exit_code(outcome, strict=strict)
 
 
@@ -75,10 +85,11 @@ def check_click_command() -> click.Command:
         )
 
     path = PATH
-    return click.Command(
+    return Command(
         "check",
         callback=callback,
         help=CHECK_HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["tree"], metavar="TREE", type=path),
             click.Option(
@@ -94,7 +105,7 @@ def check_click_command() -> click.Command:
                 metavar="PATH",
                 help="Also run the official checker of this checkout of mlcommons/inference.",
             ),
-            click.Option(["--json"], type=path, metavar="FILE", help="Also write the full record there."),
+            click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the full record there."),
             click.Option(["--strict"], is_flag=True, help="Warnings count as well."),
             click.Option(
                 ["--runs"],

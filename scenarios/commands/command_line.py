@@ -11,6 +11,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Inte
 from scenarios.commands import answer
 from scenarios.commands.output import READER_GONE, steady_output
 from scenarios.commands.schema import normalise
+from scenarios.console import engine_log_shown
 
 # Each is made by `scenarios/commands/<name>.py`.
 COMMANDS = [
@@ -63,7 +64,7 @@ def _first_sentence(found: click.Command | None) -> str:
     "\n\n"
     "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.\n\n"
     "Every command takes --json (one JSON object on standard output, errors too; what people read goes to standard "
-    "error) and -q (nothing for people but errors).",
+    "error), -q (nothing for people but errors) and -v (what the engine logs, too; -vv with its debug messages).",
 )
 @click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
 def cli() -> None: ...
@@ -81,6 +82,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run a command as people or programs want to hear of it."""
+    answer.begin()
     try:
         plain = normalise(arguments, COMMANDS, "run")
     except HarnessError as error:
@@ -89,20 +91,29 @@ def _run(arguments: list[str]) -> int:
             print(answer.document("", code, why))
         return code
     quiet = any(word in plain for word in answer.QUIET)
-    as_json = answer.FLAG in plain and not _has_own_json(plain[0])
-    plain = [word for word in plain if word not in answer.QUIET and not (as_json and word == answer.FLAG)]
-    if not as_json and not quiet:
-        return _outcome(plain)[0]
-    with answer.no_prose(quiet):
-        code, failure = _outcome(plain)
+    verbosity = max((answer.VERBOSE.get(word, 0) for word in plain), default=0)
+    as_json = answer.asked_for(plain) and not _has_own_json(plain[0])
+    plain = [word for word in plain if word not in (*answer.QUIET, *answer.VERBOSE)]
+    if as_json:
+        plain.remove(answer.FLAG)
+    with engine_log_shown(verbosity):
+        if not as_json and not quiet:
+            code, failure = _outcome(plain)
+            as_json = failure is not None and answer.FLAG in plain and _has_own_json(plain[0])
+        else:
+            with answer.no_prose(quiet):
+                code, failure = _outcome(plain)
     if as_json:
         print(answer.document(plain[0], code, failure))
     return code
 
 
 def _has_own_json(name: str) -> bool:
+    """Whether the command has an answer of its own form; a mistake is told in the common one."""
     found = cli.get_command(click.Context(cli), name)
-    return found is not None and any(answer.FLAG in parameter.opts for parameter in found.params)
+    return found is not None and any(
+        isinstance(option, click.Option) and option.is_flag and answer.FLAG in option.opts for option in found.params
+    )
 
 
 def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:

@@ -14,7 +14,8 @@ from qsl.cache import cache_dir
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_baseline
 from qsl.embedded.default_model import default_model_folder
-from qsl.model_files import model_facts
+from qsl.model_files import check_weights, model_facts
+from qsl.tokenizers import load_tokenizer
 from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
 from runs.environment import (
@@ -26,7 +27,9 @@ from runs.environment import (
     vllm_is_cpu_build,
 )
 from runs.errors import ExitCode, HarnessError, SetupError
+from runs.wording import counted
 from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 from scenarios.leg.official import model_reasons
@@ -37,6 +40,12 @@ from sut.vllm.machine import Machine, this_machine
 
 HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
 
+EXAMPLES = (
+    "what this machine has: doctor",
+    "would a model and a data set be official: doctor --model-path MODEL --dataset-path cnn_eval.json",
+    "a server: doctor --api-server http://localhost:8000",
+)
+
 State = Literal["ok", "note", "missing"]
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
@@ -44,12 +53,13 @@ UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 def doctor_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
     path = PATH
-    return click.Command(
+    return Command(
         "doctor",
         callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca: print_report(
             Console(), model_path, dataset_path, api_server and ServerAsked(api_server, api_key_env, api_ca)
         ),
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Option(["--model-path"], metavar="MODEL", help="Also look at this model folder or hub id."),
             click.Option(["--dataset-path"], type=path, metavar="FILE", help="And this data set."),
@@ -159,6 +169,11 @@ def _model(model_path: str | None) -> Iterator[MachineCheck]:
     except HarnessError as error:
         yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
         return
+    for look in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
+        try:
+            look()
+        except HarnessError as error:
+            yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(facts.config, official)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
@@ -185,7 +200,7 @@ def _dataset(dataset_path: Path | None) -> Iterator[MachineCheck]:
     fits = sorted(
         {b.submission_name for b in BENCHMARKS.values() if len(dataset) in (b.performance_samples, b.accuracy_samples)}
     )
-    text = f"{dataset_path}: {len(dataset):,} rows, longest prompt {dataset.longest_prompt:,} tokens"
+    text = f"{dataset_path}: {counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
     if fits:
         yield MachineCheck("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
     else:

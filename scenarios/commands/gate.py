@@ -27,6 +27,8 @@ from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.rows_file import read_rows
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 
@@ -44,6 +46,12 @@ does not pass, a division that does not allow the technique. What is only missin
 --strict.
 
 Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed."""
+
+EXAMPLES = (
+    "one result, as its run declares it: gate RESULT",
+    "may it enter the closed division: gate RESULT --strict --division closed",
+    "rows of a store: gate rows.json --format markdown",
+)
 
 
 def declaration_options() -> list[click.Parameter]:
@@ -125,6 +133,7 @@ def gate_click_command() -> click.Command:
         console = Console()
         with console.status("judging"):
             outcome = _judge(targets, options)
+        answer.put(**as_json(outcome))
         json_text = orjson.dumps(as_json(outcome), option=orjson.OPT_INDENT_2).decode() + "\n"
         text = {"json": lambda: json_text, "markdown": lambda: as_markdown(outcome), "text": lambda: as_text(outcome)}
         click.echo(text[options["format"]](), nl=False)
@@ -134,10 +143,11 @@ def gate_click_command() -> click.Command:
         return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK
 
     path = PATH
-    return click.Command(
+    return Command(
         "gate",
         callback=callback,
         help=GATE_HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["targets"], metavar="TARGET...", type=path, nargs=-1, required=True),
             click.Option(["--strict"], is_flag=True, help="Every failure closes the gate."),

@@ -28,16 +28,35 @@ class GroupedOption(click.Option):
         self.group = group
 
 
-class Command(click.Command):
-    """A command whose help has groups and examples.
+class _WithExamples(click.Command):
+    """A command whose help ends with examples.
 
     Args:
         examples: command lines after `main.py`, each with a few words before a colon: "a first leg: run …".
     """
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, *arguments: Any, examples: Sequence[str], **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._examples = examples
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples."""
+        with formatter.section("Examples"):
+            for example in self.examples:
+                words, _, line = example.partition(": ")
+                formatter.write(f"{'':>{formatter.current_indent}}# {words}\n")
+                formatter.write(f"{'':>{formatter.current_indent}}python main.py {line}\n")
+
+
+class Group(_WithExamples, click.Group):
+    """Commands below a command."""
+
+
+class Command(_WithExamples):
+    """A command whose options are shown in groups."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
         if any(_group(option) in FOR_FEW for option in self.params):
             self.params.append(
                 click.Option(
@@ -61,15 +80,6 @@ class Command(click.Command):
             if rows[group]:
                 with formatter.section(GROUPS[group]):
                     formatter.write_dl(rows[group])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The examples."""
-        if self._examples:
-            with formatter.section("Examples"):
-                for example in self._examples:
-                    words, _, line = example.partition(": ")
-                    formatter.write(f"{'':>{formatter.current_indent}}# {words}\n")
-                    formatter.write(f"{'':>{formatter.current_indent}}python main.py {line}\n")
 
 
 def _group(option: click.Parameter) -> str:

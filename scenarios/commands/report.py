@@ -6,6 +6,8 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 
@@ -15,22 +17,30 @@ The page is a single file that needs no network and no script. A campaign and a 
 
 Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written."""
 
+EXAMPLES = (
+    "one leg: report RUN_DIR",
+    "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
+    "how far from what this processor allows: report RUN_DIR --measure-machine",
+)
+
 
 def report(folders: tuple[Path, ...], *, output: Path | None, measure_machine: bool) -> ExitCode:
     """Make the page and say where it is."""
     from scenarios.status.page import write_page
 
     path = write_page(folders, output, measure_machine=measure_machine)
+    answer.put(page=path)
     say(Console(), f"written to {path}")
     return ExitCode.OK
 
 
 def report_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    return click.Command(
+    return Command(
         "report",
         callback=report,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["folders"], metavar="DIR...", type=PATH, nargs=-1, required=True),
             click.Option(

@@ -8,6 +8,7 @@ import orjson
 from rich.console import Console
 
 from runs.errors import ExitCode, InputError
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.status.find import find_in
 from scenarios.status.legs import leg_status
@@ -21,6 +22,12 @@ An outcome with * is not official.
 
 Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
 4 a leg has no result: it still runs, or did not finish."""
+
+EXAMPLES = (
+    "all that lies in ./output: results",
+    "of one campaign, for a spreadsheet: results output/campaign --csv",
+    "for a program: results output/campaign --json",
+)
 
 PLAIN_WIDTH = 200  # where there is no terminal to ask
 
@@ -53,10 +60,11 @@ def results(folders: tuple[Path, ...], *, csv: bool, json: bool) -> ExitCode:
 
 def results_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
-    return click.Command(
+    return Command(
         "results",
         callback=results,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["folders"], metavar="[DIR]...", type=PATH, nargs=-1),
             click.Option(["--csv"], is_flag=True, help="As CSV, with every column."),

@@ -15,6 +15,9 @@ from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
+from runs.wording import counted
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 from scenarios.console import say
@@ -34,6 +37,12 @@ bundle    several changes, or with --ref alone the legs of a submission
 
 Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
 a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted."""
+
+EXAMPLES = (
+    "both legs of a result: signoff --scope harness --ref RESULT",
+    "is a change a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
+    "a submission: signoff --scope bundle --ref output/campaign --tree TREE --out verdict.json",
+)
 
 
 def signoff(
@@ -85,8 +94,9 @@ def signoff(
     else:
         verdict = sign(ref, cand)
     tell(verdict.as_text().rstrip())
+    answer.put(**verdict.as_json())
     if remeasure:
-        tell(f"measured again {rounds} times, of at most {remeasure}")
+        tell(f"measured again {counted(rounds, 'time')}, of at most {remeasure}")
     if out is not None:
         _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), tell)
     if feedback_file is not None:
@@ -136,7 +146,7 @@ def _write(option: str, path: Path, record: dict[str, object], say: Callable[[st
     say(f"written to {path}")
 
 
-class _SeveralDirectories(click.Command):
+class _SeveralDirectories(Command):
     """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -161,6 +171,7 @@ def signoff_click_command() -> click.Command:
         "signoff",
         callback=lambda **options: signoff(console=Console(), **options),
         help=SIGNOFF_HELP,
+        examples=EXAMPLES,
         params=[
             click.Option(["--scope"], type=click.Choice(SCOPES), help="What is signed off."),
             click.Option(["--ref"], type=path, multiple=True, metavar="DIR...", help="The reference legs."),

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from runs.files import write_atomic
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
@@ -20,6 +21,12 @@ DIR is any directory above runs. Without one: whatever runs on this machine, and
 
 Exit codes: the worst of what is listed, as it ended itself: 0 runs or went well, 1 INVALID or FAIL, 2 bad input,
 3 refused, 4 failed, killed or without a sign of life, 130 interrupted."""
+
+EXAMPLES = (
+    "whatever runs on this machine, and what lies in ./output: status",
+    "a page of a shared disk, kept up to date: status /shared/runs --watch --output status.md",
+    "for a program: status RUN_DIR --json",
+)
 
 ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 
@@ -59,10 +66,11 @@ def _show(console: Console, snapshot: Snapshot, clear: bool) -> None:
 def status_click_command() -> click.Command:
     """The click command; its callback returns the exit code."""
     path = PATH
-    return click.Command(
+    return Command(
         "status",
         callback=status,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["folders"], metavar="[DIR]...", type=path, nargs=-1),
             click.Option(["--watch"], is_flag=True, help="Go on until nothing runs any more."),

@@ -16,7 +16,10 @@ from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.store.compare_rows import Comparison, Difference, compare_rows
 from runs.store.store import RAW, ResultStore
+from runs.wording import counted
+from scenarios.commands import answer
 from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
+from scenarios.commands.help import Group
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 
@@ -25,6 +28,12 @@ STORE_HELP = """Keep results in a SQLite file, look them up, and compare them.
 Opening a store adds the columns that it lacks; its rows stay as they are.
 
 Exit codes: 0 done, 1 compared under different conditions, 2 bad input, 3 the store or a file cannot be written."""
+
+EXAMPLES = (
+    "add a result: store ingest RUN_DIR",
+    "the valid runs of each scenario: store query --where valid=1 --group-by scenario",
+    "do two runs compare: store compare RUN_ID RUN_ID",
+)
 
 # What `query` shows in a terminal; everything is in `--format json`.
 SHOWN = (
@@ -41,7 +50,9 @@ def _ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) ->
     with console.status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]
     with ResultStore.opened(db, create=True) as store:
-        for row, done in zip(rows, store.ingest(rows, replace=replace), strict=True):
+        outcomes = store.ingest(rows, replace=replace)
+        answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
+        for row, done in zip(rows, outcomes, strict=True):
             name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
             click.echo(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
             for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
@@ -55,18 +66,20 @@ def _query(db: Path, group_by: str | None, where: tuple[str, ...], output_format
             rows = store.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
         else:
             rows = store.rows(_pairs(where))
+    answer.put(rows=[_exported(row) for row in rows])
     if output_format == "json":
         click.echo(orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode())
     else:
         columns = list(rows[0]) if rows and group_by is not None else list(SHOWN)
         _print_table(columns, rows)
-        click.echo(f"{len(rows)} {'groups' if group_by is not None else 'runs'}")
+        click.echo(counted(len(rows), "run" if group_by is None else "group"))
     return ExitCode.OK
 
 
 def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     with ResultStore.opened(db) as store:
         rows, columns = store.rows(_pairs(where)), store.columns()
+    answer.put(rows=[_exported(row) for row in rows])
     if output_format == "json":
         text = orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode() + "\n"
     else:
@@ -80,7 +93,7 @@ def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format
         return ExitCode.OK
     with writing("--output", output):
         write_atomic(output, text)
-    click.echo(f"{len(rows)} runs written to {output}")
+    click.echo(f"{counted(len(rows), 'run')} written to {output}")
     return ExitCode.OK
 
 
@@ -89,7 +102,8 @@ def _summary(db: Path) -> ExitCode:
         rows = store.rows()
         best = store.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
     times = sorted(str(row["timestamp"]) for row in rows if row["timestamp"])
-    click.echo(f"{db}: {len(rows)} runs" + (f", {times[0]} to {times[-1]}" if times else ""))
+    answer.put(runs=len(rows), best=best)
+    click.echo(f"{db}: {counted(len(rows), 'run')}" + (f", {times[0]} to {times[-1]}" if times else ""))
     for name in ("success", "failed", "timeout"):
         count = sum(row["status"] == name for row in rows)
         click.echo(f"  {name:<8}{count}")
@@ -103,10 +117,11 @@ def _compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
     with ResultStore.opened(db) as store:
         rows = store.find(first), store.find(second)
     found = compare_rows(*rows)
+    record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], "same_conditions": found.same_conditions}
+    parts = {name: [vars(one) for one in getattr(found, name)] for name in ("conditions", "techniques", "numbers")}
+    record |= {**parts, "not_recorded": found.not_recorded}
+    answer.put(**record)
     if output_format == "json":
-        record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], "same_conditions": found.same_conditions}
-        parts = {name: [vars(one) for one in getattr(found, name)] for name in ("conditions", "techniques", "numbers")}
-        record |= {**parts, "not_recorded": found.not_recorded}
         click.echo(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode())
     else:
         click.echo(_comparison_text(found), nl=False)
@@ -175,9 +190,10 @@ def store_click_command() -> click.Group:
     def command(name: str, action: Any, help: str, *parameters: click.Parameter) -> click.Command:
         return click.Command(name, callback=action, help=help, params=[db, *parameters])
 
-    return click.Group(
+    return Group(
         "store",
         help=STORE_HELP,
+        examples=EXAMPLES,
         commands=[
             command(
                 "ingest",

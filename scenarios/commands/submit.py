@@ -14,6 +14,9 @@ from compliance.submission.tree import Division
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS
+from runs.wording import counted
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 from scenarios.console import say
@@ -29,6 +32,12 @@ written. The runs are only read, and nothing is overwritten.
 
 Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are missing,
 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
+
+EXAMPLES = (
+    "a campaign: submit output/campaign --organisation ORG --system-name BOX --system system.yaml --output tree",
+    "in the open division: submit RESULT --division open --organisation ORG --system-name BOX --output tree",
+    "a rehearsal: submit output/campaign --rehearsal --organisation ORG --system-name BOX --output tree",
+)
 
 
 def run_submit(request: SubmitRequest, json_file: Path | None, console: Console) -> ExitCode:
@@ -46,9 +55,11 @@ def run_submit(request: SubmitRequest, json_file: Path | None, console: Console)
                 say(console, text)
 
         outcome = submit(request, tell)
+    record = as_json(outcome)
+    answer.put(**record)
     if json_file is not None:
         with writing("--json", json_file):
-            write_json(json_file, as_json(outcome))
+            write_json(json_file, record)
     for text in _refused(outcome) if outcome.refusals else _built(request, outcome):
         say(console, text)
     return ExitCode.NEGATIVE if outcome.refusals else ExitCode.OK
@@ -67,7 +78,10 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
     built, description = outcome.built, outcome.description
     if built is None or description is None:
         return []
-    lines = [f"built {built.root}: {len(built.files)} files, {built.total_bytes / 1e6:.1f} MB, round {request.round}"]
+    lines = [
+        f"built {built.root}: {counted(len(built.files), 'file')}, {built.total_bytes / 1e6:.1f} MB, "
+        f"round {request.round}"
+    ]
     for judged in outcome.judged:
         audits = ", ".join(judged.candidate.audits) or "none"
         verdict = judged.verdict.outcome if judged.verdict else ""
@@ -121,10 +135,11 @@ def submit_click_command() -> click.Command:
         )
         return run_submit(request, json, Console())
 
-    return click.Command(
+    return Command(
         "submit",
         callback=callback,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["results"], metavar="RESULT...", type=path, nargs=-1, required=True),
             click.Option(["--organisation"], required=True, metavar="ORG", help="Who submits; a directory's name."),
@@ -161,7 +176,7 @@ def submit_click_command() -> click.Command:
                 help="Data set to score the answers with, if it is no longer where the manifests say.",
             ),
             click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
-            click.Option(["--json"], type=path, metavar="FILE", help="Also write the record of the build there."),
+            click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the record of the build there."),
         ],
     )  # fmt: skip
 

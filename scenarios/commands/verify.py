@@ -17,6 +17,8 @@ from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
+from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 from scenarios.console import say
@@ -31,6 +33,12 @@ not official: then these are reported beside the verdict as `not official: ...`.
 
 Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those of
 a finished run or contradict each other."""
+
+EXAMPLES = (
+    "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
+    "somebody else's result, by the official rules: verify RESULT --official --output verdict",
+    "every claim and how it was checked: verify RESULT --document verification.html",
+)
 
 
 DOCUMENT_KINDS = (".md", ".html")
@@ -81,8 +89,9 @@ def verify(
                 _write(verdict, folder)
                 written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
             say(console, written)
+    record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
+    answer.put(**record)
     if json_file is not None:
-        record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
         with writing("--json", json_file):
             write_json(json_file, record)
     _write_documents(verdicts, documents, console)
@@ -150,10 +159,11 @@ def verify_click_command() -> click.Command:
         return verify(list(run_dirs), json_file=json, scenario=asked, console=Console(), **options)  # type: ignore[arg-type]
 
     path = PATH
-    return click.Command(
+    return Command(
         "verify",
         callback=callback,
         help=VERIFY_HELP,
+        examples=EXAMPLES,
         params=[
             click.Argument(["run_dirs"], metavar="RUN_DIR...", type=path, nargs=-1, required=True),
             click.Option(["--accuracy-only"], is_flag=True, help="Leave performance legs out."),
@@ -191,6 +201,6 @@ def verify_click_command() -> click.Command:
                 multiple=True,
                 help="Also write the verification document there: Markdown (.md) or HTML (.html); may be given twice.",
             ),
-            click.Option(["--json"], type=path, metavar="FILE", help="Also write the records of all results there."),
+            click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the records of all results there."),
         ],
     )

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 from types import FrameType, TracebackType
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
+from scenarios.console import say
 from scenarios.leg.start_times import Stages
 
 PLAIN_INTERVAL_S = 10.0
@@ -78,9 +80,18 @@ class Display:
         name: what stands before the counts.
         started_s: when the leg was asked for, on the monotonic clock.
         last_time: how long each stage of the start took last time.
+        followed: a log whose new lines are shown, too.
     """
 
-    def __init__(self, console: Console, name: str, started_s: float, last_time: Stages | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        name: str,
+        started_s: float,
+        last_time: Stages | None = None,
+        followed: Path | None = None,
+    ) -> None:
+        self._tail = LogTail(followed) if followed else None
         self._console = console
         self._name = name
         self._started_s = started_s
@@ -99,9 +110,11 @@ class Display:
     ) -> None:
         if self._live:
             self._live.stop()
+        self._show_log()
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
+        self._show_log()
         stage = progress.doing
         changed = stage != self._stage
         if changed:
@@ -112,6 +125,35 @@ class Display:
         elif changed or now - self._last_plain >= PLAIN_INTERVAL_S:
             self._last_plain = now
             self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
+
+    def _show_log(self) -> None:
+        new = self._tail.lines() if self._tail else []
+        if new and self._live:
+            self._live.erase()
+        for line in new:
+            say(self._console, f"| {line}")
+
+
+class LogTail:
+    """The new lines of a file that another process writes, as a terminal can take them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._rest = ""
+
+    def lines(self) -> list[str]:
+        """What was completed since the last call; of a line that was rewritten in place its last form."""
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                new = log.read()
+        except OSError:
+            return []
+        self._read += len(new)
+        *whole, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
+        plain = (Text.from_ansi(line.rstrip("\r").rpartition("\r")[2]).plain for line in whole)
+        return ["".join(letter if letter.isprintable() else " " for letter in line) for line in plain]
 
 
 class LiveLines:
@@ -132,7 +174,7 @@ class LiveLines:
             self._before = signal.signal(signal.SIGTSTP, self._on_stop)
 
     def stop(self) -> None:
-        self._erase()
+        self.erase()
         if self._before is not None:
             signal.signal(signal.SIGTSTP, self._before)  # type: ignore[arg-type]  # as signal.signal gave it
 
@@ -154,7 +196,8 @@ class LiveLines:
         self._write(ERASE + "\n".join(rows) + up + "\r")
         self._shown = True
 
-    def _erase(self) -> None:
+    def erase(self) -> None:
+        """Leave a clean line."""
         if self._shown and not self._in_background():
             self._write(ERASE)
         self._shown = False
@@ -171,7 +214,7 @@ class LiveLines:
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         """Ctrl-Z: leave a clean line to the shell, then stop as asked."""
-        self._erase()
+        self.erase()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, self._on_stop)  # runs again: `fg` or `bg`

@@ -12,6 +12,7 @@ from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.reading import read_object
 from runs.rounds import CURRENT_ROUND
+from runs.wording import counted
 from scenarios.leg.plan import PreparedLeg
 
 PERCENTILE = {"Server": 0.99, "SingleStream": 0.9}  # that early stopping has to prove
@@ -31,7 +32,7 @@ class Forecast:
         """For a person."""
         count = self.count
         time = spoken_time(count.expected_s)
-        yield f"plan: {count.samples:,} samples, about {time} and the engine's start ({count.why})"
+        yield f"plan: {counted(count.samples, 'sample')}, about {time} and the engine's start ({count.why})"
         for reason in self.invalid_because:
             yield f"will be INVALID: {reason}"
         for doubt in self.doubts:

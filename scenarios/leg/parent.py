@@ -14,6 +14,7 @@ from runs.errors import ExecutionError, HarnessError
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
 from runs.record.start_stage import START_STAGES
+from scenarios.console import engine_log_is_shown
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_raise
@@ -64,7 +65,8 @@ def run_leg(
         hashing = leg_record.start_hashing(leg)
         try:
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
-            with Display(console, name, started_s, recall(leg.plan)) as display:
+            followed = leg.run_dir.engine_log if engine_log_is_shown() else None
+            with Display(console, name, started_s, recall(leg.plan), followed) as display:
 
                 def on_progress(progress: Progress) -> None:
                     display(progress)

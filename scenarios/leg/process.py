@@ -85,6 +85,11 @@ class LegProcess:
             self.failure = error
         self._wake.set()
 
+    def _fail_in_loadgen(self, error: BaseException) -> None:
+        """Report a failure from a callback that LoadGen waits for: it waits for ever, and writes no verdict."""
+        self.fail(error)
+        threading.Event().wait()
+
     def _install_hooks(self) -> None:
         def on_signal(number: int, _frame: object) -> None:
             # Not `fail`: its Event could be held by the very wait that this handler interrupts.
@@ -170,7 +175,7 @@ class LegProcess:
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
         engine = self._engine = make_engine(self.plan)
         report, dataset = self._start_engine(engine)
-        library = SampleLibrary(dataset, on_error=self.fail)
+        library = SampleLibrary(dataset, on_error=self._fail_in_loadgen)
         self._beat("warm-up")
         warm_up_facts = self._on_loop(
             warm_up(engine, self.plan, report, dataset.prompts),

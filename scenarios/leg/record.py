@@ -22,6 +22,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.wording import counted
 from scenarios.console import say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import forecast
@@ -55,7 +56,9 @@ class _FilesDisagree(ExecutionError):
 def announce(leg: PreparedLeg, console: Console) -> None:
     """Say what is about to run, and what of it is not official."""
     plan = leg.plan
-    what = f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {plan.sample_count:,} samples, engine {plan.engine}"
+    what = (
+        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {counted(plan.sample_count, 'sample')}, engine {plan.engine}"
+    )
     say(console, f"{what}, run directory {leg.run_dir.root}")
     for note in leg.notes:
         say(console, f"  note: {note}")

@@ -14,7 +14,7 @@ from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
-from runs.wording import duration
+from runs.wording import counted, duration
 from scenarios.console import say
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Estimate, Journal, NoVerdict, SearchRecord, probes_of
@@ -161,7 +161,7 @@ class OptionSearch:
     def _tell(self, best: Best | None) -> None:
         """What came out, and what it is worth."""
         probes = self._probes()
-        count = f"{len(probes)} probes, {trials_of(probes)} trials, {duration(self.spent_s)}"
+        count = f"{counted(len(probes), 'probe')}, {counted(trials_of(probes), 'trial')}, {duration(self.spent_s)}"
         if best is None:
             self._say(f"\nsearch: no rate was VALID with the settings as given ({count})")
             return

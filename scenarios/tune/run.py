@@ -19,7 +19,7 @@ from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
-from runs.wording import duration
+from runs.wording import counted, duration
 from scenarios.console import say
 from scenarios.identity import Machine, identity_of_plan, model_hashes
 from scenarios.leg.config import make_config
@@ -241,7 +241,8 @@ class _Run:
         self._planner.refuse_hopeless(rate)
         self._say(
             f"\n{step} {number} {of}".rstrip()
-            + f": {rate:g} samples/s, {planned.samples:,} samples, {duration(planned.expected_s)} ({planned.why})"
+            + f": {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
+            + f"{duration(planned.expected_s)} ({planned.why})"
         )
         self._make_room(self._place.leg(step, number))
         record = run_at(self._tune, self._planner, step, number, rate, self._options, self._console)

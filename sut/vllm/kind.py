@@ -13,6 +13,7 @@ from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.vllm.argument_types import check_types
 from sut.vllm.batch_limits import cpu_batch_limits
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
 from sut.vllm.engine import VllmEngine
@@ -79,6 +80,7 @@ class VllmKind(EngineKind[VllmOptions]):
 
     def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
         _refuse_contradictions(asked, leg)
+        check_types(asked.engine_arg)
         machine = self._machine()
         _refuse_idle_accelerators(asked, machine)
         dtype = asked.dtype or ("float32" if machine.on_cpu else "bfloat16" if machine.bfloat16 else "float16")

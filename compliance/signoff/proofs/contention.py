@@ -20,6 +20,7 @@ from compliance.signoff.limits import (
 )
 from runs.errors import InputError
 from runs.record.contention import Contention, contention_of
+from runs.wording import counted
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
                 known.append((evidence, found.foreign_share))
     if unknown:
         first, why = unknown[0]
-        text = f"foreign CPU time is not recorded for {len(unknown)} legs, first {first.run.root}: {why}"
+        text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.run.root}: {why}"
         yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
     for sides in _sides_by_scenario(known):
         yield from _alone(sides[0]) if len(sides) == 1 else _compared(sides)

@@ -34,7 +34,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         specs = replaced.pop("specs", {"vllm": True})
         for name, value in replaced.items():
             monkeypatch.setattr(doctor, name, lambda value=value: value)
+        # With it transformers, which loads a tokenizer, would be told that nothing is installed.
         monkeypatch.setattr("importlib.util.find_spec", lambda name: specs.get(name))
+        monkeypatch.setattr(doctor, "load_tokenizer", lambda name: None)
 
     return describe
 
@@ -108,6 +110,45 @@ def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
     assert state == "note"
     assert "300 ids, 200 positions; not Llama-3.1-8B" in text
     assert states(str(tmp_path / "none"))["model"][0] == "missing"
+
+
+def llama(folder: Path) -> Path:
+    folder.mkdir()
+    config = {"vocab_size": 300, "max_position_embeddings": 200, "architectures": ["LlamaForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    return folder
+
+
+def test_a_model_without_weights_or_tokenizer_is_none(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine()
+    folder = llama(tmp_path / "model")
+
+    def missing() -> list[str]:
+        found = examine(str(folder), None)
+        return [finding.text for finding in found if (finding.state, finding.subject) == ("missing", "model")]
+
+    assert missing() == []
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    assert "is no safetensors file" in missing()[0]
+    weights.unlink()
+    assert "holds no weights" in missing()[0]
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    assert "lacks model-1.safetensors, which its index names" in missing()[0]
+    (folder / "model.safetensors.index.json").write_text("{}")
+    assert "names no files of weights" in missing()[0]
+    (folder / "model.safetensors.index.json").unlink()
+    weights.write_bytes(whole)
+    monkeypatch.undo()
+    assert any("no tokenizer could be loaded" in text for text in missing())
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    assert any("no tokenizer could be loaded" in text for text in missing())
 
 
 def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:

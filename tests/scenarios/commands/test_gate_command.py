@@ -316,7 +316,7 @@ def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
 def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:
     call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
     assert "2 runs" in call("store", "query", "--db", db)[1]
-    assert "1 runs" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
+    assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
     groups = json.loads(call("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--format", "json")[1])
     assert [(one["scenario"], one["runs"]) for one in groups] == [("Offline", 1), ("SingleStream", 1)]
     code, text = call("store", "query", "--db", db, "--group-by", "colour")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+import main
 from runs.record.layout import RunDir
 from scenarios.commands.command_line import COMMANDS
-from tests.conftest import Finished
+from tests.conftest import ROOT, Finished
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
@@ -21,6 +22,13 @@ def answer_of(finished: Finished) -> dict[str, Any]:
     assert list(whole) == ["command", "exit_code", "error", "answer"]
     assert whole["exit_code"] == finished.code
     return whole
+
+
+@pytest.fixture(scope="module")
+def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "leg"
+    assert main.main([str(word) for word in arguments("Offline", out)]) == 0
+    return out
 
 
 def test_a_leg(tmp_path: Path, run_main: RunMain) -> None:
@@ -60,11 +68,82 @@ def test_errors_too(words: tuple[str, ...], code: int, run_main: RunMain) -> Non
         assert any(finding["state"] == "missing" for finding in whole["answer"]["findings"])
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("store",)])
-def test_no_command_is_put_off_by_it(command: str, run_main: RunMain) -> None:
-    finished = run_main(command, "--no-such-option", "--json")
-    assert finished.code == 2
-    assert "Traceback" not in finished.stderr
+@pytest.mark.parametrize("command", [*COMMANDS, "store query"])
+def test_a_mistake_in_any_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main.main([*command.split(), "--no-such-option", "--json"])
+    told = capsys.readouterr()
+    whole = answer_of(Finished(code, told.out, told.err))
+    assert (whole["command"], whole["exit_code"]) == (command.split()[0], 2)
+    assert "--no-such-option" in whole["error"]["message"]
+    assert whole["error"]["fix"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "names"),
+    [
+        (("doctor",), 0, {"findings"}),
+        (("verify", "LEG"), 0, {"schema_version", "exit_code", "results"}),
+        (("results", "LEG"), 0, None),
+        (("status", "LEG"), 0, None),
+        (("report", "LEG"), 0, {"page"}),
+        (("gate", "LEG"), 0, None),
+        (("signoff", "--scope", "harness", "--ref", "LEG"), 1, None),
+        (("store", "ingest", "LEG", "--db", "DB"), 0, {"runs"}),
+        (("store", "query", "--db", "DB"), 0, {"rows"}),
+        (("store", "summary", "--db", "DB"), 0, {"runs", "best"}),
+        (("check", "REPOSITORY"), 1, None),
+        (
+            (
+                "submit",
+                "LEG",
+                "--organisation",
+                "O",
+                "--system-name",
+                "S",
+                "--output",
+                "TREE",
+                "--system",
+                "FACTS",
+                "--source",
+                "CODE",
+            ),
+            1,
+            None,
+        ),
+        (("run", "--scenario", "Offline", "--engine", "dummy", "--dry-run"), 0, None),
+        (("audit", "--test", "output_caching", "--scenario", "Offline", "--engine", "dummy", "--dry-run"), 0, None),
+        (("tune", "--scenario", "Server", "--engine", "dummy", "--dry-run", "--output-log-dir", "TREE"), 0, None),
+        (("init", "TREE"), 0, {"directory", "files"}),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_every_command_answers(
+    words: tuple[str, ...],
+    code: int,
+    names: set[str] | None,
+    leg: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"LEG": leg, "DB": leg.parent / "store.sqlite", "TREE": tmp_path / "tree"}
+    places |= {"CODE": ROOT / "configs", "FACTS": tmp_path / "system.yaml", "REPOSITORY": tmp_path / "tree"}
+    places["FACTS"].write_text("system: {status: available, host_memory_configuration: 1, cooling: air}\n")
+    if "REPOSITORY" in words:
+        (tmp_path / "tree" / "closed" / "Org").mkdir(parents=True)
+        (tmp_path / "tree" / "closed" / "Org" / "file").write_text("x")
+    assert main.main([*(str(places.get(word, word)) for word in words), "--json"]) == code
+    whole = json.loads(capsys.readouterr().out)
+    assert words[0] in ("status", "results") or whole["error"] is None
+    if names is not None:
+        assert set(whole["answer"]) == names
+    assert whole.get("answer", whole)
+
+
+def test_the_log_of_the_engine_is_shown(tmp_path: Path, run_main: RunMain) -> None:
+    told = run_main(*arguments("Offline", tmp_path / "leg", "-v", "--dummy-fault", "raise@5"))
+    assert told.code == 4
+    assert "| Traceback (most recent call last):" in told.stdout
+    assert "Traceback" not in told.stderr
 
 
 def test_quiet(tmp_path: Path, run_main: RunMain) -> None:

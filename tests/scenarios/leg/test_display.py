@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from runs.record.progress import Progress
-from scenarios.leg.display import Display, progress_lines, time_to_go_s
+from scenarios.leg.display import Display, LogTail, progress_lines, time_to_go_s
 from tests.conftest import ROOT
 from tests.support.legs import until
 
@@ -141,10 +142,54 @@ class Terminal:
             assert select.select([self._main], [], [], 60)[0], f"waited 60 s for {words!r}"
             self.text += os.read(self._main, 4096).decode()
 
+    def drain(self) -> None:
+        """Read what is there, without waiting for more."""
+        while select.select([self._main], [], [], 0)[0]:
+            self.text += os.read(self._main, 4096).decode()
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
         os.close(self._main)
+
+
+def screen(text: str) -> tuple[list[str], int]:
+    """What a terminal shows after these bytes: its rows to the last that holds anything, and the cursor's column."""
+    rows, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[\d*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", text):
+        if piece == "\r":
+            column = 0
+        elif piece == "\n":
+            row += 1
+            rows += [""] * (row + 1 - len(rows))
+        elif piece == "\x1b[J":
+            rows[row:] = [rows[row][:column]]
+        elif piece.startswith("\x1b["):
+            row -= int(piece[2:-1]) if piece.endswith("A") else 0
+        else:
+            rows[row] = rows[row].ljust(column)[:column] + piece + rows[row][column + len(piece) :]
+            column += len(piece)
+    while rows and not rows[-1]:
+        rows.pop()
+    return rows, column
+
+
+def test_the_screen_of_these_tests() -> None:
+    assert screen("\r\x1b[Jab\r\ncd\x1b[1A\r") == (["ab", "cd"], 0)
+    assert screen("\r\x1b[Jab\r\ncd\x1b[1A\r\r\x1b[J") == ([], 0)
+    assert screen("ab\r\nc\x1b[J") == (["ab", "c"], 1)
+
+
+def test_the_lines_of_a_log_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    tail = LogTail(path)
+    assert tail.lines() == []
+    path.write_bytes(b"one\nload 1/2\rload 2/2\n\x1b[32mgreen\x1b[0m \xff\ntw")
+    assert tail.lines() == ["one", "load 2/2", "green \ufffd"]
+    with path.open("ab") as log:
+        log.write(b"o\a\n")
+    assert tail.lines() == ["two"]
+    assert tail.lines() == []
 
 
 @pytest.mark.parametrize("columns", [80, 30, 1])
@@ -177,15 +222,9 @@ def test_ctrl_z_leaves_a_clean_line(tmp_path: Path) -> None:
         terminal.read_until("samples")
         os.kill(terminal.process.pid, signal.SIGTSTP)
         until(lambda: psutil.Process(terminal.process.pid).status() == psutil.STATUS_STOPPED, "the stop")
-        terminal.read_until("\x1b[1A\r\r\x1b[J")
-        os.set_blocking(terminal._main, False)
-        try:
-            while piece := os.read(terminal._main, 4096):
-                terminal.text += piece.decode()
-        except BlockingIOError:
-            pass
-        os.set_blocking(terminal._main, True)
-        assert terminal.text.endswith("\r\x1b[J")
+        terminal.drain()
+        rows, column = screen(terminal.text)
+        assert (rows, column) == ([], 0)
         os.kill(terminal.process.pid, signal.SIGCONT)
         terminal.text = ""
         terminal.read_until("samples")

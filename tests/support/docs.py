@@ -1,0 +1,88 @@
+"""The commands in the documentation: every line of every fenced block that a shell would read."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHELL = ("", "sh", "bash")
+OTHER = ("text", "yaml")
+KEYWORDS = ("do", "then", "else")
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """One command of a page, variables filled in as the page sets them."""
+
+    page: str
+    line: int
+    words: tuple[str, ...]
+
+    @property
+    def head(self) -> str:
+        """The program: main.py's and Python's own are told by what they run."""
+        first = Path(self.words[0]).name
+        if first == "python" and len(self.words) > 1:
+            return self.words[2] if self.words[1] == "-m" else self.words[1]
+        return first
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows the program."""
+        if Path(self.words[0]).name != "python":
+            return list(self.words[1:])
+        return list(self.words[3 if self.words[1] == "-m" else 2 :])
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def command_lines(path: Path) -> Iterator[CommandLine]:
+    """The commands of a page, in order."""
+    text = path.read_text()
+    variables: dict[str, str] = {}
+    for block in re.finditer(r"^( *)```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        assert block[2] in SHELL + OTHER, f"{path.name}: a block of {block[2]!r}"
+        if block[2] in OTHER:
+            continue
+        first = text[: block.start(3)].count("\n") + 1
+        joined = block[3].replace("\\\n", "\x00")
+        for offset, line in _numbered(joined):
+            for words in _split(line.replace("\x00", " "), variables):
+                yield CommandLine(path.name, first + offset, tuple(words))
+
+
+def _numbered(joined: str) -> Iterator[tuple[int, str]]:
+    number = 0
+    for line in joined.splitlines():
+        yield number, line
+        number += 1 + line.count("\x00")
+
+
+def _split(line: str, variables: dict[str, str]) -> Iterator[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()")
+    lexer.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    for token in lexer:
+        if set(token) <= set(";&|()"):
+            commands.append([])
+        else:
+            commands[-1].append(token)
+    for words in commands:
+        plain = words[1:] if words and words[0] in KEYWORDS else words
+        if plain[:1] == ["for"]:
+            variables[plain[1]] = plain[3]
+        while plain and (assigned := re.fullmatch(r"(\w+)=(.*)", plain[0])):
+            variables[assigned[1]] = "MODEL" if assigned[2] == "$" else assigned[2]
+            plain = plain[1:]
+        filled = [
+            word
+            for token in plain
+            for word in re.sub(r"\$(\w+)", lambda name: variables.get(name[1], name[0]), token).split()
+        ]
+        if filled and filled[0] not in ("for", "done"):
+            yield filled

@@ -1,0 +1,127 @@
+"""docs/walk.md, typed line by line in a fresh clone: a rehearsal of it, with short legs of the dummy engine.
+
+What comes from outside is put in its place, the files that the reader is told to edit are edited, and the benchmark is
+made small in every process; all else is typed as it stands.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.bench.models import TINY, make_llama
+from tests.conftest import ROOT
+from tests.support.docs import CommandLine, command_lines
+
+ROWS = 128
+WALK = ROOT / "docs" / "walk.md"
+MODEL, DATA = "../Llama-3.1-8B-Instruct", "../mlperf/cnn_eval.json"
+REHEARSAL_DATA = "../mlperf/rehearsal.json"
+
+# A benchmark of 128 rows whose legs may be short; the scores' targets are the official ones a sample.
+SMALL = f"""
+import sys
+from dataclasses import replace
+sys.path.insert(0, {str(ROOT)!r})
+from runs.benchmarks import BENCHMARKS
+for key, one in list(BENCHMARKS.items()):
+    if one.submission_name == "llama3.1-8b":
+        scale = {ROWS} / one.accuracy_samples
+        scores = {{name: target.reference * (scale if name.startswith("gen") else 1)
+                  for name, target in one.targets.items()}}
+        BENCHMARKS[key] = replace(one, performance_samples={ROWS}, accuracy_samples={ROWS}, min_duration_ms=500,
+                                  targets=one.targets_for(scores))
+"""
+USER_CONF = """
+*.Offline.target_qps = 60
+*.Offline.min_duration = 600
+*.Server.target_qps = 400
+*.Server.min_duration = 600
+*.Server.min_query_count = 512
+"""
+DUMMY = {"engine": "dummy", "dummy_shortest_tokens": 120, "dummy_slots": 64, "dummy_ttft_ms": 2, "dummy_tpot_ms": 0.5}
+SKIPPED = ("git", "cd", "make", "export", "hf")  # a clone is made, an environment and a model are there
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone of what is committed, an environment in it, and a model beside it."""
+    home = tmp_path_factory.mktemp("walk")
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(home / "harness")], check=True)
+    (home / "harness" / ".venv").symlink_to(Path(sys.prefix))
+    make_llama(home / "Llama-3.1-8B-Instruct", TINY)
+    (home / "small").mkdir()
+    (home / "small" / "sitecustomize.py").write_text(SMALL)
+    return home
+
+
+def typed(line: CommandLine, home: Path, *more: str) -> "subprocess.CompletedProcess[str]":
+    words = [word.replace(DATA, REHEARSAL_DATA) for word in line.words]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(home / "small"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [*words, *more], cwd=home / "harness", env=environment, capture_output=True, text=True, check=False
+    )
+    print(line, *words, *more, done.returncode, done.stdout[-3000:], done.stderr[-3000:], sep="\n")
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def edit(path: Path, **values: object) -> None:
+    content = yaml.safe_load(path.read_text())
+    for name in ("dtype", "engine_arg"):
+        content.pop(name, None)
+    path.write_text(yaml.safe_dump({**content, **values}))
+
+
+def edit_files(folder: Path) -> None:
+    """What a person would edit: the engine that there is, the rates that were found, facts of the system."""
+    (folder / "user.conf").write_text(USER_CONF)
+    edit(folder / "run.yaml", **DUMMY)
+    scenarios = {"Offline": {"dummy_ttft_ms": 700}, "Server": {}, "Interactive": {}}
+    edit(folder / "campaign.yaml", **DUMMY, user_conf=str(folder / "user.conf"), scenarios=scenarios)
+    system = yaml.safe_load((folder / "system.yaml").read_text())
+    facts = {name: "filled in" if value == "REPLACE-ME" else value for name, value in system["system"].items()}
+    (folder / "system.yaml").write_text(yaml.safe_dump({"system": {**facts, "status": "available"}}))
+
+
+@pytest.mark.long
+def test_the_walk(home: Path) -> None:
+    seen = []
+    for line in command_lines(WALK):
+        if line.head in SKIPPED:
+            continue
+        name = line.arguments[0] if line.head == "main.py" else line.head
+        seen.append(name)
+        if line.head == "scripts/prepare_dataset.py":
+            rehearse = ("scripts/make_rehearsal_dataset.py", "--model-path", MODEL, "--output", DATA)
+            line = CommandLine(line.page, line.line, ("python", *rehearse, "--count", str(ROWS)))
+            assert typed(line, home).returncode == 0
+        elif name == "init":
+            assert typed(line, home, "--dataset-path", DATA).returncode == 0
+            edit_files(home / "mlperf")
+        elif name == "tune":
+            more = (
+                ("--dummy-ttft-ms", "700", "--offline-qps", "200") if "Offline" in line.words else ("--estimate-s", "1")
+            )
+            assert typed(line, home, *more, "--max-probes", "2").returncode in (0, 1)
+        elif name == "submit":
+            assert typed(line, home, "--rehearsal").returncode == 0
+        elif name == "check":
+            words = line.words[: line.words.index("--official")]
+            found = typed(CommandLine(line.page, line.line, words), home)
+            assert found.returncode == 1
+            assert "rehearsal" in found.stdout
+        else:
+            assert typed(line, home).returncode == 0
+    assert set(seen) == {"init", "scripts/prepare_dataset.py", "doctor", "tune", "campaign", "submit", "check"}
+    clean = subprocess.run(
+        ["git", "-C", str(home / "harness"), "status", "--porcelain", "-uno"], capture_output=True, check=True
+    )
+    assert clean.stdout == b""
