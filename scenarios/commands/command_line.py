@@ -2,9 +2,11 @@
 
 import errno
 import importlib
+import os
 import sys
 
 import click
+from click.shell_completion import shell_complete
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted
@@ -12,6 +14,8 @@ from scenarios.commands import answer
 from scenarios.commands.output import READER_GONE, steady_output
 from scenarios.commands.schema import normalise
 from scenarios.console import engine_log_shown
+
+PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 
 # Each is made by `scenarios/commands/<name>.py`.
 COMMANDS = [
@@ -66,12 +70,14 @@ def _first_sentence(found: click.Command | None) -> str:
     "Every command takes --json (one JSON object on standard output, errors too; what people read goes to standard "
     "error), -q (nothing for people but errors) and -v (what the engine logs, too; -vv with its debug messages).",
 )
-@click.version_option(HARNESS_VERSION, prog_name="mlperf-llama-vllm")
+@click.version_option(HARNESS_VERSION, prog_name=PROGRAM)
 def cli() -> None: ...
 
 
 def main(arguments: list[str]) -> int:
     """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
+    if asked := os.environ.get(COMPLETION):
+        return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
     with steady_output() as output:
         code = _run(arguments)
     if output.error is not None and output.error.errno not in READER_GONE:
