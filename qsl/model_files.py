@@ -1,22 +1,17 @@
 """What a model folder says about itself, without loading the model."""
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from qsl.hub import from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import open_file, read_object
+from runs.reading import read_object
 
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
-
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
 
@@ -92,49 +87,6 @@ def _from_hub(name: str) -> Path:
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     return read_object(path, "--model-path must name a folder with a whole config.json")
-
-
-def parameter_count(folder: Path) -> int:
-    """Numbers in a folder's safetensors files, told from their headers; 0 where there are none.
-
-    [huggingface/safetensors: 8 bytes, little endian, with the length of a JSON object, name → shape]
-
-    Raises:
-        InputError: a file that does not begin so.
-    """
-    count = 0
-    for path in folder.glob("*.safetensors"):
-        try:
-            with open_file(path, "fetch the model again", max_bytes=MAX_WEIGHTS_BYTES) as stream:
-                length = int.from_bytes(stream.read(8), "little")
-                header = orjson.loads(stream.read(min(length, LONGEST_HEADER)))
-            tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
-            count += sum(math.prod(tensor["shape"]) for tensor in tensors)
-            end = 8 + length + max((tensor["data_offsets"][1] for tensor in tensors), default=0)
-            if path.stat().st_size != end:
-                raise ValueError(f"{path.stat().st_size:,} bytes, by its header {end:,}")
-        except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise InputError(f"{path} is no safetensors file: {error}", "fetch the model again") from error
-    return count
-
-
-def check_weights(folder: Path) -> None:
-    """See that a folder has weights, and all files of them; none but their headers is read.
-
-    Raises:
-        InputError: naming what is missing or damaged.
-    """
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        named = read_object(index, "fetch the model again").get("weight_map")
-        files = sorted({str(file) for file in named.values()}) if isinstance(named, dict) else []
-        if not files:
-            raise InputError(f"{index} names no files of weights", "fetch the model again")
-        if lacking := [file for file in files if not (folder / file).is_file()]:
-            raise InputError(f"{folder} lacks {', '.join(lacking[:3])}, which its index names", "fetch the model again")
-    if not any(path.suffix in _WEIGHTS for path in folder.iterdir()):
-        raise InputError(f"{folder} holds no weights (*.safetensors)", "fetch the model again, with its weights")
-    parameter_count(folder)
 
 
 def file_hashes(folder: Path) -> dict[str, str]:

@@ -62,14 +62,25 @@ class Target:
 
 @dataclass(frozen=True)
 class OfficialModel:
-    """The model that a closed submission runs."""
+    """The model that a closed submission runs: a Llama."""
 
     name: str  # as people say it
     shape: Mapping[str, int]  # keys of its config.json that tell it from other models
+    weights_sha256: Mapping[str, str]  # of its files as they were published; empty where nobody published any
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end an answer
     special_ids: frozenset[int]  # all of the tokenizer's, those above among them
     speculative_decoding: bool  # allowed in the closed division
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its weights. [transformers, LlamaForCausalLM: no biases, input and output embeddings apart]"""
+        width, inner, vocabulary, layers = (
+            self.shape[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers")
+        )
+        keys = width * self.shape["num_key_value_heads"] // self.shape["num_attention_heads"]
+        layer = 2 * width * width + 2 * width * keys + 3 * width * inner + 2 * width
+        return 2 * vocabulary * width + layers * layer + width
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,8 @@ class Benchmark:
         loadgen_key: selects LoadGen's settings in its mlperf.conf.
         scenarios: those that are submitted with this key.
         data_set: as people say it.
+        data_sha256: of the file that MLCommons distributes; None where no hash of it is published.
+        calibration_sha256: of the file of calibration prompts that MLCommons distributes; None as above.
         performance_samples, accuracy_samples: rows of the official data set of each mode.
         min_duration_ms: of a performance leg.
         offline_min_samples: what LoadGen asks of the one query of Offline; None where its settings name nothing.
@@ -127,6 +140,7 @@ class Benchmark:
         sampling: of each mode.
         metric: what scores an accuracy leg, by its name in compliance/accuracy/metrics.py.
         targets: what is required of each score, by its name in the metric.
+        quality_eval: the accuracy leg's name among the quality evaluations that a technique may be declared with.
     """
 
     loadgen_key: str
@@ -134,6 +148,8 @@ class Benchmark:
     scenarios: tuple[Scenario, ...]
     model: OfficialModel
     data_set: str
+    data_sha256: str | None
+    calibration_sha256: str | None
     performance_samples: int
     accuracy_samples: int
     min_duration_ms: int
@@ -142,6 +158,7 @@ class Benchmark:
     sampling: Mapping[Mode, SamplingPolicy]
     metric: str
     targets: Mapping[str, Target]
+    quality_eval: str
 
     @property
     def submission_name(self) -> str:

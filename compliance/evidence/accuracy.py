@@ -14,6 +14,7 @@ from compliance.accuracy.scores import Progress
 from compliance.accuracy.target import targets_that_apply
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
 from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.official_inputs import official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
@@ -29,6 +30,7 @@ from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
 from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
+from runs.record.manifest_parts import WeightsPart
 
 _MAX_TEXT_BYTES = 1024 * 1024
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
@@ -91,6 +93,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     part.findings += _issued(leg, entries)
     said = errors_found(detail) if detail.error_count else "none"
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
+    part.findings += official_inputs(leg)
     part.findings += sample_set_checks(leg)
     part.findings.append(seeds_check(detail, "accuracy-seeds"))
     if entries is not None:
@@ -332,8 +335,10 @@ def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
+    recorded = leg.manifest.model.get("weights") if leg.manifest else None
+    weights = WeightsPart.model_validate(recorded) if recorded else None
     return targets_that_apply(
-        leg.benchmark, expected_samples(leg.detail), lambda: _is_bundled(leg), lambda: _weights_sha256(leg)
+        leg.benchmark, expected_samples(leg.detail), lambda: _is_bundled(leg), lambda: _weights_sha256(leg), weights
     )
 
 

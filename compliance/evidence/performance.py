@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from compliance.evidence.leg_record import record_contradictions
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
+from compliance.evidence.official_inputs import official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.plausible import performance_plausible
 from compliance.evidence.summary_text import summary_contradictions
@@ -46,6 +47,7 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part.findings += performance_plausible(leg)
     if result.reported is not None:
         part.findings += _official_checks(leg, result.reported)
+        part.findings += official_inputs(leg)
         _score(part, leg.detail, result, summary)
         part.lines += _number_lines(result.reported)
     part.notes += _notes(leg, result)

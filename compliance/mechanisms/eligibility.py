@@ -1,9 +1,9 @@
-"""In which MLPerf division a technique may be submitted for Llama-3.1-8B. Says nothing of the rest of the rules.
+"""In which MLPerf division a technique may be submitted for a Llama benchmark. Says nothing of the rest of the rules.
 
 Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimisations are allowed:
 closed-division models are mathematically equivalent to the reference, and quantisation is allowed while the accuracy
 target is met; pruning and sparsifying are not. Speculative decoding is in the closed division only for benchmarks that
-name a draft model, which Llama-3.1-8B does not.
+name a draft model, which those of runs/benchmarks do not.
 """
 
 from typing import Any, Literal
@@ -13,11 +13,11 @@ from compliance.mechanisms.registry import BASELINE
 Division = Literal["closed", "open"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open")
 
-_CLOSED_IF_ACCURATE = "kv_quantization"
+_CLOSED_IF_ACCURATE = frozenset({"kv_quantization", "weight_quantization"})
 _REASONS = {
     "kv_compression": "compressing the KV cache otherwise than by quantising it changes the model",
     "compressed_attention": "attention that leaves positions out changes the model",
-    "speculative_decoding": "no draft model is named for Llama-3.1-8B: speculative decoding is for the open division",
+    "speculative_decoding": "the benchmark names no draft model: speculative decoding is for the open division",
 }
 
 
@@ -49,7 +49,7 @@ def eligibility(
 def _refused(mechanism: str, accuracy_passed: bool | None) -> str | None:
     if mechanism == BASELINE:
         return None
-    if mechanism == _CLOSED_IF_ACCURATE:
+    if mechanism in _CLOSED_IF_ACCURATE:
         known = "misses its targets" if accuracy_passed is False else "was not derived again"
         return None if accuracy_passed else f"{mechanism} is allowed while the accuracy holds, and that {known}"
     return _REASONS.get(mechanism, f"{mechanism} is no technique that the closed division is known to allow")

@@ -1,7 +1,8 @@
 """Which lossy techniques were in force, as the engine's own record tells; and whether a declaration agrees.
 
-The record is manifest.json, whose `engine.configuration` was read from the running engine, beside what was asked of it,
-and engine.log, where vLLM prints the configuration it starts with. What any of them shows counts as in force.
+The record is manifest.json, whose `engine.configuration` was read from the running engine, beside what was asked of it
+and what the headers of the model's weights say, and engine.log, where vLLM prints the configuration it starts with.
+What any of them shows counts as in force.
 """
 
 import json
@@ -22,6 +23,10 @@ _PLAIN_CACHE = frozenset({"auto", "none", "float16", "half", "bfloat16", "float3
 _E4M3 = frozenset({"fp8", "fp8_e4m3", "fp8_inc"})
 # Drafting methods of vLLM 0.32 (vllm/config/speculative.py, SpeculativeMethod) by registered variant.
 _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash": "dflash", "mtp": "mtp"}
+
+# What vLLM's online quantisation makes of plain weights; of its other methods the weights tell the precision.
+_ONLINE = {"fp8": "fp8_w8a8"}
+_WITH_CACHE = "_kv_fp8"  # of a variant of quantised weights: together with the cache that kv_quantization/fp8_e4m3 is
 
 Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not tell which
 
@@ -61,14 +66,17 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
         gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
     told = {**_declared(configuration), **configuration}
-    if manifest.resolved.engine_record.runs_model and "kv_cache_dtype" not in told:
+    record = manifest.resolved.engine_record
+    if record.runs_model and "kv_cache_dtype" not in told:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
+    if record.runs_model and record.computes_here and not manifest.model.get("weights"):
+        gaps.append("manifest.json: model.weights is missing: nothing tells the weights' precision")
     return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     """The same from the columns of a row, which say what its record showed; None in all of them is no record."""
-    names = ("kv_cache_dtype", "speculative", "speculative_config", "attention_backend")
+    names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
     gaps = () if shown else ("the row says nothing of what the engine ran with",)
     if shown.get("speculative") is not None:
@@ -88,6 +96,7 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
         ("engine.asked", manifest.engine.get("asked")),
         ("resolved.engine_options", manifest.resolved.engine_options),
         ("asked.engine_arg", manifest.asked.get("engine_arg")),
+        ("model.weights", manifest.model.get("weights")),
     )
     for place, settings in places:
         if isinstance(settings, dict):
@@ -108,21 +117,38 @@ def _facts(
             in_force.setdefault(pair, f"{place}: {said}")
     if isinstance(backend, str) and "sparse" in backend.lower():
         in_force.setdefault(("compressed_attention", None), f"attention backend {backend}")
-    # That drafting is on is told by more places than which kind it is.
+    # That a technique is on is told by more places than which kind it is.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
-    quantization = _first(records, "quantization")
+    contradictions = tuple(_contradictions(records, in_force))
     return EngineFacts(
         engine,
         kv_cache_dtype=_text(_first(records, "kv_cache_dtype")),
-        quantization=None if quantization is None else str(quantization),
+        quantization=_quantization(records, in_force),
         speculative=any(pair[0] == "speculative_decoding" for pair in in_force) if records else None,
         draft_model=next((model for _, settings in records if (model := _draft_model(settings))), None),
         attention_backend=backend if isinstance(backend, str) else None,
-        in_force=in_force,
+        in_force=_together(in_force),
         gaps=gaps,
-        contradictions=tuple(_contradictions(records, in_force)),
+        contradictions=contradictions,
     )
+
+
+def _together(in_force: dict[Pair, str]) -> dict[Pair, str]:
+    """Quantised weights with an FP8 cache are one technique, as they are declared."""
+    weights = next((pair for pair in in_force if pair[0] == "weight_quantization"), None)
+    cache = ("kv_quantization", "fp8_e4m3")
+    if weights is None or cache not in in_force:
+        return in_force
+    both = (weights[0], None if weights[1] is None else weights[1] + _WITH_CACHE)
+    said = f"{in_force[weights]}; {in_force[cache]}"
+    return {**{pair: text for pair, text in in_force.items() if pair not in (weights, cache)}, both: said}
+
+
+def _quantization(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> str | None:
+    """The precision of quantised weights, else the engine's name for the method; None where there is none."""
+    precision = next((pair[1] for pair in in_force if pair[0] == "weight_quantization"), None)
+    return precision or _text(_first(records, "quantization"))
 
 
 def _contradictions(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> Iterator[str]:
@@ -131,10 +157,12 @@ def _contradictions(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapp
     denied = {
         "kv_quantization": _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE,
         "speculative_decoding": settings.get("speculative") is False,
+        "weight_quantization": "quantization" in settings and _plain(settings["quantization"]),
     }
+    names = {"kv_quantization": "kv_cache_dtype", "weight_quantization": "quantization"}
     for (mechanism, _), said in in_force.items():
         if denied.get(mechanism) and not said.startswith(f"{first}:"):
-            name = "kv_cache_dtype" if mechanism == "kv_quantization" else "speculative"
+            name = names.get(mechanism, "speculative")
             yield f"the record contradicts itself: {said}, but {first} has {name} {settings[name]}"
 
 
@@ -143,6 +171,10 @@ def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
         yield ("kv_quantization", _cache_variant(cache)), f"kv_cache_dtype {cache}"
+    if not _plain(method := settings.get("quantization")):
+        yield ("weight_quantization", _ONLINE.get(str(_text(method)))), f"quantization {method}"
+    if settings.get("quantized") is True:
+        yield ("weight_quantization", _text(settings.get("precision"))), f"weights in {settings.get('precision')}"
     drafting = _drafting(settings)
     if drafting or settings.get("speculative") is True:
         method = _text(drafting.get("method"))
@@ -154,6 +186,11 @@ def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
     overrides = settings.get("hf_overrides")
     if isinstance(overrides, dict) and overrides.get("sliding_window"):
         yield ("compressed_attention", None), f"hf_overrides sliding_window {overrides['sliding_window']}"
+
+
+def _plain(method: Any) -> bool:
+    """Whether an engine's name for how it quantises weights says that it does not."""
+    return _text(method) in (None, "", "none", "null", "false")
 
 
 def _cache_variant(cache: str) -> str:
@@ -205,7 +242,7 @@ def misdeclared(row: Mapping[str, Any], facts: EngineFacts) -> list[str]:
     told = not facts.gaps
     if (
         told
-        and declared in ("kv_quantization", "speculative_decoding")
+        and declared in ("kv_quantization", "weight_quantization", "speculative_decoding")
         and not any(mechanism == declared for mechanism, _ in facts.in_force)
     ):
         shown_dtype = f" (kv_cache_dtype {facts.kv_cache_dtype or 'not recorded'})"

@@ -96,10 +96,11 @@ def _last_line(outcome: GateOutcome) -> str:
     counts = f"{counted(len(outcome.matched), 'row')} judged, {len(outcome.failing)} failing"
     if outcome.not_matched:
         counts += f", {outcome.not_matched} without a declaration"
-    if outcome.status == "fail":
-        how = "closed" if outcome.closed else "open (advice only; --strict closes it)"
-    else:
-        how = "open" if outcome.matched else "open: nothing to judge"
+    how = "closed" if outcome.closed else "open (advice only; --strict closes it)"
+    if not outcome.matched:
+        how += ": nothing to judge"
+    elif outcome.status == "pass" and not outcome.not_matched:
+        how = "open"
     return f"gate {GATE_ID}: {how}; {counts}"
 
 

@@ -1,6 +1,6 @@
 """What "completed" rests on: an accuracy leg whose answers pass when scored again, made by the same system.
 
-Only the benchmark's own evaluation leaves files that can be judged here; of any other nothing can be told.
+Only a benchmark's own evaluation leaves files that can be judged here; of any other nothing can be told.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,11 @@ from compliance.verify.verdict import Verdict
 from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 
-CNNDM_ROUGE = "mlperf_cnndm_rouge"
-
 
 @dataclass(frozen=True)
 class QualityEvidence:
-    """An accuracy leg, judged. `passed` is None where there is no leg; `failures` say what speaks against it."""
+    """An accuracy leg, judged. `passed` is None where there is no leg; `failures` say what speaks against it.
+    `evaluation` is its name in the registry."""
 
     passed: bool | None
     failures: tuple[str, ...] = ()
@@ -26,6 +25,7 @@ class QualityEvidence:
     accuracy_text_sha256: str | None = None
     scores: dict[str, float] | None = None
     delta: str | None = None  # scores against the reference's, in per cent
+    evaluation: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         names = ("passed", "directory", "accuracy_log_sha256", "accuracy_text_sha256", "delta")
@@ -44,7 +44,7 @@ def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
         return QualityEvidence(None)
     if part is None:
         why = verdict.error.message if verdict.error else "it could not be judged"
-        return QualityEvidence(False, (why,), str(leg.run.root))
+        return QualityEvidence(False, (why,), str(leg.run.root), evaluation=leg.benchmark.quality_eval)
     failures = [*(found.sentence for found in part.contradictions), *part.failures(verdict.official_asked)]
     if part.details.get("scores_from") != leg.run.accuracy_log.name:
         failures.append("the answers were not scored again: the scores are only claimed")
@@ -61,6 +61,7 @@ def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
         sha256_of(leg.run.accuracy_text) if leg.run.accuracy_text.is_file() else None,
         scores,
         _delta(scores, target) if scores and target else None,
+        leg.benchmark.quality_eval,
     )
 
 

@@ -1,4 +1,4 @@
-"""The registries of techniques and quality evaluations: two lists, and this project's extension of the second.
+"""The registries of techniques and quality evaluations: two lists, and this project's extension of each.
 
 The sets of compression and speculative techniques come from the files; nothing of them is repeated in code.
 """
@@ -14,6 +14,7 @@ from runs.reading import read_whole
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
 VARIANTS_FILE = "mechanism_variant_registry.json"
+VARIANTS_EXTENSION_FILE = "mechanism_variant_registry_ext.json"
 QUALITY_FILE = "quality_eval_registry.json"
 QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
@@ -79,23 +80,24 @@ class Registries:
 
 
 def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
-    """Read the three files.
+    """Read the four files.
 
     Raises:
         InputError: one is missing, damaged, of another schema, or lists something twice.
     """
-    variants = _read(folder / VARIANTS_FILE, _VariantsFile)
+    lists = [_read(folder / name, _VariantsFile) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
+    variants = [entry for one in lists for entry in one.variants]
     evals = [
         entry
         for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)
         for entry in _read(folder / name, _QualityFile).eval_harnesses
     ]
-    _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants.variants], folder / VARIANTS_FILE)
+    _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants], folder / VARIANTS_FILE)
     _unique([entry.quality_eval_id for entry in evals], folder / QUALITY_FILE)
     return Registries(
-        tuple(variants.variants),
-        frozenset(variants.compression_mechanisms),
-        frozenset(variants.speculative_mechanisms),
+        tuple(variants),
+        frozenset(name for one in lists for name in one.compression_mechanisms),
+        frozenset(name for one in lists for name in one.speculative_mechanisms),
         tuple(evals),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qsl.model_files import parameter_count
+from qsl.weights import read_weights
 from runs.errors import HarnessError
 from runs.reading import read_object
 from runs.record.manifest import Manifest
@@ -124,7 +124,7 @@ def ceiling(manifest: Manifest, requests: RequestTable, measured: Device | None)
     try:
         folder = Path(str(manifest.model.get("folder")))
         shape = read_object(folder / "config.json", "")
-        parameters = parameter_count(folder)
+        parameters = read_weights(folder).parameters
     except (HarnessError, OSError):
         return f"the model's folder {manifest.model.get('folder')} is not here"
     if not parameters:

@@ -20,6 +20,8 @@ SUBMIT_RULES: dict[str, Rule] = catalogue(
          "a closed set of scenarios is complete", "run the missing scenario"),
         ("submit/one-system", "error", "[submission] systems", "all results are of one system",
          "submit results of one system"),
+        ("submit/one-model", "error", _RULES, "all scenarios of a benchmark ran one model on one data set",
+         "run all scenarios of a benchmark with one model and data set"),
         ("submit/sign-off", "error", "[ours]", "the legs sign off together", "run what the sign-off names again"),
     ),
 )  # fmt: skip

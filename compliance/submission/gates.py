@@ -114,6 +114,28 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             for reason in named_differences(one, another, (first.name, other.name)):
                 fix = "submit results of one system; another has a tree entry of its own"
                 yield refusal("submit/one-system", other.name, reason, fix)
+    if division == "closed":
+        yield from _other_models(candidates)
+
+
+def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
+    """Scenarios of one closed benchmark ran one model on one data set; quantised another way it is still that model.
+
+    [inference_policies: implementations may differ by scenario, and numerical precisions may be picked by hand]
+    """
+    first: dict[tuple[str, str], tuple[str, dict[str, object]]] = {}
+    for candidate in candidates:
+        for manifest in list(candidate.manifests().values())[:1]:
+            weights = manifest.model.get("weights") or {}
+            files = configuration(manifest)["model"]
+            parts: dict[str, dict[str, object]] = {
+                "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights.get("shape")},
+                str(weights.get("precision")): {"model": files},
+            }
+            for kind, facts in parts.items():
+                name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
+                for reason in named_differences(theirs, facts, (name, candidate.name)):
+                    yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
 
 
 def _systems(candidate: Candidate) -> list[dict[str, object]]:

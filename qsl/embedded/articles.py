@@ -16,10 +16,12 @@ from qsl.cnn_dailymail.prepare import write_dataset
 from qsl.cnn_dailymail.prompt import TEMPLATE
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import SetupError
+from runs.record.manifest_parts import WeightsPart
 
 _DATA = Path(__file__).resolve().parent / "data"
 _ARTICLE_FILES = ("articles-a.jsonl", "articles-b.jsonl")  # in this order
 BASELINE_FILE = _DATA / "baseline.json"
+EMBEDDED_PARAMETERS = 134_515_008
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,15 @@ class Baseline:
         """By their names in accuracy.txt."""
         names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
         return {name: getattr(self, name) for name in names}
+
+    def is_of(self, model_sha256: str | None, weights: WeightsPart | None) -> bool:
+        """Whether these are the scores of a model: the embedded one, or as far as headers tell that one quantised.
+
+        Args:
+            model_sha256: of its model.safetensors.
+        """
+        quantized = weights is not None and weights.quantized and weights.parameters == EMBEDDED_PARAMETERS
+        return quantized or model_sha256 == self.model_sha256
 
 
 @cache

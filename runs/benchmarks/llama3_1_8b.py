@@ -6,6 +6,10 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20, round v6.1); [
   [ref]      language/llama3.1-8b (reference implementation and README)
   [rules]    mlcommons/inference_policies, inference_rules.adoc
   [model]    meta-llama/Llama-3.1-8B-Instruct, config.json and generation_config.json
+  [hash]     the hub's SHA-256 of its files at 0e9e39f249a16976918f6564b8830bc894c89659, the revision that NVIDIA's v5.1
+             submission checks out; the weights are the same in every revision
+  [data]     intel, verification test suite: SHA-256 by which its MLPerf test knows the files of MLCommons' downloader,
+             which itself publishes MD5 alone. Its hash of OpenOrca is the one that mlcommons/endpoints has.
 """
 
 from dataclasses import replace
@@ -25,6 +29,12 @@ _MODEL = OfficialModel(
         "num_key_value_heads": 8,
         "intermediate_size": 14336,
         "vocab_size": 128256,
+    },
+    weights_sha256={  # [hash]
+        "model-00001-of-00004.safetensors": "2b1879f356aed350030bb40eb45ad362c89d9891096f79a3ab323d3ba5607668",
+        "model-00002-of-00004.safetensors": "09d433f650646834a83c580877bd60c6d1f88f7755305c12576b5c7058f9af15",
+        "model-00003-of-00004.safetensors": "fc1cdddd6bfa91128d6e94ee73d0ce62bfcdb7af29e978ddcab30c66ae9ea7fa",
+        "model-00004-of-00004.safetensors": "92ecfe1a2414458b4821ac8c13cf8cb70aed66b5eea8dc5ad9eeb4ff309d6d7b",
     },
     bos_ids=frozenset({128000}),  # [model]
     stop_ids=frozenset({128001, 128008, 128009}),  # [model] eos_token_id
@@ -60,6 +70,9 @@ _DATACENTER = Benchmark(
     scenarios=("Offline", "Server"),
     model=_MODEL,
     data_set="CNN-DailyMail",
+    data_sha256="6d066a21bd615909466885d53b664b73c5aabc32d60c1cbd03f4293de6430026",  # [data] cnn_eval.json
+    # [data] cnn_dailymail_calibration.json
+    calibration_sha256="a2ca44ea25bbb149beb9fec01dc54078f93f2228218c6e40049829f8fb3250a0",
     performance_samples=_DATACENTER_SAMPLES,
     accuracy_samples=_DATACENTER_SAMPLES,
     min_duration_ms=600_000,  # [checker] TEST_DURATION_MS
@@ -68,6 +81,7 @@ _DATACENTER = Benchmark(
     sampling={"performance": _SAMPLING, "accuracy": _SAMPLING},
     metric="rouge",
     targets=_targets((38.7792, 15.9075, 24.4957, 35.793), 8_167_644, _DATACENTER_SAMPLES),  # [ref] [checker]
+    quality_eval="mlperf_cnndm_rouge",
 )
 
 BENCHMARKS = (
@@ -92,6 +106,7 @@ BENCHMARKS = (
             rounds=_ROUNDS,
         ),
         scenarios=("SingleStream", "Offline"),
+        data_sha256="2d1a21eadd8ef7547d2f5fba939a9e1886a22ee926fe3781cb8934d3a01445db",  # [data] sample_cnn_eval_5000
         performance_samples=_EDGE_SAMPLES,
         accuracy_samples=_EDGE_SAMPLES,
         offline_min_samples=_EDGE_SAMPLES,

@@ -43,3 +43,8 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         option_prefix="dummy_",
     ),
 }
+
+
+def engine_record(kind: str) -> EngineRecord:
+    """Of a kind of engine by its name; of an unknown one the record that asks for the most."""
+    return ENGINE_RECORDS.get(kind, EngineRecord())

@@ -13,7 +13,7 @@ from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
-from runs.record.engine_records import ENGINE_RECORDS, EngineRecord
+from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.manifest_parts import FinishedParts, SamplingPart, missing_hashes
 
 SCHEMA_VERSION: Literal[2] = 2  # 1: from before seals, and before the parts of a finished leg had a fixed form
@@ -101,7 +101,7 @@ class LegPlan(BaseModel):
     @property
     def engine_record(self) -> EngineRecord:
         """What the record of such an engine must hold."""
-        return ENGINE_RECORDS.get(self.engine, EngineRecord())
+        return engine_record(self.engine)
 
 
 def _asked_mechanism(known: dict[str, Any]) -> dict[str, Any]:

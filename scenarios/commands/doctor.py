@@ -14,8 +14,9 @@ from qsl.cache import cache_dir
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_baseline
 from qsl.embedded.default_model import default_model_folder
-from qsl.model_files import check_weights, model_facts
+from qsl.model_files import model_facts
 from qsl.tokenizers import load_tokenizer
+from qsl.weights import check_weights
 from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
 from runs.environment import (
@@ -27,12 +28,12 @@ from runs.environment import (
     vllm_is_cpu_build,
 )
 from runs.errors import ExitCode, HarnessError, SetupError
+from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
-from scenarios.leg.official import model_reasons
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
 from sut.endpoint.questions import choose_dialect, learn
@@ -175,7 +176,7 @@ def _model(model_path: str | None) -> Iterator[MachineCheck]:
         except HarnessError as error:
             yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
-    fits = [name for name, official in models.items() if not model_reasons(facts.config, official)]
+    fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
     if fits:
         yield MachineCheck("ok", "model", f"{text}; {fits[0]}")

@@ -1,9 +1,8 @@
 """Why a leg could not be submitted. Every reason is a sentence; an empty list claims only that none was found."""
 
-from typing import Any
-
-from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, OfficialModel, SamplingPolicy, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy, Scenario
 from runs.loadgen.user_conf import Setting, lookup
+from runs.record.official_inputs import data_set_reasons
 
 # Settings of the benchmark that only the open division may override. [LoadGen's mlperf.conf, comments]
 _OPEN_ONLY_KEYS = (
@@ -52,7 +51,7 @@ def sampling_reasons(sampling: SamplingPolicy, official: SamplingPolicy) -> list
 
 
 def data_reasons(
-    benchmark: Benchmark, scenario: Scenario, mode: Mode, sample_count: int, *, bundled: bool
+    benchmark: Benchmark, scenario: Scenario, mode: Mode, sample_count: int, sha256: str, *, bundled: bool
 ) -> list[str]:
     """Reasons that lie in the data set or in the pairing of scenario and benchmark."""
     reasons = []
@@ -61,12 +60,8 @@ def data_reasons(
         reasons.append(f"the bundled articles are not {benchmark.data_set}")
     elif sample_count != needed:
         reasons.append(f"{sample_count:,} samples instead of the {needed:,} of {benchmark.submission_name}")
+    else:
+        reasons += data_set_reasons(benchmark, sha256)
     if scenario not in benchmark.scenarios:
         reasons.append(f"{benchmark.submission_name} has no {scenario} scenario in a submission")
     return reasons
-
-
-def model_reasons(config: dict[str, Any], official: OfficialModel) -> list[str]:
-    """Reasons that lie in the model's config.json. The weights themselves are hashed, not judged."""
-    wrong = [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]
-    return [f"the model is not {official.name} ({', '.join(wrong)})"] if wrong else []

@@ -13,16 +13,20 @@ from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
-from qsl.model_files import ModelFacts, model_facts, parameter_count
+from qsl.model_files import ModelFacts, model_facts
+from qsl.weights import read_weights
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
+from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
+from runs.record.manifest_parts import WeightsPart
+from runs.record.official_inputs import model_reasons
 from scenarios.leg.config import RunConfig
-from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
+from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
 from scenarios.leg.replica_plan import plan_engine
 from scenarios.leg.trial import ANSWER_TOKENS, ARTICLES, OPENING_WORDS, WHY_UNOFFICIAL, is_cut, is_trial, rate_choice
 from scenarios.leg.trial import notes as trial_notes
@@ -48,6 +52,7 @@ class PreparedLeg:
     audit_config: str | None
     dataset: Dataset
     model: ModelFacts | None
+    weights: WeightsPart | None  # of the model; None for a server's, which no file here tells
     bundled: bool  # the bundled articles are the data set
     unofficial_reasons: list[str]
     notes: list[str] = field(default_factory=list)
@@ -83,6 +88,7 @@ def prepare(
         sampling = replace(sampling, max_tokens=ANSWER_TOKENS)
     conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
     notes.append(f"LoadGen settings from {conf_path}")
+    weights = read_weights(model.folder) if model and engine_record(kind.name).computes_here else None
     limit = model.max_positions if model else None
     if (asked_limit := kind.longest_sequence(config)) is not None:
         limit = min(limit or asked_limit, asked_limit)
@@ -106,15 +112,15 @@ def prepare(
             longest_prompt_tokens=dataset.longest_prompt,
             lead_tokens=_common_lead(dataset.prompts),
             model_folder=model.folder if model else None,
-            parameters=parameter_count(model.folder) if model else 0,
+            parameters=weights.parameters if weights else 0,
         ),
     )
     notes[:0] = engine.notes
     reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
-    reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), bundled=bundled)
+    reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), dataset.sha256, bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
         reasons.append("the data set is synthetic")
-    reasons += model_reasons(model.config, benchmark.model) if model else []
+    reasons += model_reasons(benchmark.model, model.config, weights) if model else []
     reasons += settings_reasons(settings, benchmark, config.scenario)
     if audit_config is not None:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
@@ -152,7 +158,7 @@ def prepare(
         stall_timeout_s=config.stall_timeout_s,
     )
     return PreparedLeg(
-        plan, benchmark, run_dir, conf_text, conf_path, audit_config, dataset, model, bundled, reasons, notes
+        plan, benchmark, run_dir, conf_text, conf_path, audit_config, dataset, model, weights, bundled, reasons, notes
     )
 
 

@@ -22,6 +22,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from scenarios.console import say
 from scenarios.leg.config import RunConfig
@@ -88,6 +89,7 @@ def open_record(config: RunConfig, leg: PreparedLeg) -> None:
             "folder": str(leg.model.folder) if leg.model else None,
             "revision": leg.model.revision if leg.model else None,
             "sha256": {},  # completed when the leg is over
+            "weights": leg.weights.model_dump() if leg.weights else None,
         },
         dataset={
             "path": leg.plan.dataset_path,
@@ -130,6 +132,15 @@ def _refuse_unasked_caching(leg: PreparedLeg, manifest: Manifest) -> None:
         )
 
 
+def _refuse_other_weights(leg: PreparedLeg, manifest: Manifest) -> None:
+    """A leg is not official whose weights have other hashes than the published ones; before the leg none were known."""
+    if leg.weights is None:
+        return
+    reasons = model_reasons(leg.benchmark.model, leg.weights.shape, leg.weights, manifest.model["sha256"])
+    manifest.unofficial_reasons += [reason for reason in reasons if reason not in manifest.unofficial_reasons]
+    manifest.official = not manifest.unofficial_reasons
+
+
 def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console) -> tuple[Manifest, LegOutcome]:
     """Judge a leg whose process came to its end; returns the manifest as it is to be closed.
 
@@ -139,6 +150,7 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     plan, run_dir = leg.plan, leg.run_dir
     manifest = read_manifest(run_dir.manifest)
     manifest.model["sha256"] = hashing.result()
+    _refuse_other_weights(leg, manifest)
     manifest.replicas = with_numbers(manifest.replicas, run_dir)
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))

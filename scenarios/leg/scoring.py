@@ -40,7 +40,9 @@ def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
 
 def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which reference scores apply to a leg's model and data set, and their name."""
-    return targets_that_apply(leg.benchmark, leg.plan.sample_count, lambda: leg.bundled, lambda: _weights_sha256(leg))
+    return targets_that_apply(
+        leg.benchmark, leg.plan.sample_count, lambda: leg.bundled, lambda: _weights_sha256(leg), leg.weights
+    )
 
 
 def _weights_sha256(leg: PreparedLeg) -> str | None:

@@ -20,12 +20,27 @@ def eagle3(**fields: Any) -> dict[str, Any]:
     return row("speculative_decoding", mechanism_variant="eagle3", **fields)
 
 
+def int8(variant: str = "int8_w8a8", **fields: Any) -> dict[str, Any]:
+    return row("weight_quantization", mechanism_variant=variant, **fields)
+
+
 def judged(given: dict[str, Any]) -> JudgedRow:
     return JudgedRow(given, None, "test")
 
 
+def weights(precision: str = "bfloat16", **more: Any) -> dict[str, Any]:
+    """What the headers of a model's weights said."""
+    plain = precision in ("bfloat16", "float16", "float32")
+    found = {"files": 1, "tensors": 3, "parameters": 100, "dtypes": {"BF16" if plain else "I8": 100}, "sparse": False}
+    return {**found, "precision": precision, "quantized": not plain, "shape": {}, "headers_sha256": "0" * 64, **more}
+
+
 def manifest(
-    *, configuration: dict[str, Any] | None = None, options: dict[str, Any] | None = None, engine: str = "vllm"
+    *,
+    configuration: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    engine: str = "vllm",
+    precision: str = "bfloat16",
 ) -> Manifest:
     """The record of a leg whose engine said `configuration` and was asked for `options`."""
     plan = LegPlan(
@@ -37,7 +52,8 @@ def manifest(
     said = {"kv_cache_dtype": "auto", "speculative": False} if configuration is None else configuration
     return Manifest(
         official=False, unofficial_reasons=[], asked={"engine_arg": options or {}}, resolved=plan, harness={},
-        software={}, loadgen={}, host={}, accelerator=[], model={}, dataset={}, parent_pid=1,
+        software={}, loadgen={}, host={}, accelerator=[], dataset={}, parent_pid=1,
+        model={"weights": weights(precision)},
         engine={"name": engine, "configuration": said, "asked": options or {}, "in_force": options or {}},
     )  # fmt: skip
 

@@ -168,8 +168,8 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     printed_at = log.configuration_line
     configuration = manifest.engine.get("configuration") or {}
     for name, value in log.configuration.items():
-        if name in configuration and configuration[name] != value:
-            said = configuration[name]
+        said = configuration.get(name, "not recorded")
+        if said != value:
             text = f"{name} is {said} in manifest.json, the engine printed {value}"
             yield fail(
                 "P-7/engine_contradicts_record",

@@ -1,6 +1,7 @@
 """What a submitter says: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
 
 import re
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ _PLACEHOLDER = re.compile(
     r"|<[^<>]+>|\?\?\?|x{3,}",
     re.IGNORECASE,
 )
+_YES = re.compile(r"\s*(y(es)?|true|1)\b", re.IGNORECASE)
+_SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
+ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantisation differ in published results
+_FEWER_WEIGHTS = re.compile(r"(?<!no )(?<!not )\b(prun|sparsi|distill)\w*", re.IGNORECASE)
 _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
 
 
@@ -119,10 +124,42 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
         if not said:
             findings.add("measurements-field", path, f"{name} is {'missing' if said is None else 'empty'}", "a value")
     _check_words(path, value or {}, findings)
+    if place.division == "closed":
+        _check_closed_model(path, value or {}, findings)
     for path in (tree.user_conf(place), tree.readme(place)):
         content = read_bytes(path, findings, "scenario-file")
         if content is not None and not content.strip():
             findings.add("scenario-file", path, "is empty", "a filled file")
+
+
+def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
+    """What the closed division does not allow to be done to a model, as far as the submitter tells of it."""
+    retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
+    if _YES.match(retraining):
+        findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no")
+    if found := _FEWER_WEIGHTS.search(changes):
+        findings.add("measurements-fewer-weights", path, f"weight_transformations: {found[0]!r} in {changes!r}")
+
+
+def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
+    """Scenarios of one closed benchmark say that they ran one model, however it was quantised."""
+    said: dict[tuple[str, ...], tuple[Place, str]] = {}
+    for place in places:
+        value = read_object(tree.measurements(place), Findings(tree.root), "measurements-missing", "measurements-field")
+        mine = (value or {}).get("starting_weights_filename")
+        if place.division != "closed" or not isinstance(mine, str):
+            continue
+        first, theirs = said.setdefault((place.organisation, place.system, place.benchmark), (place, mine))
+        if _other_model(mine, theirs):
+            text = f"starting_weights_filename is {mine!r}; in {first.scenario} it is {theirs!r}"
+            findings.add("measurements-model", tree.measurements(place), text, theirs)
+
+
+def _other_model(one: str, other: str) -> bool:
+    """Whether two free texts name different models: by the size (8B), or by hardly a word in common."""
+    sizes = [set(_SIZE.findall(text)) for text in (one, other)]
+    alike = SequenceMatcher(None, one.lower(), other.lower(), autojunk=False).ratio()
+    return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
 
 
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:

@@ -7,7 +7,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from compliance.finding import Finding
-from compliance.submission.check.descriptions import check_sources, check_systems
+from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.duplicates import check_duplicates
 from compliance.submission.check.finding import Findings, place_of
 from compliance.submission.check.runs_index import RunsIndex
@@ -59,6 +59,7 @@ def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Ch
     check_rehearsal(tree, contents, findings)
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
+    check_models(tree, found, findings)
     outcomes = _check_all(tree, found, runs or RunsIndex())
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]

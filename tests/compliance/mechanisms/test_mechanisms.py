@@ -20,7 +20,7 @@ from compliance.mechanisms.validation import registries_or_error, validate
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
-from tests.support.mechanism_rows import eagle3, fp8, judged, manifest, row, write_engine_log
+from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
 
 REGISTRIES = load_registries()
 
@@ -50,12 +50,17 @@ def test_registries_hold_exactly_what_was_agreed() -> None:
         (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
         for entry in REGISTRIES.variants
     ]
-    assert found == VARIANTS
-    assert REGISTRIES.compression == {"kv_quantization", "kv_compression", "compressed_attention"}
+    assert found[: len(VARIANTS)] == VARIANTS
+    assert {mechanism for mechanism, *_ in found[len(VARIANTS) :]} == {"weight_quantization"}
+    ours = {"weight_quantization"}
+    assert REGISTRIES.compression - ours == {"kv_quantization", "kv_compression", "compressed_attention"}
     assert REGISTRIES.speculative == {"speculative_decoding"}
     core = json.loads((REGISTRY_DIR / QUALITY_FILE).read_text())["eval_harnesses"]
     assert [entry["quality_eval_id"] for entry in core] == ["ruler_v1", "longbench_v2", "humaneval", "math_500"]
-    assert [entry.quality_eval_id for entry in REGISTRIES.quality_evals][4:] == ["mlperf_cnndm_rouge"]
+    assert [entry.quality_eval_id for entry in REGISTRIES.quality_evals][4:] == [
+        "mlperf_cnndm_rouge",
+        "mlperf_orca_rouge",
+    ]
 
 
 def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
@@ -237,16 +242,21 @@ def test_the_gate_gives_the_same_verdict_without_a_word(wordless: Callable[[], N
     assert outcomes() == before
 
 
-def test_rows_without_a_declaration_are_not_judged() -> None:
-    assert gate().status == "no_rows"
-    legacy = gate({"run_id": "old", "throughput_tok_s": 1.0}, row(None), strict=True)
+def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> None:
+    old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
+    legacy = gate(*old)
     assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
     assert as_json(legacy)["overall"] == "partial"
+    assert gate(*old, strict=True).closed
+    assert gate(row(), *old, strict=True).closed
+    assert gate(strict=True).closed
+    assert not gate().closed
 
 
 @pytest.mark.parametrize(
     "shown",
     [
+        {"quantization": "awq"},
         {"kv_cache_dtype": "fp8"},
         {"kv_cache_dtype": "FP8_E5M2"},
         {"kv_cache_dtype": "int4_per_token_head"},
@@ -302,6 +312,10 @@ def test_plain_caches_are_a_baseline(dtype: str | None) -> None:
             1,
         ),
         (row("compressed_attention", mechanism_variant="triattention_class"), None, {}, "x=1", 0),
+        (row(), None, {}, "quantization=fp8", 1),
+        (row(), {"kv_cache_dtype": "auto", "quantization": None}, {}, "quantization=fp8", 2),
+        (row(), None, {"quantization": "awq"}, "x=1", 1),
+        (int8(), None, {}, "quantization=None", 1),
     ],
 )
 def test_the_engine_record_decides(
@@ -315,6 +329,35 @@ def test_the_engine_record_decides(
     write_engine_log(tmp_path, log)
     facts = facts_of_run(RunDir(tmp_path), manifest(configuration=configuration, options=options))
     assert len(misdeclared(declared, facts)) == contradicted
+
+
+@pytest.mark.parametrize(
+    ("declared", "precision", "log", "contradicted"),
+    [
+        (row(), "int8_w8a8", "quantization=compressed-tensors", 1),
+        (int8(), "int8_w8a8", "quantization=compressed-tensors", 0),
+        (int8("fp8_w8a8"), "int8_w8a8", "quantization=compressed-tensors", 1),
+        (int8("fp8_w8a8"), "bfloat16", "quantization=fp8", 0),
+        (int8(), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 1),
+        (int8("int8_w8a8_kv_fp8"), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 0),
+        (int8(), "bfloat16", "quantization=None", 1),
+    ],
+)
+def test_the_headers_of_the_weights_decide(
+    tmp_path: Path, declared: dict[str, Any], precision: str, log: str, contradicted: int
+) -> None:
+    write_engine_log(tmp_path, log)
+    configuration = {"kv_cache_dtype": "fp8" if "fp8" in log.partition("kv_cache")[2] else "auto", "speculative": False}
+    facts = facts_of_run(RunDir(tmp_path), manifest(configuration=configuration, precision=precision))
+    assert facts.gaps == ()
+    assert len(misdeclared(declared, facts)) == contradicted
+
+
+def test_a_record_without_the_weights_precision_has_a_gap(tmp_path: Path) -> None:
+    write_engine_log(tmp_path)
+    record = manifest()
+    record.model.clear()
+    assert "model.weights is missing" in facts_of_run(RunDir(tmp_path), record).gaps[0]
 
 
 def test_a_record_with_gaps_is_no_contradiction_but_is_told(tmp_path: Path) -> None:
@@ -332,6 +375,9 @@ def test_a_record_with_gaps_is_no_contradiction_but_is_told(tmp_path: Path) -> N
         ("kv_quantization", True, set(), True),
         ("kv_quantization", False, set(), False),
         ("kv_quantization", None, set(), False),
+        ("weight_quantization", True, {"weight_quantization"}, True),
+        ("weight_quantization", False, set(), False),
+        ("baseline", True, {"weight_quantization"}, True),
         ("kv_compression", True, set(), False),
         ("compressed_attention", True, set(), False),
         ("speculative_decoding", True, set(), False),

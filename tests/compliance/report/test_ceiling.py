@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def manifest(folder: Path, scenario: str, **configuration: Any) -> Manifest:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    monkeypatch.setattr(module, "parameter_count", lambda _: ONE_BILLION)
+    monkeypatch.setattr(module, "read_weights", lambda _: SimpleNamespace(parameters=ONE_BILLION))
     return tmp_path
 
 

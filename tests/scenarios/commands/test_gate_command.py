@@ -206,9 +206,9 @@ def test_a_run_that_is_none_closes_the_gate(call: Any, result: ResultDir, damage
 
 
 ROWS: list[tuple[Any, int, int]] = [  # rows, exit code without and with --strict
-    ([], 0, 0),
+    ([], 0, 1),
     ({"mechanism": "baseline"}, 0, 0),
-    ([{"throughput": 1.0}], 0, 0),
+    ([{"throughput": 1.0}], 0, 1),
     ([{"mechanism": "kv_quantization", "mechanism_variant": "fp4"}], 0, 1),
     ([{"mechanism": "baseline"}, {"mechanism": "baseline", "kv_cache_dtype": "fp8_e4m3"}], 1, 1),
 ]

@@ -8,7 +8,8 @@ import pytest
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.loadgen.user_conf import Setting, read_conf
-from scenarios.leg.official import data_reasons, model_reasons, sampling_reasons, settings_reasons
+from runs.record.official_inputs import model_reasons
+from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
 from tests.support.official import SAMPLING
 
 DATACENTER = BENCHMARKS["llama3_1-8b"]
@@ -94,17 +95,30 @@ def test_sampling(change: dict[str, float]) -> None:
 
 
 def test_data_set() -> None:
-    assert data_reasons(DATACENTER, "Offline", "performance", 13_368, bundled=False) == []
-    assert data_reasons(EDGE, "SingleStream", "performance", 5_000, bundled=False) == []
-    assert "13,367 samples" in data_reasons(DATACENTER, "Offline", "performance", 13_367, bundled=False)[0]
-    assert "not CNN-DailyMail" in data_reasons(DATACENTER, "Offline", "performance", 13_368, bundled=True)[0]
-    assert "has no SingleStream" in data_reasons(DATACENTER, "SingleStream", "performance", 13_368, bundled=False)[0]
-    assert "has no Server" in data_reasons(EDGE, "Server", "performance", 5_000, bundled=False)[0]
+    assert data_reasons(DATACENTER, "Offline", "performance", 13_368, DATACENTER.data_sha256 or "", bundled=False) == []
+    assert data_reasons(EDGE, "SingleStream", "performance", 5_000, EDGE.data_sha256 or "", bundled=False) == []
+    assert (
+        "13,367 samples"
+        in data_reasons(DATACENTER, "Offline", "performance", 13_367, DATACENTER.data_sha256 or "", bundled=False)[0]
+    )
+    assert (
+        "not CNN-DailyMail"
+        in data_reasons(DATACENTER, "Offline", "performance", 13_368, DATACENTER.data_sha256 or "", bundled=True)[0]
+    )
+    assert (
+        "has no SingleStream"
+        in data_reasons(DATACENTER, "SingleStream", "performance", 13_368, DATACENTER.data_sha256 or "", bundled=False)[
+            0
+        ]
+    )
+    assert (
+        "has no Server" in data_reasons(EDGE, "Server", "performance", 5_000, EDGE.data_sha256 or "", bundled=False)[0]
+    )
 
 
 def test_model() -> None:
-    assert model_reasons(LLAMA, DATACENTER.model) == []
+    assert model_reasons(DATACENTER.model, LLAMA) == []
     for key in LLAMA:
-        (reason,) = model_reasons(LLAMA | {key: 7}, DATACENTER.model)
+        (reason,) = model_reasons(DATACENTER.model, LLAMA | {key: 7})
         assert f"{key} 7" in reason
-        assert model_reasons({name: value for name, value in LLAMA.items() if name != key}, DATACENTER.model)
+        assert model_reasons(DATACENTER.model, {name: value for name, value in LLAMA.items() if name != key})

@@ -72,6 +72,34 @@ def empty_measurement(tree: Tree) -> Path:
     return edit_object(tree.measurements(some(tree)), weight_data_types="")
 
 
+@mutation("measurements-retraining")
+def retrained(tree: Tree) -> Path:
+    return edit_object(tree.measurements(some(tree)), retraining="Yes, on the training set")
+
+
+@mutation("measurements-fewer-weights")
+def pruned(tree: Tree) -> Path:
+    return edit_object(tree.measurements(some(tree)), weight_transformations="quantization, 2:4 pruned")
+
+
+def another_model(name: str) -> None:
+    """Register another model in the last scenario of the first system."""
+
+    def change(tree: Tree) -> Path | None:
+        one = some(tree)
+        same = [place for place in tree.places() if place.benchmark == one.benchmark and place.system == one.system]
+        if len(same) < 2:
+            return None
+        edit_object(tree.measurements(one), starting_weights_filename="meta-llama/Llama-3.1-8B-Instruct")
+        return edit_object(tree.measurements(same[-1]), starting_weights_filename=name)
+
+    MUTATIONS.append(Mutation(f"another_model_{len(name)}", change, ("measurements-model",)))
+
+
+another_model("meta-llama/Llama-3.2-1B-Instruct")
+another_model("a small one of ours")
+
+
 @mutation("scenario-file")
 def empty_readme(tree: Tree) -> Path:
     path = tree.readme(some(tree))

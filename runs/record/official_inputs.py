@@ -1,0 +1,45 @@
+"""Are a leg's data set and model the official ones? Reasons why not, each a sentence; an empty list: none was found."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runs.benchmark import Benchmark, OfficialModel
+from runs.record.manifest_parts import WeightsPart
+
+
+def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
+    """By the file's hash, where one is known of the file that MLCommons distributes."""
+    if benchmark.data_sha256 in (None, sha256):
+        return []
+    return [
+        f"the data set's SHA-256 is {sha256}, not {benchmark.data_sha256} of the file that MLCommons distributes "
+        f"for {benchmark.submission_name}"
+    ]
+
+
+def model_reasons(
+    official: OfficialModel,
+    config: Mapping[str, Any],
+    weights: WeightsPart | None = None,
+    hashes: Mapping[str, str] | None = None,
+) -> list[str]:
+    """By the model's shape, by how many numbers its weights have, and those not quantised by their published hashes.
+
+    Args:
+        config: of config.json, at least the keys of `official.shape`.
+        weights: None = only the shape is known.
+        hashes: file name → SHA-256; None = not known yet.
+    """
+    if wrong := [f"{key} {config.get(key)}" for key, value in official.shape.items() if config.get(key) != value]:
+        return [f"the model is not {official.name} ({', '.join(wrong)})"]
+    if weights is None:
+        return []
+    if weights.parameters != official.parameters:
+        return [f"the weights have {weights.parameters:,} numbers, {official.name} has {official.parameters:,}"]
+    if weights.sparse:
+        return ["the model's configuration says that weights were left out (sparsity_config)"]
+    published = set(official.weights_sha256.values())
+    found = {digest for name, digest in (hashes or {}).items() if name.endswith(".safetensors")}
+    if hashes is not None and published and not weights.quantized and found != published:
+        return [f"the weights are in {weights.precision}, and their files not those of {official.name} as published"]
+    return []

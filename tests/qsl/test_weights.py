@@ -1,0 +1,137 @@
+"""What the headers of a model's weights say."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from qsl.weights import read_weights
+from runs.benchmarks import BENCHMARKS
+from runs.errors import InputError
+from runs.record.manifest_parts import WeightsPart
+from runs.record.official_inputs import data_set_reasons, model_reasons
+
+OFFICIAL = BENCHMARKS["llama3_1-8b"].model
+LAYER = {"q": (8, 8), "k": (4, 8), "v": (4, 8), "o": (8, 8), "gate": (16, 8), "up": (16, 8), "down": (8, 16)}
+SMALL = replace(
+    OFFICIAL,
+    weights_sha256={},
+    shape={
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": 10,
+    },
+)
+
+
+def groups(kind: str, bits: int, inputs: int | None) -> dict[str, Any]:
+    activations = {"num_bits": inputs, "type": kind} if inputs else None
+    group = {"weights": {"num_bits": bits, "type": kind}, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+def model(folder: Path, kind: torch.dtype, quantization: dict[str, Any] | None = None, packed: int = 1) -> Path:
+    """A Llama of one layer, its projections held as `kind`, `packed` numbers in each."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, (rows, columns) in LAYER.items():
+        tensors[f"model.layers.0.{name}_proj.weight"] = torch.zeros(rows, columns // packed).to(kind)
+        if quantization:
+            tensors[f"model.layers.0.{name}_proj.weight_scale"] = torch.zeros(rows, 1)
+    ends = {"model.embed_tokens": (10, 8), "lm_head": (10, 8), "model.norm": (8,), "a_norm": (8,), "b_norm": (8,)}
+    tensors |= {f"{name}.weight": torch.zeros(shape, dtype=torch.bfloat16) for name, shape in ends.items()}
+    names = sorted(tensors)
+    for number, part in enumerate((names[:5], names[5:])):
+        save_file({name: tensors[name] for name in part}, folder / f"model-{number}.safetensors")
+    config = {**SMALL.shape, **({"quantization_config": quantization} if quantization else {})}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed", "quantization", "precision"),
+    [
+        (torch.bfloat16, 1, None, "bfloat16"),
+        (torch.float32, 1, None, "float32"),
+        (torch.int8, 1, groups("int", 8, 8), "int8_w8a8"),
+        (torch.float8_e4m3fn, 1, groups("float", 8, 8), "fp8_w8a8"),
+        (torch.float8_e4m3fn, 1, {"quant_method": "fp8", "activation_scheme": "static"}, "fp8_w8a8"),
+        (torch.int32, 8, groups("int", 4, None), "int4_w4a16"),
+        (torch.int32, 8, {"quant_method": "awq", "bits": 4}, "int4_w4a16"),
+        (torch.uint8, 2, {"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4_w4a4"),
+        (
+            torch.uint8,
+            2,
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "fp4"}, "input_tensors": {"dtype": "fp4"}},
+            },
+            "fp4_w4a4",
+        ),
+        (torch.bfloat16, 1, {"quant_method": "bitsandbytes"}, "bitsandbytes (BF16)"),
+        (torch.float8_e5m2, 1, None, "unknown (F8_E5M2)"),
+    ],
+)
+def test_precision_and_numbers(
+    tmp_path: Path, kind: torch.dtype, packed: int, quantization: dict[str, Any] | None, precision: str
+) -> None:
+    found = read_weights(model(tmp_path, kind, quantization, packed))
+    assert (found.precision, found.quantized) == (precision, precision not in ("bfloat16", "float32"))
+    assert found.parameters == SMALL.parameters
+    assert model_reasons(SMALL, found.shape, found, {}) == []
+
+
+def test_the_published_numbers_of_parameters_follow_from_the_shapes() -> None:
+    assert OFFICIAL.parameters == 8_030_261_248
+    assert BENCHMARKS["llama2-70b"].model.parameters == 68_976_648_192
+
+
+def test_weights_that_were_left_out(tmp_path: Path) -> None:
+    found = read_weights(model(tmp_path, torch.bfloat16))
+    fewer = found.model_copy(update={"parameters": found.parameters - 8})
+    assert "the weights have" in model_reasons(SMALL, found.shape, fewer)[0]
+    sparse = {**groups("int", 8, 8), "sparsity_config": {"format": "sparse-24-bitmask"}}
+    (tmp_path / "config.json").write_text(json.dumps({**SMALL.shape, "quantization_config": sparse}))
+    found = read_weights(tmp_path)
+    assert "left out" in model_reasons(SMALL, found.shape, found)[0]
+
+
+def test_plain_weights_are_those_that_were_published() -> None:
+    part = WeightsPart(
+        files=4, tensors=291, parameters=OFFICIAL.parameters, dtypes={"BF16": OFFICIAL.parameters},
+        precision="bfloat16", quantized=False, sparse=False, shape=dict(OFFICIAL.shape), headers_sha256="0" * 64,
+    )  # fmt: skip
+    published = dict(OFFICIAL.weights_sha256)
+    assert model_reasons(OFFICIAL, part.shape, part, {**published, "config.json": "any"}) == []
+    assert model_reasons(OFFICIAL, part.shape, part) == []  # not hashed yet
+    (reason,) = model_reasons(OFFICIAL, part.shape, part, {**published, "model-00001-of-00004.safetensors": "0" * 64})
+    assert "not those of Llama-3.1-8B as published" in reason
+    assert model_reasons(OFFICIAL, part.shape, part, {})
+    quantized = part.model_copy(update={"quantized": True, "precision": "fp8_w8a8"})
+    assert model_reasons(OFFICIAL, part.shape, quantized, {}) == []  # nobody publishes what a submitter quantises
+
+
+def test_the_data_set_is_the_file_that_is_distributed() -> None:
+    for key in ("llama3_1-8b", "llama3_1-8b-interactive", "llama3_1-8b-edge"):
+        assert data_set_reasons(BENCHMARKS[key], BENCHMARKS[key].data_sha256 or "") == []
+        assert "MLCommons distributes" in data_set_reasons(BENCHMARKS[key], "0" * 64)[0]
+    assert data_set_reasons(BENCHMARKS["llama2-70b"], "any") == []
+
+
+def test_a_folder_without_weights_has_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert (read_weights(tmp_path).parameters, read_weights(tmp_path).precision) == (0, "none")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\2\0\0\0\0\0\0\0[]", b"\7\0\0\0\0\0\0\0" + b'{"a":1}'])
+def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
+        read_weights(tmp_path)
