@@ -6,10 +6,14 @@ PY := .venv/bin/python
 SIDE_BY_SIDE := -n 3 --dist loadfile
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup demo test test-fast test-long redteam bench lint clean
+.PHONY: setup setup-quantize demo test test-fast test-long redteam bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
+
+# For `main.py quantize`.
+setup-quantize: setup
+	@sh scripts/setup_quantize.sh
 
 demo: setup
 	$(PY) main.py --scenario Offline --vllm --accuracy --output-log-dir $(DEMO)/accuracy
@@ -43,4 +47,4 @@ bench: setup
 
 # What was measured (output/) stays.
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-quantize .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -7,10 +7,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qsl import open_orca
-from qsl.cnn_dailymail.prepare import HUB, HUB_DATASET, Prepared, encode_rows, read_source
+from qsl.cnn_dailymail.prepare import (
+    CALIBRATION_LIST_SHA256,
+    HUB,
+    HUB_DATASET,
+    Prepared,
+    encode_rows,
+    read_calibration,
+    read_source,
+)
 from qsl.tokenizers import load_tokenizer
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
+from runs.files import sha256_of
 from scripts.dataset_output import INTERRUPTED, check_output, progress, write
 from scripts.program import exit_code_of
 
@@ -33,7 +42,10 @@ def _prepare(options: argparse.Namespace) -> None:
     print(f"mean prompt: {prepared.mean_prompt_tokens:.1f} tokens")
     print(f"sha256: {prepared.sha256}")
     needed = benchmark.accuracy_samples
-    if prepared.rows != needed:
+    if options.ids is not None:
+        official = sha256_of(options.ids) == CALIBRATION_LIST_SHA256
+        print(f"calibration data, {'by' if official else 'not by'} the list of mlcommons/inference")
+    elif prepared.rows != needed:
         print(f"not the full datacenter data set, which has {needed:,} rows")
     elif options.source == HUB or open_orca.is_pickle(options.source):
         print(f"{needed:,} rows: the full datacenter data set")
@@ -49,7 +61,10 @@ _OFFICIAL = {
 
 def _write_articles(options: argparse.Namespace) -> Prepared:
     tokenizer = load_tokenizer(_model_path(options))
-    source = read_source(options.source, options.count)
+    if options.ids is not None and options.count is not None:
+        raise InputError("--ids and --count contradict each other", "give one of them")
+    ids = options.ids
+    source = read_source(options.source, options.count) if ids is None else read_calibration(options.source, ids)
     with progress(len(source), "tokenising") as (tokenised,):
         return write(options.output, encode_rows(source.articles, source.highlights, tokenizer, tokenised))
 
@@ -100,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the benchmark (default %(default)s)",
     )
     parser.add_argument("--output", required=True, type=Path, metavar="OUT.json", help="file to write")
+    parser.add_argument(
+        "--ids", type=Path, metavar="LIST", help="take the articles that this file names, an id a line: for calibration"
+    )
     parser.add_argument("--count", type=int, metavar="N", help="take the first N rows (default: all)")
     return parser
 

@@ -1,4 +1,9 @@
-"""From articles and highlights to a data set in the MLCommons format."""
+"""From articles and highlights to a data set in the MLCommons format.
+
+Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
+  [ref]   language/llama3.1-8b/prepare-calibration.py
+  [list]  calibration/CNNDailyMail/calibration-list.txt: 1,000 ids, 998 different
+"""
 
 import os
 import tempfile
@@ -16,11 +21,14 @@ from qsl.hub import from_hub
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError, SetupError
 from runs.files import write_atomic
+from runs.reading import read_whole
 
 HUB = "hub"
 HUB_DATASET, HUB_CONFIG, HUB_SPLIT = "cnn_dailymail", "3.0.0", "validation"
+CALIBRATION_SPLIT = "train"  # [ref] prepare-calibration.py
+CALIBRATION_LIST_SHA256 = "4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7"  # [list]
 
-ARTICLE, HIGHLIGHTS = "article", "highlights"
+ID, ARTICLE, HIGHLIGHTS = "id", "article", "highlights"
 
 # How the `datasets` library reads each kind of file. Without keep_default_na=False an article "NA" would be no article.
 _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -76,18 +84,48 @@ def read_source(source: str, count: int | None = None) -> Source:
     return Source(_name(source), cells[ARTICLE], cells[HIGHLIGHTS])
 
 
+def read_calibration(source: str, ids: Path) -> Source:
+    """The articles that a list names, in its order; of the hub those of the training split.
+
+    Args:
+        source: as in `read_source`, with a column id as well.
+        ids: a text file with an id a line.
+
+    Raises:
+        InputError: as `read_source`; the list cannot be read, is empty, or names an article that is not there.
+    """
+    named = read_whole(ids, "name calibration-list.txt of mlcommons/inference", option="--ids").decode().split()
+    if not named:
+        raise InputError(f"--ids {ids} names no article", "name calibration-list.txt of mlcommons/inference")
+    cells = read_columns(source, (ID, ARTICLE, HIGHLIGHTS), split=CALIBRATION_SPLIT)
+    place = {one: number for number, one in enumerate(cells[ID])}
+    if unknown := [one for one in named if one not in place]:
+        raise InputError(
+            f"{len(unknown)} of the {len(named)} ids of {ids} are not in {source}, first {shorten(unknown[0])}",
+            f"give CNN-DailyMail's {CALIBRATION_SPLIT} split",
+        )
+    rows = [place[one] for one in named]
+    return Source(_name(source), *([cells[column][row] for row in rows] for column in (ARTICLE, HIGHLIGHTS)))
+
+
 def read_columns(
-    source: str, columns: Sequence[str], count: int | None = None, *, may_be_empty: Sequence[str] = ()
+    source: str,
+    columns: Sequence[str],
+    count: int | None = None,
+    *,
+    may_be_empty: Sequence[str] = (),
+    split: str = HUB_SPLIT,
 ) -> dict[str, list[str]]:
     """Read and check columns of text: `read_source` for any columns.
 
     Args:
         may_be_empty: columns whose cells may have no text.
+        split: of the hub's data set.
     """
     if count is not None and count < 1:
         raise InputError(f"--count {count} is below 1", "give at least 1, or leave it out for all rows")
     with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
-        table = _from_hub() if source == HUB else _from_file(Path(source), cache)
+        table = _from_hub(split) if source == HUB else _from_file(Path(source), cache)
         name = _name(source)
         total = len(table)
         if total == 0:
@@ -122,12 +160,12 @@ def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empt
         raise InputError(f"{name}, row {number}, column {column!r}: the cell {what}", "mend or remove the row")
 
 
-def _from_hub() -> Any:
+def _from_hub(split: str) -> Any:
     def fetch(local: bool) -> Any:
         import datasets
 
         mode = datasets.DownloadConfig(local_files_only=local)
-        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=HUB_SPLIT, download_config=mode)
+        return datasets.load_dataset(HUB_DATASET, HUB_CONFIG, split=split, download_config=mode)
 
     try:
         return from_hub(f"{HUB_DATASET} {HUB_CONFIG}", fetch)
@@ -136,7 +174,7 @@ def _from_hub() -> Any:
     except Exception as error:  # the hub's client raises errors of many libraries
         raise SetupError(
             f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {_first_line(error)}",
-            "check the network, or fetch the validation split's Parquet file elsewhere and give it with --source FILE",
+            f"check the network, or fetch the {split} split's Parquet file elsewhere and give it with --source FILE",
         ) from error
 
 

@@ -25,6 +25,7 @@ COMMANDS = [
     "doctor",
     "gate",
     "init",
+    "quantize",
     "report",
     "results",
     "run",

@@ -1,0 +1,188 @@
+"""Post-training quantisation of a model with calibration data: weights, recipe and calibration.md in a folder.
+
+llm-compressor needs other versions of packages that vLLM needs too, so it has an environment of its own
+(`make setup-quantize`), and the work is done by a process there (worker.py). The folder appears whole or not at all.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from qsl.dataset import Dataset, load_dataset
+from qsl.embedded.articles import bundled_dataset
+from qsl.embedded.default_model import ensure_default_model
+from qsl.model_files import ModelFacts, file_hashes, model_facts
+from qsl.weights import read_weights
+from runs.benchmarks import BENCHMARKS
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExecutionError, InputError, SetupError
+from runs.files import write_atomic
+from scenarios.quantize.calibration_text import calibration_text
+
+Scheme = Literal["fp8", "int8"]
+SCHEMES: tuple[Scheme, ...] = ("fp8", "int8")
+ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
+WORKER = Path(__file__).with_name("worker.py")
+SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
+
+_RECIPE = """default_stage:
+  default_modifiers:
+    {modifier}:
+      targets: [Linear]
+      scheme: {scheme}
+      ignore: [lm_head]
+"""
+# FP8: weights by tensor, activations by tensor with scales from the calibration. INT8: weights by channel, rounded with
+# the calibration's second moments (GPTQ), activations by token as they come. [llm-compressor 0.14, preset schemes]
+RECIPES: dict[Scheme, str] = {
+    "fp8": _RECIPE.format(modifier="QuantizationModifier", scheme="FP8"),
+    "int8": _RECIPE.format(modifier="GPTQModifier", scheme="W8A8"),
+}
+# What goes along with the weights: everything that makes ids of text, and how to generate.
+_BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for. `calibration` None: the bundled articles, for the embedded model alone."""
+
+    model_path: str | None
+    output: Path
+    scheme: Scheme
+    calibration: Path | None
+    samples: int | None
+    python: Path
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """What was written."""
+
+    folder: Path
+    precision: str
+    prompts: int
+    bytes_before: int
+    bytes_after: int
+
+
+def quantize(request: Request, say: Callable[[str], None]) -> Quantized:
+    """Quantise a model.
+
+    Raises:
+        InputError: the model or the calibration data cannot be used. SetupError: the output is taken, or there is no
+            such environment. ExecutionError: the quantisation failed.
+    """
+    python = request.python.absolute()
+    output = request.output.absolute()
+    if output.exists():
+        raise SetupError(f"--output {output} is there already", "name another folder")
+    versions = _versions(python)
+    model = _model(request, say)
+    if read_weights(model.folder).quantized:
+        raise InputError(f"--model-path {model.folder} is quantised already", "name the model as it was published")
+    data = _calibration(request, model)
+    prompts = _distinct(data.prompts)[: request.samples]
+    say(f"quantising {model.name} to {request.scheme} with {len(prompts):,} prompts of {data.path.name}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
+        made = Path(scratch) / "model"
+        _work(python, {"model": str(model.folder), "output": str(made), "recipe": RECIPES[request.scheme],
+                       "prompts": prompts}, Path(scratch))  # fmt: skip
+        for pattern in _BESIDE:
+            for path in model.folder.glob(pattern):
+                shutil.copy(path, made / path.name)
+        weights = read_weights(made)
+        if not weights.quantized:
+            raise ExecutionError(f"llm-compressor left the weights in {weights.precision}", "report this message")
+        write_atomic(made / "recipe.yaml", RECIPES[request.scheme])
+        text = calibration_text(
+            model=model,
+            hashes=file_hashes(model.folder),
+            scheme=request.scheme,
+            recipe=RECIPES[request.scheme],
+            versions=versions,
+            data=data,
+            official_sha256=_official_calibration(),
+            used=len(prompts),
+            weights=weights,
+            made=file_hashes(made),
+        )
+        write_atomic(made / "calibration.md", text)
+        made.rename(output)
+    return Quantized(output, weights.precision, len(prompts), _weight_bytes(model.folder), _weight_bytes(output))
+
+
+def _weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def _official_calibration() -> frozenset[str]:
+    return frozenset(one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256)
+
+
+def _model(request: Request, say: Callable[[str], None]) -> ModelFacts:
+    return model_facts(request.model_path or str(ensure_default_model(say)))
+
+
+def _calibration(request: Request, model: ModelFacts) -> Dataset:
+    path = request.calibration
+    if path is None:
+        if request.model_path is not None:
+            raise InputError(
+                "--calibration is missing",
+                "fetch cnn_dailymail_calibration.json from MLCommons, or make it with scripts/prepare_dataset.py --ids",
+            )
+        path = bundled_dataset(str(model.folder))
+    return load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
+
+
+def _distinct(prompts: list[list[int]]) -> list[list[int]]:
+    """In their order; the official list names two articles twice."""
+    return [list(ids) for ids in dict.fromkeys(map(tuple, prompts))]
+
+
+def _versions(python: Path) -> dict[str, str]:
+    """Of the packages that quantise.
+
+    Raises:
+        SetupError: they are not there.
+    """
+    names = ("llmcompressor", "compressed-tensors", "transformers", "torch")
+    code = f"import importlib.metadata as of, json; print(json.dumps({{n: of.version(n) for n in {names!r}}}))"
+    try:
+        done = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, env=_environment(), check=True, timeout=60
+        )
+        found = orjson.loads(done.stdout)
+        return {name: str(found[name]) for name in names}
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        raise SetupError(f"{python} has no llm-compressor, which quantises", SETUP_FIX) from error
+
+
+def _environment() -> dict[str, str]:
+    own = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")} | own
+
+
+def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
+    """Run the worker to its end; its words go to a log, whose end is told where it fails."""
+    path, log = scratch / "job.json", scratch / "worker.log"
+    path.write_bytes(orjson.dumps(job))
+    with log.open("wb") as stream:
+        code = subprocess.run(
+            [python, WORKER, path], stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
+            env=_environment(), cwd=scratch, check=False,
+        ).returncode  # fmt: skip
+    if code != 0 or not list((scratch / "model").glob("*.safetensors")):
+        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-3:]
+        raise ExecutionError(
+            f"the quantisation ended with exit code {code}: {' | '.join(last)}",
+            "look at the message; out of memory: fewer --samples, or a machine with an accelerator",
+        )

@@ -1,0 +1,34 @@
+"""The program that quantises, run by the interpreter of an environment of its own: `python worker.py JOB.json`.
+
+It imports nothing of this harness, whose environment has other versions of the same packages. The job is a JSON object:
+`model` and `output` (folders), `recipe` (llm-compressor's YAML) and `prompts` (lists of token ids).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(path: str) -> None:
+    """Quantise, and write the weights and their configuration."""
+    from datasets import Dataset
+    from llmcompressor import oneshot
+    from transformers import AutoModelForCausalLM
+
+    job = json.loads(Path(path).read_text())
+    prompts = job["prompts"]
+    data = Dataset.from_dict({"input_ids": prompts, "attention_mask": [[1] * len(ids) for ids in prompts]})
+    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto", local_files_only=True)
+    oneshot(
+        model=model,
+        dataset=data,
+        recipe=job["recipe"],
+        max_seq_length=max(map(len, prompts)),
+        num_calibration_samples=len(prompts),
+        shuffle_calibration_samples=False,
+    )
+    model.save_pretrained(job["output"], save_compressed=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

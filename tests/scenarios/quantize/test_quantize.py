@@ -1,0 +1,125 @@
+"""`main.py quantize`: what it refuses, what it hands to the environment that quantises, what it leaves behind."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qsl.weights import read_weights
+from scenarios.quantize.run import ENVIRONMENT
+from tests.conftest import Finished, StartedMain
+from tests.support.tiny_llama import make_tiny_llama
+
+Main = Callable[..., Finished]
+
+# Stands for the interpreter of the other environment: knows the packages' versions, and "quantises" by writing INT8.
+INTERPRETER = """#!{python}
+import json, pathlib, sys
+if sys.argv[1] == "-c":
+    print(json.dumps(dict.fromkeys(["llmcompressor", "compressed-tensors", "transformers", "torch"], "1.0")))
+    sys.exit()
+job = json.loads(pathlib.Path(sys.argv[2]).read_text())
+pathlib.Path({told!r}).write_text(json.dumps(job))
+if {fails}:
+    print("CUDA out of memory")
+    sys.exit(1)
+import torch
+from safetensors.torch import load_file, save_file
+out = pathlib.Path(job["output"])
+out.mkdir()
+for path in pathlib.Path(job["model"]).glob("*.safetensors"):
+    save_file({{name: one.to(torch.int8) for name, one in load_file(path).items()}}, out / path.name)
+config = json.loads((pathlib.Path(job["model"]) / "config.json").read_text())
+group = {{"weights": {{"num_bits": 8, "type": "int"}}, "input_activations": {{"num_bits": 8, "type": "int"}}}}
+config["quantization_config"] = {{"quant_method": "compressed-tensors", "config_groups": {{"group_0": group}}}}
+(out / "config.json").write_text(json.dumps(config))
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("model"), ["some words to learn from"])
+
+
+def interpreter(folder: Path, *, fails: bool = False) -> Path:
+    path = folder / "python"
+    path.write_text(INTERPRETER.format(python=sys.executable, told=str(folder / "job.json"), fails=fails))
+    path.chmod(0o755)
+    return path
+
+
+def test_what_it_leaves_behind(run_main: Main, model: Path, make_dataset: Callable[..., Path], tmp_path: Path) -> None:
+    data = make_dataset([1, 2, 3], [1, 2, 3], [4, 5])
+    out = tmp_path / "quantised"
+    done = run_main(
+        "quantize", "--scheme", "int8", "--model-path", model, "--calibration", data, "--output", out,
+        "--python", interpreter(tmp_path),
+    )  # fmt: skip
+    assert done.code == 0, done.stderr
+    job = json.loads((tmp_path / "job.json").read_text())
+    assert job["prompts"] == [[1, 2, 3], [4, 5]]  # the repeat is used once
+    assert "W8A8" in job["recipe"]
+    assert (out / "recipe.yaml").read_text() == job["recipe"]
+    assert read_weights(out).precision == "int8_w8a8"
+    assert (out / "tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    text = (out / "calibration.md").read_text()
+    assert "3 prompts, 2 of them different; the first 2 different ones were used" in text
+    assert "not known to be MLCommons' file" in text
+    assert "--mechanism weight_quantization/int8_w8a8" in done.stdout
+    again = run_main("quantize", "--scheme", "int8", "--model-path", out, "--calibration", data,
+                     "--output", tmp_path / "twice", "--python", interpreter(tmp_path))  # fmt: skip
+    assert (again.code, "is quantised already" in again.stderr) == (2, True)
+    assert not (tmp_path / "twice").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (("--scheme", "int8"), 2, "--output"),
+        (("--scheme", "fp5", "--output", "x"), 2, "fp5"),
+        (("--scheme", "fp8", "--output", "x", "--python", "/nowhere/python"), 3, "make setup-quantize"),
+        (("--scheme", "fp8", "--output", "x", "--python", sys.executable), 3, "has no llm-compressor"),
+        (("--scheme", "fp8", "--output", ".", "--python", "{fake}"), 3, "is there already"),
+        (("--scheme", "fp8", "--output", "x", "--python", "{fake}", "--model-path", "{model}"), 2, "--calibration"),
+    ],
+)
+def test_what_it_refuses(
+    run_main: Main, model: Path, tmp_path: Path, options: tuple[str, ...], code: int, said: str
+) -> None:
+    fake = interpreter(tmp_path)
+    done = run_main("quantize", *(one.format(fake=fake, model=model) for one in options))
+    assert done.code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failure_leaves_nothing(
+    run_main: Main, model: Path, make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    done = run_main(
+        "quantize", "--scheme", "fp8", "--model-path", model, "--calibration", make_dataset([1]), "--output",
+        folder / "out", "--python", interpreter(tmp_path, fails=True),
+    )  # fmt: skip
+    assert (done.code, "CUDA out of memory" in done.stderr) == (4, True)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.vllm
+@pytest.mark.skipif(not ENVIRONMENT.exists(), reason="make setup-quantize was not run")
+def test_the_embedded_model_in_int8(start_main: Callable[..., StartedMain], tmp_path: Path) -> None:
+    out, leg = tmp_path / "int8", tmp_path / "leg"
+    quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait(1800)
+    assert quantised.code == 0, quantised.stderr
+    start_main(
+        "--scenario", "Offline", "--vllm", "--accuracy", "--model-path", out, "--output-log-dir", leg,
+        "--mechanism", "weight_quantization/int8_w8a8",
+    ).wait(900)  # fmt: skip
+    record = json.loads((leg / "manifest.json").read_text())
+    assert record["status"] == "finished"
+    assert record["model"]["weights"]["precision"] == "int8_w8a8"
+    assert json.loads((leg / "accuracy.json").read_text())["scores"]["rouge1"] > 15
