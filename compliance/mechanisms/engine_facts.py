@@ -7,7 +7,7 @@ What any of them shows counts as in force.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ Pair = tuple[str, str | None]  # mechanism and variant; None = the record does n
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a record shows, and what it lacks (`gaps`)."""
+    """What a record shows, and what it lacks (`gaps`; `weights_gap`: whether that is the weights' precision alone)."""
 
     engine: str | None
     kv_cache_dtype: str | None = None
@@ -43,6 +43,7 @@ class EngineFacts:
     attention_backend: str | None = None
     in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
     gaps: tuple[str, ...] = ()
+    weights_gap: bool = False
     contradictions: tuple[str, ...] = ()  # the record's with itself
 
     def columns(self) -> dict[str, Any]:
@@ -69,9 +70,11 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     record = manifest.resolved.engine_record
     if record.runs_model and "kv_cache_dtype" not in told:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
+    others = len(gaps)
     if record.runs_model and record.computes_here and not manifest.model.get("weights"):
         gaps.append("manifest.json: model.weights is missing: nothing tells the weights' precision")
-    return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
+    facts = _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
+    return replace(facts, weights_gap=bool(gaps) and not others)
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
@@ -239,7 +242,7 @@ def misdeclared(row: Mapping[str, Any], facts: EngineFacts) -> list[str]:
             found.append(f"declared {declared}, but {mechanism} was in force ({said})")
         elif shown is not None and shown != variant:
             found.append(f"declared {declared}/{variant}, but {shown} was in force ({said})")
-    told = not facts.gaps
+    told = not facts.gaps or (facts.weights_gap and declared != "weight_quantization")
     if (
         told
         and declared in ("kv_quantization", "weight_quantization", "speculative_decoding")
