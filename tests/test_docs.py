@@ -30,6 +30,7 @@ RUN_BY = {
     "results": "tests/scenarios/commands/test_json_answers.py",
     "signoff": "tests/scenarios/commands/test_signoff_command.py",
     "gate": "tests/scenarios/commands/test_gate_command.py",
+    "quantize": "tests/scenarios/quantize/test_quantize.py",
     "store": "tests/scenarios/commands/test_gate_command.py",
     "scripts/prepare_dataset.py": "tests/qsl/test_prepare.py",
     "scripts/get_model.py": "tests/qsl/test_default_model.py",
@@ -38,6 +39,7 @@ RUN_BY = {
     "make bench": "tests/test_bench.py",
 }
 NOT_RUN = {
+    "make setup-quantize": "fetches packages; the steps are those of scripts/setup_quantize.sh",
     "scripts/make_baseline.py": "a quarter of an hour of transformers; what it writes is committed",
     "git": "fetches",
     "hf": "fetches a gated model",
