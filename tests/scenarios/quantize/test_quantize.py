@@ -116,8 +116,8 @@ def test_the_embedded_model_in_int8(start_main: Callable[..., StartedMain], tmp_
     quantised = start_main("quantize", "--scheme", "int8", "--output", out).wait(1800)
     assert quantised.code == 0, quantised.stderr
     start_main(
-        "--scenario", "Offline", "--vllm", "--accuracy", "--model-path", out, "--output-log-dir", leg,
-        "--mechanism", "weight_quantization/int8_w8a8",
+        "--scenario", "Offline", "--vllm", "--accuracy", "--dtype", "bfloat16", "--model-path", out,
+        "--output-log-dir", leg, "--mechanism", "weight_quantization/int8_w8a8",
     ).wait(900)  # fmt: skip
     record = json.loads((leg / "manifest.json").read_text())
     assert record["status"] == "finished"
