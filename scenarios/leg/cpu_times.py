@@ -7,6 +7,7 @@ for it.
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +42,16 @@ class CpuReading:
     load_average: float
 
 
-def read_cpu(parent_pid: int) -> CpuReading | str:
+def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | str:
     """Read the counters; or why they cannot be read.
 
     Args:
         parent_pid: the process that started the leg, which is no stranger.
+        replica_pids: nor are these, which may be children of Ray's.
     """
     try:
         cores = tuple(usable_cores())
-        own_s = {pid: seconds for pid in _group() if (seconds := _used_s(pid)) is not None}
+        own_s = {pid: seconds for pid in _group(replica_pids) if (seconds := _used_s(pid)) is not None}
         with contextlib.suppress(psutil.Error):
             times = psutil.Process(parent_pid).cpu_times()
             own_s[parent_pid] = times.user + times.system  # not its children: the leg before this one was one of them
@@ -90,10 +92,13 @@ def contention_between(start: CpuReading | str, end: CpuReading | str) -> dict[s
         return {NOT_RECORDED: f"no record can be made of these times: {str(error).splitlines()[0]}"}
 
 
-def _group() -> set[int]:
-    """Ids of the processes in this one's group, and of its descendants, which may have left it."""
+def _group(others: Sequence[int]) -> set[int]:
+    """Ids of the processes in this one's group, of its descendants, which may have left it, and of others' families."""
     group = os.getpgrp()
-    members = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    members: set[int] = set()
+    for pid in (os.getpid(), *others):
+        with contextlib.suppress(psutil.Error):
+            members |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
     for pid in psutil.pids():
         with contextlib.suppress(OSError):
             if os.getpgid(pid) == group:

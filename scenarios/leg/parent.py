@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
     beside = config.engine in KINDS and KINDS[config.engine].beside
-    if config.replicas is not None or beside:
+    if config.has_replicas or beside:
         return EarlyLeg(NO_ENGINE, {})
     return EarlyLeg(config.engine, early_environment(config.engine, config))
 

@@ -325,7 +325,8 @@ class LegProcess:
         gc.freeze()
         gc.disable()
         self._beat("running")
-        cpu_before = read_cpu(self.manifest.parent_pid)
+        replicas = self._engine.pids_here() if isinstance(self._engine, Fleet) else []
+        cpu_before = read_cpu(self.manifest.parent_pid, replicas)
         self._lag = lag = LagMeter(self.loop)
         lag.start()
         self._started_s = time.monotonic()
@@ -334,7 +335,7 @@ class LegProcess:
         lag.stop()
         self._beat("closing")
         return {
-            CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid)),
+            CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas)),
             LOOP_LAG: self.progress.loop_lag,
         }
 

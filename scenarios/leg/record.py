@@ -83,7 +83,9 @@ def open_record(config: RunConfig, leg: PreparedLeg) -> None:
         software=software_versions(),
         loadgen=loadgen_facts(),
         host=host_facts(),
-        accelerator=accelerators(),
+        accelerator=[{**row, "host": node.name} for node in leg.plan.nodes for row in node.accelerator]
+        if leg.plan.nodes
+        else accelerators(),
         model={
             "name": leg.model.name if leg.model else leg.plan.model_path,
             "folder": str(leg.model.folder) if leg.model else None,

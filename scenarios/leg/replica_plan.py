@@ -1,11 +1,14 @@
-"""How many replicas a leg has, and what each of them is started with."""
+"""How many replicas a leg has, where, and what each of them is started with."""
 
 from typing import Any
 
 from runs.errors import InputError
-from runs.record.manifest import ReplicasPlan
+from runs.record.manifest import ClusterNode, ClusterPlan, ReplicasPlan
 from scenarios.leg.config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
+from sut.replicas.cluster.cluster import look_at_cluster
+from sut.replicas.cluster.messages import Wanted
+from sut.replicas.planning import PlannedReplica, plan_here
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
@@ -14,28 +17,55 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     Raises:
         InputError, SetupError: see the message.
     """
+    count = None if config.replicas in (None, "auto") else int(config.replicas)
+    if config.cluster is not None:
+        return _on_cluster(kind, config, config.cluster, leg, count)
     why = ""
     if config.replicas is None:
         why = kind.wants_replicas(config, leg)
         if not why:
             return kind.plan(config, leg), None
-    count = None if config.replicas in (None, "auto") else int(config.replicas)
-    places = kind.places(config, leg, count)
-    if count is None and len(places) == 1 and not kind.beside:
+    planned = plan_here(kind, config, leg, count)
+    if count is None and len(planned) == 1 and not kind.beside:
         return kind.plan(config, leg), None
-    plans = [kind.at(place, len(places)).plan(config, leg) for place in places]
-    first = plans[0]
-    for plan in plans:
-        if plan.options != first.options:
+    engine, replicas = _together(config, planned)
+    if why:
+        engine.notes.insert(0, why)
+    return engine, replicas
+
+
+def _on_cluster(
+    kind: EngineKind[Any], config: RunConfig, address: str, leg: LegFacts, count: int | None
+) -> tuple[EnginePlan, ReplicasPlan]:
+    if kind.beside:
+        raise InputError(f"--cluster {address}: engine {kind.name} has servers of its own", "leave it out")
+    asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
+    survey = look_at_cluster(address, Wanted(engine=kind.name, asked=asked, leg=leg, count=count))
+    engine, replicas = _together(config, survey.planned)
+    nodes = [
+        ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
+    ]
+    used = sorted({place.node or 0 for place in replicas.places})
+    cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in replicas.places]
+    engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
+    engine.notes.extend(
+        f"node {node.name} computes nothing: it has no replica"
+        for number, node in enumerate(nodes)
+        if number not in used
+    )
+    if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
+        engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
+    return engine, ReplicasPlan(routing=config.routing, places=places, cluster=cluster)
+
+
+def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, ReplicasPlan]:
+    first = planned[0].engine
+    for one in planned:
+        if one.engine.options != first.options:
             raise InputError(
                 f"--replicas {config.replicas}: the places are not alike, and make engines of different options",
                 "choose the devices, so that all are of one kind",
             )
-    places = [
-        place.model_copy(update={"environment": dict(plan.environment)})
-        for place, plan in zip(places, plans, strict=True)
-    ]
-    if why:
-        first.notes.insert(0, why)
     first.environment.clear()  # each replica's own; the leg's process computes nothing
-    return first, ReplicasPlan(routing=config.routing, places=places)
+    return first, ReplicasPlan(routing=config.routing, places=[one.place for one in planned])

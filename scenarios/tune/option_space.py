@@ -117,11 +117,11 @@ def make_space(
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
-        if config.replicas is not None:
+        if config.has_replicas:
             usual.pop("data_parallel_size", None)  # the devices and cores are the replicas'
             usual["routing"] = tuple(policy for policy in WORTH_A_TRY if policy != config.routing)
         chosen = {name: of for name, of in usual.items() if name not in given}
-    if "routing" in chosen and config.replicas is None:
+    if "routing" in chosen and not config.has_replicas:
         raise InputError("--search-values routing has no use with one engine", "give --replicas")
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)

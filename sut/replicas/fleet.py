@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from runs.environment import boot_id
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, SetupError
 from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
@@ -46,12 +47,12 @@ class Start:
 
     Attributes:
         specs: one a replica, without address and keys.
-        launch: starts a replica's process; called on the loop, in order.
+        launch: starts the replicas' processes; called once, on the loop.
         listen_on: the leg's address that the replicas can reach.
     """
 
     specs: list[ReplicaSpec]
-    launch: Callable[[ReplicaSpec], Host]
+    launch: Callable[[list[ReplicaSpec]], list[Host]]
     listen_on: str = "127.0.0.1"
 
 
@@ -87,16 +88,17 @@ class Fleet:
         for spec, pair in zip(self._start.specs, keys, strict=True):
             spec.address, spec.leg_key = self._socket.address, self._socket.keys.public
             spec.public_key, spec.secret_key = pair.public, pair.secret
-            self.members.append(Member(spec.index, self._start.launch(spec), self._stall_timeout_s))
+        hosts = self._start.launch(self._start.specs)
+        self.members = [Member(index, host, self._stall_timeout_s) for index, host in enumerate(hosts)]
         while not all(member.ready for member in self.members):
             if self._failure is not None:
                 raise self._failure
             for member in self.members:
-                code = member.host.ended()
-                if code is not None:
+                how = member.host.ended()
+                if how is not None:
                     await asyncio.sleep(START_LOOK_S)  # its last words may be on the way
                     raise self._failure or SetupError(
-                        f"{member.where} ended before it was ready, exit code {code}", "see engine.log"
+                        f"{member.where} ended before it was ready, {how}", "see engine.log"
                     )
             await asyncio.sleep(START_LOOK_S)
         return self._report()
@@ -242,13 +244,19 @@ class Fleet:
         """What each replica is and did, for the manifest."""
         return [member.record() for member in self.members]
 
+    def pids_here(self) -> list[int]:
+        """Processes of replicas on this machine, whoever started them."""
+        abouts = [member.ready.about for member in self.members if member.ready is not None]
+        return [about.pid for about in abouts if about.boot_id == boot_id()]
+
     @property
     def strangers(self) -> int:
         """Connections that were refused."""
         return self._socket.strangers
 
     def _watch_strangers(self) -> None:
-        if self._socket.count_strangers() and self._socket.strangers == 1:
+        found = self._socket.count_strangers()
+        if found and self._socket.strangers == found:  # the first; it may have tried several times by now
             print(f"a stranger tried to connect to {self._socket.address} and was refused", flush=True)
         self._stranger_look = asyncio.get_running_loop().call_later(STRANGER_LOOK_S, self._watch_strangers)
 

@@ -12,10 +12,18 @@ from sut.replicas.member import Host
 from sut.replicas.messages import ReplicaSpec
 
 
-def launch(spec: ReplicaSpec) -> Host:
-    """Start a replica and tell it what it is. It writes where the leg writes.
+def launch(specs: list[ReplicaSpec]) -> list[Host]:
+    """Start replicas in this process group, with which they end."""
+    return [_host(spec) for spec in specs]
 
-    It ends with the leg's process group, and when its standard input closes, as it does with this process.
+
+def start_replica(spec: ReplicaSpec, *, own_group: bool = False) -> "subprocess.Popen[bytes]":
+    """Start a replica on this machine and tell it what it is. It writes where this process writes.
+
+    It ends when its standard input closes, as it does with this process.
+
+    Args:
+        own_group: it leads a process group of its own.
     """
     paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = {
@@ -29,20 +37,30 @@ def launch(spec: ReplicaSpec) -> Host:
         [sys.executable, "-m", "sut.replicas.replica"],
         env=variables,
         stdin=subprocess.PIPE,
+        start_new_session=own_group,
     )
     assert process.stdin is not None
     process.stdin.write(msgspec.json.encode(spec) + b"\n")
     process.stdin.flush()
+    return process
+
+
+def _host(spec: ReplicaSpec) -> Host:
+    process = start_replica(spec)
+
+    def ended() -> str | None:
+        return None if process.poll() is None else f"exit code {process.returncode}"
 
     def end() -> None:
         process.kill()
         process.wait()
 
-    return Host(f"{_where(spec)}, host {platform.node()}", process.poll, end)
+    where = f"{place_of(spec.devices, spec.cores)}, host {platform.node()}"
+    return Host(lambda: where, ended, end)
 
 
-def _where(spec: ReplicaSpec) -> str:
+def place_of(devices: list[str], cores: list[int]) -> str:
     """A replica's devices or cores, for a person."""
-    if spec.devices:
-        return f"device {','.join(spec.devices)}"
-    return f"cores {','.join(map(str, spec.cores))}" if spec.cores else "all cores"
+    if devices:
+        return f"device {','.join(devices)}"
+    return f"cores {','.join(map(str, cores))}" if cores else "all cores"

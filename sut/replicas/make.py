@@ -1,6 +1,7 @@
 """The fleet of a leg's plan."""
 
 from runs.record.manifest import LegPlan, ReplicasPlan
+from sut.replicas.cluster.cluster import ClusterLaunch
 from sut.replicas.fleet import Fleet, Start
 from sut.replicas.local import launch
 from sut.replicas.messages import ReplicaSpec
@@ -23,5 +24,7 @@ def make_fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
         )
         for index, place in enumerate(replicas.places)
     ]
-
-    return Fleet(Start(specs, launch), replicas.routing, plan.stall_timeout_s)
+    start = Start(specs, launch)
+    if replicas.cluster is not None:
+        start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
+    return Fleet(start, replicas.routing, plan.stall_timeout_s)

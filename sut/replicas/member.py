@@ -19,13 +19,13 @@ class Host:
     """What runs a replica's process.
 
     Attributes:
-        where: for a person: its host and devices or cores.
-        ended: the exit code of the process once it is over, else None.
+        where: tells, for a person, its devices or cores and its host.
+        ended: tells how the process ended, None while it runs. Raises a HarnessError where none could be started.
         end: end it, and whatever it started.
     """
 
-    where: str
-    ended: Callable[[], int | None]
+    where: Callable[[], str]
+    ended: Callable[[], str | None]
     end: Callable[[], None]
 
 
@@ -58,7 +58,7 @@ class Member:
 
     @property
     def where(self) -> str:
-        return f"replica {self.index} ({self.host.where})"
+        return f"replica {self.index} ({self.host.where()})"
 
     def beat(self, pulse: Pulse) -> None:
         self.pulse = pulse
@@ -70,9 +70,9 @@ class Member:
         Raises:
             ExecutionError: it is dead, silent or stalled.
         """
-        code = self.host.ended()
-        if code is not None:
-            raise ExecutionError(f"{self.where} ended, exit code {code}", "see engine.log")
+        how = self.host.ended()
+        if how is not None:
+            raise ExecutionError(f"{self.where} ended, {how}", "see engine.log")
         now_s = time.monotonic()
         passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s

@@ -47,6 +47,7 @@ class About(msgspec.Struct):
     """What a replica is and runs on, for the record."""
 
     host: str
+    boot_id: str | None  # as in runs.environment.host_facts
     pid: int
     cores: list[int]
     devices: list[str]

@@ -21,7 +21,7 @@ import msgspec
 import psutil
 import zmq
 
-from runs.environment import software_versions
+from runs.environment import boot_id, software_versions
 from runs.errors import ExecutionError, HarnessError
 from runs.files import sha256_of
 from runs.record.manifest import LegPlan
@@ -102,6 +102,7 @@ class Replica:
         spec = self._spec
         return About(
             host=platform.node(),
+            boot_id=boot_id(),
             pid=os.getpid(),
             cores=spec.cores,
             devices=spec.devices,

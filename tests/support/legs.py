@@ -13,6 +13,7 @@ import psutil
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
+from runs.record.requests_log import read_requests
 from tests.conftest import ROOT, Finished
 
 # Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
@@ -102,6 +103,12 @@ def alive(group: int) -> list[int]:
         except (ProcessLookupError, psutil.NoSuchProcess):
             pass
     return found
+
+
+def digests(out: Path) -> dict[int, str]:
+    """Sample → the digest of its answer."""
+    table = read_requests(RunDir(out).requests)
+    return dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
 
 def check_failed(

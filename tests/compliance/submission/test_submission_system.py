@@ -19,7 +19,7 @@ from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, REPLACE_ME
 from compliance.submission.tree import REHEARSAL_MARK
 from runs.environment import host_facts
 from runs.errors import InputError
-from runs.record.manifest import Manifest
+from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
 from tests.support.submission_manifests import GPU, manifest
 
@@ -143,6 +143,35 @@ def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
     else:
         with pytest.raises(InputError, match=f"lacks 1 fields: {field.name}$|lacks 1 fields: {field.name}\n"):
             described(given)
+
+
+def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
+    """The record of a leg whose replicas ran on the nodes of a cluster."""
+    one = manifest()
+    nodes = [
+        ClusterNode(id=str(number), address="10.0.0.1", host=one.host, accelerator=rows, software={"ray": "2.60.0"})
+        for number, rows in enumerate(accelerators)
+    ]
+    cluster = ClusterPlan(address="10.0.0.1:6379", listen_on="10.0.0.1", nodes=nodes)
+    replicas = ReplicasPlan(routing="open", places=[], cluster=cluster)
+    rows = [row for node in nodes for row in node.accelerator]
+    return one.model_copy(
+        update={"resolved": one.resolved.model_copy(update={"replicas": replicas}), "accelerator": rows}
+    )
+
+
+def test_the_nodes_of_a_cluster_are_counted() -> None:
+    given = example()["system"]
+    for name in ("number_of_nodes", "accelerators_per_node", "other_software_stack"):
+        del given[name]
+    values = described(given, on_nodes([GPU, GPU], [GPU, GPU])).values
+    assert (values["number_of_nodes"], values["accelerators_per_node"]) == ("2", "2")
+    assert "ray 2.60.0" in values["other_software_stack"]
+    with pytest.raises(InputError, match="lacks 1 fields: accelerators_per_node"):
+        described(given, on_nodes([GPU, GPU], [GPU]))
+    del given["host_networking_topology"]
+    with pytest.raises(InputError, match="lacks 1 fields: host_networking_topology"):
+        described(given, on_nodes([GPU], [GPU]))
 
 
 def test_a_machine_without_accelerators_says_so() -> None:

@@ -29,7 +29,7 @@ def while_a_child_works(monkeypatch: pytest.MonkeyPatch, own: int) -> Contention
 
     Others of the tests' group may end children that worked before the first reading.
     """
-    monkeypatch.setattr(cpu_times, "_group", lambda: {own})
+    monkeypatch.setattr(cpu_times, "_group", lambda _: {own})
     before = read_cpu(os.getppid())
     subprocess.run([sys.executable, "-c", BURN], check=True)
     found = contention_of({"contention": contention_between(before, read_cpu(os.getppid()))})

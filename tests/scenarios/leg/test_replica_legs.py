@@ -18,7 +18,7 @@ from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from sut.replicas.fleet import STRANGERS
 from tests.conftest import ROOT, Finished, StartedMain
-from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, progress, until
+from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress, until
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -59,11 +59,6 @@ def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
     started = start_main(*arguments("Server", out, "--replicas", 2, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20, "answers", 60)
     return started, out
-
-
-def digests(out: Path) -> dict[int, str]:
-    table = read_requests(RunDir(out).requests)
-    return dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
 
 @pytest.mark.parametrize("routing", ["prefill", "round-robin"])

@@ -1,0 +1,134 @@
+"""A Ray cluster as a leg and its parent see it: asked by a process of its own, held by another."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import IO
+
+import msgspec
+from pydantic import ValidationError
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExecutionError, HarnessError, SetupError
+from runs.record.manifest import ClusterPlan, ReplicaPlace
+from sut.replicas.cluster.messages import Order, Question, Survey, Told, Wanted
+from sut.replicas.local import place_of
+from sut.replicas.member import Host
+from sut.replicas.messages import ReplicaSpec
+
+SURVEY_TIMEOUT_S = 300
+END_TIMEOUT_S = 12.0
+# Each line of a replica is to be in engine.log, and without colours.
+_SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
+
+
+def look_at_cluster(address: str, wanted: Wanted | None = None) -> Survey:
+    """The living nodes, and replicas planned for them where some are wanted.
+
+    Raises:
+        InputError, SetupError: there is no Ray, no such cluster, or no place for the replicas.
+    """
+    process = _start("survey", stderr=subprocess.PIPE)
+    try:
+        told, errors = process.communicate(_line(Question(address=address, wanted=wanted)), SURVEY_TIMEOUT_S)
+        survey = Survey.model_validate_json(told.splitlines()[-1])
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(
+            f"--cluster {address}: the nodes did not answer for {SURVEY_TIMEOUT_S} s", "see `ray status`"
+        ) from error
+    except (IndexError, ValidationError) as error:
+        words = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
+        raise SetupError(
+            f"--cluster {address}: the cluster cannot be asked: {words[-1]}", "see `ray status`"
+        ) from error
+    finally:
+        process.kill()
+        process.communicate()
+    if survey.trouble is not None:
+        raise survey.trouble.error()
+    return survey
+
+
+class ClusterLaunch:
+    """Starts replicas on the nodes of a plan; `launch` of a `Start`.
+
+    Args:
+        cluster: the nodes.
+        places: one a replica.
+    """
+
+    def __init__(self, cluster: ClusterPlan, places: list[ReplicaPlace]) -> None:
+        self._cluster = cluster
+        self._nodes = [cluster.nodes[place.node or 0] for place in places]
+        self._devices = {index: place.devices for index, place in enumerate(places)}
+        self._ended: dict[int, str] = {}
+        self._trouble: HarnessError | None = None
+
+    def __call__(self, specs: list[ReplicaSpec]) -> list[Host]:
+        self._driver = _start("driver")
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        order = Order(
+            address=self._cluster.address,
+            specs=[msgspec.to_builtins(spec) for spec in specs],
+            nodes=[node.id for node in self._nodes],
+            labels=[f"replica {spec.index}, {node.name}" for spec, node in zip(specs, self._nodes, strict=True)],
+        )
+        self._driver.stdin.write(_line(order))
+        self._driver.stdin.flush()
+        threading.Thread(target=self._listen, args=(self._driver.stdout,), name="cluster", daemon=True).start()
+        return [self._host(spec) for spec in specs]
+
+    def _host(self, spec: ReplicaSpec) -> Host:
+        index, node = spec.index, self._nodes[spec.index]
+
+        def ended() -> str | None:
+            if self._trouble is not None:
+                raise self._trouble
+            return self._ended.get(index)
+
+        return Host(lambda: f"{place_of(self._devices[index], spec.cores)}, host {node.name}", ended, self._end)
+
+    def _listen(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            told = Told.model_validate(json.loads(line))
+            if told.trouble is not None:
+                self._trouble = told.trouble.error()
+            if told.devices is not None:
+                self._devices[told.replica] = told.devices
+            if told.ended is not None:
+                self._ended[told.replica] = told.ended
+        code = self._driver.wait()
+        self._trouble = self._trouble or ExecutionError(
+            f"the process that holds the replicas by Ray ended, exit code {code}", "see engine.log"
+        )
+
+    def _end(self) -> None:
+        """End all replicas, and wait until Ray has let go of what they had."""
+        assert self._driver.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._driver.stdin.close()
+        try:
+            self._driver.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._driver.kill()  # Ray ends what a job leaves behind
+
+
+def _line(message: Question | Order) -> bytes:
+    return message.model_dump_json().encode() + b"\n"
+
+
+def _start(module: str, stderr: int | None = None) -> "subprocess.Popen[bytes]":
+    """A process of this package that uses Ray, in this process group."""
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-m", f"sut.replicas.cluster.{module}"],
+        cwd=HARNESS_ROOT,
+        env={**os.environ, **_SAYS_ALL, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    )

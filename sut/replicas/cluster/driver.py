@@ -1,0 +1,164 @@
+"""Holds the replicas of one leg on a Ray cluster, `python -m sut.replicas.cluster.driver`.
+
+An `Order` comes on the standard input, which stays open while the leg lives; lines of `Told` go out. What the replicas
+print comes by Ray and goes to the standard error. Actors and placement group are this process's, so that Ray ends them
+however it ends.
+"""
+
+import os
+import sys
+import textwrap
+import threading
+import time
+from typing import IO, Any
+
+import msgspec
+
+from runs.errors import HarnessError, SetupError
+from sut.replicas.cluster.messages import Order, Told, Trouble
+from sut.replicas.cluster.session import connected, passed_on
+from sut.replicas.cluster.survey import bundle
+
+PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
+LOOK_S = 0.5
+START_S = 300.0  # for Ray to start an actor's process, and for that to import the engine's kind
+SILENT_S = 12.0  # an actor that has not answered for so long is stopped or out of reach
+END_S = 5.0
+REASON_LENGTH = 240
+
+
+class Driver:
+    """The replicas of one leg.
+
+    Args:
+        ray: the module, connected.
+        order: what to start.
+        lines: where to tell of it.
+    """
+
+    def __init__(self, ray: Any, order: Order, lines: IO[str]) -> None:
+        self._ray = ray
+        self._order = order
+        self._lines = lines
+        self._actors: list[Any] = []
+        self._asked: dict[Any, int] = {}  # calls that are not answered yet, and whose they are
+        self._until_s: dict[int, float] = {}  # by when a replica's actor has to answer
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        """Start the replicas and watch them until the leg is over.
+
+        Raises:
+            SetupError: there is no room for them.
+        """
+        group = self._place()
+        try:
+            self._launch(group)
+            self._watch()
+        finally:
+            self._end(group)
+
+    def _place(self) -> Any:
+        bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self._order.specs]
+        selectors = [{"ray.io/node-id": node} for node in self._order.nodes]
+        group = self._ray.util.placement_group(bundles, bundle_label_selector=selectors)
+        end_s = time.monotonic() + PLACE_TIMEOUT_S
+        while not group.wait(1) and not self.over.is_set():
+            if time.monotonic() > end_s:
+                self._ray.util.remove_placement_group(group)
+                raise SetupError(
+                    f"the cluster has no room for {len(bundles)} replicas: they wait for {PLACE_TIMEOUT_S:.0f} s",
+                    "see `ray status`: something else has its cores or devices",
+                )
+        return group
+
+    def _launch(self, group: Any) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        from sut.replicas.cluster.actors import ReplicaKeeper  # which needs Ray
+
+        keeper = self._ray.remote(ReplicaKeeper)
+        for index, (spec, label) in enumerate(zip(self._order.specs, self._order.labels, strict=True)):
+            needs = bundle(len(spec["devices"]), len(spec["cores"]))
+            options = keeper.options(
+                num_cpus=needs["CPU"],
+                num_gpus=needs.get("GPU", 0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+            )
+            actor = options.remote(label, list(passed_on()))
+            self._actors.append(actor)
+            self._asked[actor.launch.remote(msgspec.json.encode(spec))] = index
+            self._until_s[index] = time.monotonic() + START_S
+
+    def _watch(self) -> None:
+        """Hear how each replica is, and ask again."""
+        while not self.over.wait(LOOK_S):
+            heard: list[Any] = []
+            if self._asked:
+                heard, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=LOOK_S)
+            for call in heard:
+                self._hear(self._asked.pop(call), call)
+            now_s = time.monotonic()
+            for call, index in list(self._asked.items()):
+                if now_s > self._until_s[index]:
+                    del self._asked[call]
+                    self._tell(Told(replica=index, ended="or its Ray actor did: it gives no sign of life"))
+
+    def _hear(self, index: int, call: Any) -> None:
+        errors = self._ray.exceptions
+        try:
+            answer = self._ray.get(call)
+        except errors.ActorUnavailableError:
+            pass  # for the moment; asked again until it has been silent for too long
+        except errors.RayError as error:
+            self._tell(Told(replica=index, ended=f"with its Ray actor: {reason(error)}"))
+            return
+        else:
+            self._until_s[index] = time.monotonic() + SILENT_S
+            if isinstance(answer, str):
+                self._tell(Told(replica=index, ended=answer))
+                return
+            if answer is not None:
+                self._tell(Told(replica=index, devices=answer))
+        self._asked[self._actors[index].ended.remote()] = index
+
+    def _tell(self, told: Told) -> None:
+        print(told.model_dump_json(), file=self._lines, flush=True)
+
+    def _end(self, group: Any) -> None:
+        ends = [actor.end.remote() for actor in self._actors]
+        if ends:
+            self._ray.wait(ends, num_returns=len(ends), timeout=END_S)
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._ray.util.remove_placement_group(group)
+
+
+def reason(error: Exception) -> str:
+    """What Ray says of an actor's end, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return textwrap.shorten(lines[-1], REASON_LENGTH) if lines else type(error).__name__
+
+
+def main() -> None:
+    """Hold the replicas that the standard input orders."""
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    order = Order.model_validate_json(sys.stdin.readline())
+    try:
+        with connected(order.address) as ray:
+            driver = Driver(ray, order, lines)
+
+            def end_with_the_leg() -> None:
+                while sys.stdin.read(1):
+                    pass
+                driver.over.set()
+
+            threading.Thread(target=end_with_the_leg, name="leg", daemon=True).start()
+            driver.run()
+    except HarnessError as error:
+        print(Told(trouble=Trouble.of(error)).model_dump_json(), file=lines, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""A look at the nodes of a Ray cluster, `python -m sut.replicas.cluster.survey`: what they are, and what replicas there
+would be started with. A `Question` comes on the standard input, a `Survey` is the last line of the output."""
+
+import os
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+from runs.environment import harness_facts
+from runs.errors import HarnessError, SetupError
+from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Trouble, Wanted
+from sut.replicas.cluster.session import connected
+from sut.replicas.planning import PlannedReplica
+
+ANSWER_TIMEOUT_S = 90.0  # a node may have to import vLLM from a slow disk
+
+
+def look(question: Question) -> Survey:
+    """Ask all nodes at once.
+
+    Raises:
+        InputError, SetupError: naming the node, where one is to blame.
+    """
+    with connected(question.address) as ray:
+        here = ray.util.get_node_ip_address()
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        this_node = ray.get_runtime_context().get_node_id()
+        alive.sort(key=lambda node: (node["NodeID"] != this_node, node["NodeManagerAddress"], node["NodeID"]))
+        asked = _Asked(ray, alive)
+        port = _tell_time(here)
+        facts = asked.all("facts")
+        clocks = asked.all("clock", here, port)
+        nodes = [
+            NodeFacts(
+                id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                resources={name: node["Resources"].get(name, 0.0) for name in ("CPU", "GPU")},
+                **told,
+                **clock,
+            )
+            for node, told, clock in zip(alive, facts, clocks, strict=True)
+        ]
+        planned = [] if question.wanted is None else _planned(asked, nodes, question.wanted)
+        address = ray.get_runtime_context().gcs_address
+        return Survey(address=address, listen_on=here, nodes=nodes, planned=planned)
+
+
+class _Asked:
+    """A probe on each node."""
+
+    def __init__(self, ray: Any, alive: list[dict[str, Any]]) -> None:
+        from sut.replicas.cluster.actors import NodeProbe  # which needs Ray
+
+        self._ray = ray
+        self._names = [f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})" for node in alive]
+        probe = ray.remote(NodeProbe)
+        self._probes = [
+            probe.options(num_cpus=0, label_selector={"ray.io/node-id": node["NodeID"]}).remote() for node in alive
+        ]
+
+    def all(self, method: str, *arguments: Any) -> list[Any]:
+        """The answers of all nodes to one question."""
+        return list(self.some(method, dict.fromkeys(range(len(self._probes)), arguments)).values())
+
+    def some(self, method: str, arguments: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """The answers of the nodes with these numbers, each to a question of its own."""
+        calls = {number: getattr(self._probes[number], method).remote(*one) for number, one in arguments.items()}
+        return {number: self._answer(self._names[number], call) for number, call in calls.items()}
+
+    def _answer(self, name: str, call: Any) -> Any:
+        try:
+            return self._ray.get(call, timeout=ANSWER_TIMEOUT_S)
+        except self._ray.exceptions.RayError as error:
+            words = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+            raise SetupError(
+                f"node {name} of the cluster cannot be asked: {words[-1] if words else type(error).__name__}",
+                "every node needs this harness at the same path, in an environment like this one (docs/parallel.md)",
+            ) from error
+
+
+def _tell_time(host: str) -> int:
+    """Tell whoever asks at a port of this machine, which is returned, what time it is."""
+    server = socket.create_server((host, 0))
+
+    def answer(line: socket.socket) -> None:
+        with line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while line.recv(1):
+                line.sendall(time.time_ns().to_bytes(TIME_BYTES, "big"))
+
+    def serve() -> None:
+        while True:
+            threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=serve, name="time", daemon=True).start()
+    return int(server.getsockname()[1])
+
+
+def _planned(asked: _Asked, nodes: list[NodeFacts], wanted: Wanted) -> list[PlannedReplica]:
+    computing = [number for number, node in enumerate(nodes) if _computes(node, nodes)]
+    if not computing:
+        raise SetupError("no node of the cluster offers Ray a core or a device", "see `main.py doctor --cluster`")
+    ours = harness_facts()
+    for number in computing:
+        node = nodes[number]
+        if node.unreachable is not None:
+            raise SetupError(
+                f"node {node.name} does not reach this machine at the address that Ray knows: {node.unreachable}",
+                "let its connections in (the leg listens on a port that the system chooses)",
+            )
+        for name in ("version", "git_commit"):
+            if node.harness[name] != ours[name]:
+                raise SetupError(
+                    f"node {node.name} has {name} {node.harness[name]} of this harness, this machine {ours[name]}",
+                    "have the same checkout on every node",
+                )
+    fitting = _plans(asked, nodes, wanted, dict.fromkeys(computing))
+    if wanted.count is None:
+        return fitting
+    fit = {number: sum(one.place.node == number for one in fitting) for number in computing}
+    return _plans(asked, nodes, wanted, dict(shares(fit, wanted.count)))
+
+
+def _computes(node: NodeFacts, nodes: list[NodeFacts]) -> bool:
+    """Has it what the cluster computes on? In one with devices, a node without any (often the head) is none."""
+    kind = "GPU" if any(other.resources["GPU"] for other in nodes) else "CPU"
+    return node.resources[kind] >= 1
+
+
+def shares(fit: dict[int, int], count: int) -> dict[int, int]:
+    """Replicas for each node: `count` in proportion to what fits, the first nodes first."""
+    given = dict.fromkeys(fit, 0)
+    for _ in range(count):
+        given[min(fit, key=lambda node: (given[node] / fit[node], node))] += 1
+    return {node: share for node, share in given.items() if share}
+
+
+def _plans(
+    asked: _Asked, nodes: list[NodeFacts], wanted: Wanted, counts: dict[int, int | None]
+) -> list[PlannedReplica]:
+    planned: list[PlannedReplica] = []
+    orders = {number: (wanted.model_copy(update={"count": count}),) for number, count in counts.items()}
+    for number, told in asked.some("plan", orders).items():
+        if isinstance(told, Trouble):
+            raise told.error(f"node {nodes[number].name}")
+        _refuse_too_many(nodes[number], told)
+        planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in told]
+    return planned
+
+
+def _refuse_too_many(node: NodeFacts, planned: list[PlannedReplica]) -> None:
+    needs = [bundle(len(one.place.devices), len(one.place.cores)) for one in planned]
+    for kind in ("GPU", "CPU"):
+        need = sum(one.get(kind, 0) for one in needs)
+        if need > node.resources[kind]:
+            raise SetupError(
+                f"node {node.name} offers Ray {node.resources[kind]:g} {kind}, {len(needs)} replicas there need {need}",
+                "ask for fewer --replicas, or start Ray there with all that the node has",
+            )
+
+
+def bundle(devices: int, cores: int) -> dict[str, int]:
+    """What one replica takes of a node, in Ray's words."""
+    return {"GPU": devices, "CPU": 1} if devices else {"CPU": max(1, cores)}
+
+
+def main() -> None:
+    """Answer the question on the standard input."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        survey = look(Question.model_validate_json(sys.stdin.readline()))
+    except HarnessError as error:
+        survey = Survey(trouble=Trouble.of(error))
+    print(survey.model_dump_json(), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What of `--cluster` is refused before there is a cluster."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.errors import ExitCode
+from sut.replicas.cluster.survey import shares
+from tests.conftest import Finished
+from tests.support.legs import arguments
+
+RunMain = Callable[..., Finished]
+
+
+def without_ray(folder: Path) -> dict[str, str]:
+    (folder / "ray.py").write_text("raise ImportError('No module named ray')\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_without_ray(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    finished = run_main(*arguments("Offline", out, "--cluster", "auto"), environment=without_ray(tmp_path))
+    assert finished.code == ExitCode.REFUSED
+    assert "--cluster auto needs Ray: No module named ray" in finished.stderr
+    assert "pip install ray==" in finished.stderr
+    assert not out.exists()
+
+
+def test_doctor_without_ray(run_main: RunMain, tmp_path: Path) -> None:
+    finished = run_main("doctor", "--cluster", environment=without_ray(tmp_path))
+    assert finished.code == ExitCode.REFUSED
+    assert "cluster" in finished.stdout
+    assert "--cluster auto needs Ray" in finished.stdout
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ""])
+def test_an_address_that_is_none(address: str, run_main: RunMain, tmp_path: Path) -> None:
+    finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", address))
+    assert finished.code == ExitCode.BAD_INPUT
+    assert f"--cluster {address}" in finished.stderr
+
+
+def test_a_server_has_no_use_for_a_cluster(run_main: RunMain, tmp_path: Path) -> None:
+    finished = run_main(
+        "--scenario", "Offline", "--engine", "endpoint", "--api-server", "http://127.0.0.1:9", "--cluster", "auto"
+    )
+    assert finished.code == ExitCode.BAD_INPUT
+    assert "engine endpoint has servers of its own" in finished.stderr
+
+
+def test_an_address_where_nothing_answers(run_main: RunMain, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (docs/parallel.md)")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", f"127.0.0.1:{port}"))
+    assert finished.code == ExitCode.REFUSED
+    assert "no cluster answers there" in finished.stderr
+    assert "ray start --head" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("fit", "count", "given"),
+    [
+        ({0: 8, 1: 8}, 4, {0: 2, 1: 2}),
+        ({0: 8, 1: 8}, 1, {0: 1}),
+        ({0: 8, 2: 4}, 6, {0: 4, 2: 2}),
+        ({0: 1, 1: 1}, 5, {0: 3, 1: 2}),
+    ],
+)
+def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, given: dict[int, int]) -> None:
+    assert shares(fit, count) == given

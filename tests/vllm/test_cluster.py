@@ -1,0 +1,270 @@
+"""Replicas on two nodes of a real Ray cluster: through LoadGen to the record, and what ends them."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import zmq
+
+from compliance.submission.configuration import configuration, differences
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from sut.replicas.fleet import STRANGERS
+from tests.conftest import Finished, StartedMain
+from tests.support.legs import (
+    LONG_USER_CONF,
+    alive,
+    arguments,
+    check_failed,
+    digests,
+    leg_pid,
+    progress,
+    until,
+)
+from tests.vllm.conftest import leg_command, run_leg
+
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+StartMain = Callable[..., StartedMain]
+RunMain = Callable[..., Finished]
+ENDS_WITHIN_S = 30
+HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
+
+
+class TwoNodes:
+    """A cluster whose nodes have a core each, so far as there are two."""
+
+    def __init__(self) -> None:
+        self._cores = sorted(os.sched_getaffinity(0))
+        options = {"initialize_head": True, "head_node_args": self._node(HEAD)}
+        self._cluster = self._on(0, lambda: cluster_utils.Cluster(**options))
+        self.address = str(self._cluster.address)
+        self.add()
+
+    def _node(self, address: str) -> dict[str, Any]:
+        return {"num_cpus": 4, "include_dashboard": False, "node_ip_address": address}
+
+    def _on(self, place: int, start: Callable[[], Any]) -> Any:
+        """What is started keeps to the core."""
+        os.sched_setaffinity(0, {self._cores[place % len(self._cores)]})
+        try:
+            return start()
+        finally:
+            os.sched_setaffinity(0, self._cores)
+
+    def add(self) -> None:
+        """The second node."""
+        self._second = self._on(1, lambda: self._cluster.add_node(**self._node(SECOND)))
+
+    def raylets(self) -> list[psutil.Process]:
+        """Of the head, and of the second node."""
+        return [psutil.Process(_raylet(node).pid) for node in (self._cluster.head_node, self._second)]
+
+    def kill_second_raylet(self) -> None:
+        _raylet(self._second).kill()
+        _raylet(self._second).wait()
+
+    def keepers(self) -> list[psutil.Process]:
+        """The actors that have a replica each; those of the head first."""
+        return [child for raylet in self.raylets() for child in raylet.children() if _is(child, "ray::ReplicaKeeper")]
+
+    def replicas(self) -> list[psutil.Process]:
+        """The replicas, in the same order."""
+        return [child for keeper in self.keepers() for child in keeper.children() if _is(child, "sut.replicas.replica")]
+
+    def left(self) -> list[str]:
+        """What Ray still has of any leg."""
+        state = self._cluster.global_state
+        actors = [str(row) for row in state.actor_table(None).values() if row["State"] != "DEAD"]
+        groups = [str(row) for row in state.placement_group_table().values() if row["state"] != "REMOVED"]
+        return actors + groups
+
+    def renew_second(self) -> None:
+        """After its raylet was killed."""
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self.add()
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+def _raylet(node: Any) -> "subprocess.Popen[bytes]":
+    raylet: subprocess.Popen[bytes] = node.all_processes["raylet"][0].process
+    return raylet
+
+
+def _is(process: psutil.Process, word: str) -> bool:
+    try:
+        return word in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[TwoNodes]:
+    nodes = TwoNodes()
+    yield nodes
+    nodes.shutdown()
+
+
+@pytest.fixture
+def run_main(start_main: StartMain) -> RunMain:
+    return lambda *arguments, **more: start_main(*arguments, **more).wait(4 * ENDS_WITHIN_S)
+
+
+@pytest.fixture
+def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
+    """A leg with a replica on each node that has answered queries and would go on for a minute; it leaves nothing."""
+    out = tmp_path / "run"
+    started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
+    until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers", 90)
+    assert started.process.poll() is None, started.wait()
+    groups = [leg_pid(out), *(replica.pid for replica in cluster.replicas())]
+    assert len(groups) == 3
+    yield started, out
+    until(lambda: not any(alive(group) for group in groups), "the processes to be gone")
+    until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
+    guards = [f"kill -9 -{group}" for group in groups[1:]]
+    until(lambda: not any(_is(one, guard) for one in psutil.process_iter() for guard in guards), "guardians to be gone")
+
+
+@pytest.fixture(scope="module")
+def leg(cluster: TwoNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished Offline leg."""
+    folder = tmp_path_factory.mktemp("cluster")
+    out = folder / "run"
+    words = [*arguments("Offline", out, "--cluster", cluster.address, "--routing", "round-robin")]
+    finished = StartedMain(tuple(words), folder, {}).wait(4 * ENDS_WITHIN_S)
+    assert finished.code == ExitCode.OK, finished.stderr
+    assert "2 replicas on " in finished.stdout
+    assert cluster.left() == []
+    assert cluster.keepers() == []
+    return out
+
+
+def test_the_record_of_a_leg_on_two_nodes(leg: Path, run_main: RunMain, tmp_path: Path) -> None:
+    manifest = read_manifest(RunDir(leg).manifest)
+    assert len(manifest.resolved.nodes) == 2
+    assert [place.node for place in manifest.resolved.replicas.places] == [0, 1]
+    assert [record["host"] for record in manifest.replicas] == [
+        node.host["hostname"] for node in manifest.resolved.nodes
+    ]
+    assert min(record["queries"] for record in manifest.replicas) > 0
+    assert manifest.observed[STRANGERS] == 0
+    assert "several of the cluster's nodes are one machine" in manifest.unofficial_reasons
+    log = RunDir(leg).engine_log.read_text()
+    for number, record in enumerate(manifest.replicas):
+        line = next(line for line in log.splitlines() if f"replica {number}: process {record['pid']}" in line)
+        assert line.startswith(f"(replica {number}, {manifest.resolved.nodes[number].name}")
+    one = tmp_path / "one"
+    assert run_main(*arguments("Offline", one)).code == ExitCode.OK
+    assert digests(leg) == digests(one)
+    assert run_main("verify", leg).code == ExitCode.OK
+
+
+def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
+    manifest = read_manifest(RunDir(leg).manifest)
+    again = manifest.model_copy(deep=True)
+    nodes = again.resolved.nodes
+    nodes[:] = [node.model_copy(update={"id": "another", "address": "10.0.0.9"}) for node in nodes]
+    assert differences(configuration(manifest), configuration(again), ("one", "other")) == []
+    nodes[1].software["vllm"] = "0.1"
+    assert len(differences(configuration(manifest), configuration(again), ("one", "other"))) == 1
+
+
+def test_ctrl_c_and_a_stranger(running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    (port,) = {
+        line.laddr.port for line in psutil.Process(leg_pid(out)).net_connections("tcp") if line.status == "LISTEN"
+    }
+    with zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger = 0
+        stranger.connect(f"tcp://{HEAD}:{port}")
+        stranger.send(b"let me in")
+        until(lambda: "a stranger tried to connect" in RunDir(out).engine_log.read_text(), "the refusal")
+    started.process.send_signal(signal.SIGINT)
+    check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")
+
+
+@pytest.mark.parametrize("whom", ["leg", "main"])
+def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    os.kill(leg_pid(out) if whom == "leg" else started.process.pid, signal.SIGKILL)
+    started.wait(ENDS_WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("whom", "how", "cause"),
+    [
+        ("keepers", signal.SIGKILL, " ended, with its Ray actor: "),
+        ("keepers", signal.SIGSTOP, "it gives no sign of life"),
+        ("replicas", signal.SIGSTOP, " gave no sign of life"),
+    ],
+)
+def test_what_ends_a_replica_ends_the_leg(
+    whom: str, how: signal.Signals, cause: str, cluster: TwoNodes, running: tuple[StartedMain, Path]
+) -> None:
+    started, out = running
+    getattr(cluster, whom)()[1].send_signal(how)
+    manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, cause)
+    names_its_replica(manifest.error)
+
+
+def names_its_replica(error: dict[str, Any] | None) -> None:
+    assert error is not None
+    assert error["message"].startswith("replica 1 (")
+    assert f"({SECOND})" in error["message"]
+
+
+def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedMain, Path]) -> None:
+    started, out = running
+    replicas = cluster.replicas()
+    cluster.kill_second_raylet()
+    manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, "replica 1")
+    names_its_replica(manifest.error)
+    psutil.wait_procs(replicas, 10)
+    assert not any(replica.is_running() for replica in replicas)
+    cluster.renew_second()
+
+
+def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
+    finished = run_main("doctor", "--cluster", cluster.address, "--json")
+    assert finished.code == ExitCode.OK, finished.stderr
+    answer = json.loads(finished.stdout)["answer"]
+    nodes = answer["cluster"]["nodes"]
+    assert len(nodes) == 2
+    for node in nodes:
+        assert {"python", "ray"} <= node["software"].keys()
+        assert abs(node["clock_offset_ms"]) < 1000
+        assert node["round_trip_ms"] > 0
+        assert node["harness"]["git_commit"]
+    told = [row["text"] for row in answer["findings"] if row["subject"] == "node"]
+    assert all("clock " in text and "round trip " in text for text in told)
+
+
+def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMain, tmp_path: Path) -> None:
+    finished = run_main(*arguments("Offline", tmp_path / "run", "--cluster", cluster.address, "--replicas", 9))
+    assert finished.code == ExitCode.REFUSED
+    assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
+
+
+def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
+    conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
+    words = ["--scenario", "Server", "--cluster", cluster.address]
+    leg = run_leg(leg_command(tiny_model, tmp_path / "run", conf, words), tmp_path / "run")
+    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
+    replicas = leg.manifest["replicas"]
+    assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
+    assert min(replica["queries"] for replica in replicas) > 0
+    cores = sorted(os.sched_getaffinity(0))
+    assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]
+    assert cluster.left() == []
