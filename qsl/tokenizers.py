@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import orjson
 
 from qsl.byte_tokenizer import ByteTokenizer
@@ -70,12 +71,15 @@ class _ModelTokenizer:
         backend = self._tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
-        return [list(one.ids) for one in backend.encode_batch_fast(list(texts))]
+        return [one.ids for one in backend.encode_batch_fast(list(texts))]
 
     def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
-        # One at a time: a batch of arrays of one length would be stacked, and an empty batch refused.
-        decode = self._tokenizer.decode
-        return [decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens) for ids in sequences]
+        tokenizer = self._tokenizer
+        lists = [ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids] for ids in sequences]
+        if not tokenizer.is_fast:  # one at a time: an empty batch would be refused
+            return [tokenizer.decode(ids, skip_special_tokens=skip_special_tokens) for ids in lists]
+        texts = tokenizer.backend_tokenizer.decode_batch(lists, skip_special_tokens=skip_special_tokens)
+        return list(map(tokenizer.clean_up_tokenization, texts) if tokenizer.clean_up_tokenization_spaces else texts)
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:

@@ -63,6 +63,24 @@ class ScoringPool:
         for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
             self._executor.submit(int)
 
+    def submit(self, work: Callable[[Item], Score], item: Item) -> Callable[[], Score]:
+        """Have a process do something meanwhile; without processes it is done when the result is asked for.
+
+        Returns:
+            What waits for the result, and raises what the work raises, or an ExecutionError where the process died.
+        """
+        if self._executor is None:
+            return lambda: work(item)
+        future = self._executor.submit(work, item)
+
+        def result() -> Score:
+            try:
+                return future.result()
+            except BrokenProcessPool as error:
+                raise _died() from error
+
+        return result
+
     def begin(self, score: Callable[[Sequence[Item]], list[Score]], items: Sequence[Item]) -> Iterator[list[Score]]:
         """Hand out all items at once; their scores come chunk by chunk, in the order of the items.
 

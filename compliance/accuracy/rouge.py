@@ -60,7 +60,8 @@ def _f_measure(hits: int, predicted: int, wanted: int) -> float:
 
 def _overlap(one: Counter[Any], other: Counter[Any]) -> int:
     """Size of the multiset that both have in common."""
-    return sum(min(one[item], other[item]) for item in one.keys() & other.keys())
+    common = one.keys() & other.keys()
+    return sum(map(min, map(one.__getitem__, common), map(other.__getitem__, common)))
 
 
 def _places(words: Sequence[str]) -> dict[str, int]:
@@ -102,7 +103,10 @@ def _union_lcs(reference: Sequence[list[str]], predicted: Sequence[list[str]]) -
                 rows_of[number].append((place, places))
         positions: set[int] = set()
         for number, rows in rows_of.items():
-            positions.update(_lcs_positions(rows, len(predicted[number])))
+            if len(rows) == 1:  # the only word in common
+                positions.add(rows[0][0])
+            else:
+                positions.update(_lcs_positions(rows, len(predicted[number])))
         covered.update(sentence[position] for position in positions)
     return covered
 

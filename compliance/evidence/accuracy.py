@@ -66,7 +66,8 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources | None) ->
         return
     for leg in legs:
         if leg.mode == ACCURACY and not is_truncated(leg.run):
-            sources.scorer.expect(expected_samples(leg.detail) or 0)
+            recorded = Path(leg.manifest.resolved.dataset_path) if leg.manifest else None
+            sources.scorer.expect(expected_samples(leg.detail) or 0, sources.dataset_path or recorded)
 
 
 def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:

@@ -5,7 +5,7 @@ over one data set. A scorer keeps what it has read and found, under the hashes o
 worker processes. All of it lives in this process and no longer than the command: scores in a file could be forged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -63,6 +63,7 @@ class Scorer:
     def __init__(self) -> None:
         self._pool = ScoringPool()
         self._references: dict[str, References] = {}
+        self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
         self._scored: dict[_Key, Scored] = {}
 
@@ -74,10 +75,12 @@ class Scorer:
     ) -> None:
         self._pool.__exit__(kind, error, trace)
 
-    def expect(self, samples: int) -> None:
-        """Say that so many answers will be scored, so that the processes for it start meanwhile."""
+    def expect(self, samples: int, dataset_path: Path | None) -> None:
+        """Say that so many answers will be scored: the processes start, and one reads the data set meanwhile."""
         if not self._scored:
             self._pool.start(samples)
+        if dataset_path is not None and not self._references and dataset_path not in self._reading:
+            self._reading[dataset_path] = self._pool.submit(_read, dataset_path)
 
     def references(self, dataset_path: Path) -> References:
         """The summaries of a data set, and the lengths of its prompts.
@@ -90,9 +93,9 @@ class Scorer:
         except OSError:
             known = None  # the next line says what is wrong
         if known is None:
-            dataset = load_dataset(dataset_path)
-            lengths = np.array([len(prompt) for prompt in dataset.prompts], dtype=np.int64)
-            known = self._references[dataset.sha256] = References(dataset.sha256, dataset.targets, lengths)
+            reading = self._reading.pop(dataset_path, None)
+            known = reading() if reading is not None else _read(dataset_path)
+            self._references[known.sha256] = known
         return known
 
     def score(
@@ -132,6 +135,12 @@ class Scorer:
             findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
             self._scored[key] = Scored(scoring.result(progress), tuple(findings))
         return self._scored[key]
+
+
+def _read(dataset_path: Path) -> References:
+    dataset = load_dataset(dataset_path)
+    lengths = np.array([len(prompt) for prompt in dataset.prompts], dtype=np.int64)
+    return References(dataset.sha256, dataset.targets, lengths)
 
 
 def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
