@@ -6,7 +6,7 @@ PY := .venv/bin/python
 SIDE_BY_SIDE := -n 3 --dist loadfile
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo test test-fast test-long redteam bench lint clean
+.PHONY: setup setup-quantize demo test test-fast test-long redteam bench accept lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -44,6 +44,10 @@ redteam: setup
 
 bench: setup
 	$(PY) -m scripts.bench
+
+# MODEL and DATASET: what is measured; without them the embedded model and articles.
+accept: setup
+	$(PY) -m scripts.accept $(if $(MODEL),--model-path "$(MODEL)") $(if $(DATASET),--dataset-path "$(DATASET)")
 
 # What was measured (output/) stays.
 clean:

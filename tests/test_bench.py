@@ -14,11 +14,12 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
-from scripts.bench import null_path, reading, real_size, scoring, sizes
+from scripts.bench import capacity, many, null_path, reading, real_size, routing, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg
 from scripts.bench.llm_server import llm_server
 from scripts.bench.models import TINY, make_llama, make_texts
+from scripts.bench.null_run import NullSpec, null_run
 from scripts.bench.programs import measure
 from scripts.bench.report import Part, at_least, at_most
 from scripts.bench.rows import write_rows
@@ -75,6 +76,45 @@ def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
     assert 0 < len(whole) < SMALLEST.real_samples
 
 
+@pytest.mark.slow  # replicas are started three times
+def test_what_grows_with_the_replicas_is_measured(tmp_path: Path) -> None:
+    dummy = NullSpec(str(tmp_path / "one"), "ours", "Offline", 1.0, 1, 200, 100, 1, "dummy")
+    numbers, facts = null_run(dummy)
+    assert facts["samples"] == 200
+    assert numbers.samples_per_second
+    assert min(facts["cpu_s"], facts["start_s"], facts["open_files"]) > 0
+    found = {figure.name for figure in many.run(tmp_path, SMALLEST).figures}
+    assert {
+        "2 replicas: start of all",
+        "2 replicas: leg's process, idle, of a core",
+        "router, 512 replicas: a query",
+    } <= found
+
+
+@pytest.mark.vllm
+def test_vllm_schedules_around_a_model_that_takes_no_time(tmp_path: Path) -> None:
+    spec = dataclasses.replace(capacity.vllm_spec(tmp_path), scenario="Offline", target_qps=1.0, min_query_count=40)
+    one = tmp_path / "one"
+    numbers, facts = null_run(dataclasses.replace(spec, outdir=str(one)))
+    table = read_requests(RunDir(one).requests)
+    assert (facts["samples"], len(table)) == (40, 40)
+    assert set(table.output_tokens.tolist()) == {128}
+    assert set(table.prompt_tokens.tolist()) == {850}
+    assert facts["engines_cpu_s"] > 0  # vLLM's core, beside the leg's process
+    assert numbers.samples_per_second
+
+
+@pytest.mark.vllm
+@pytest.mark.long  # a leg for each policy
+def test_routing_is_measured_fitted_and_simulated(tmp_path: Path) -> None:
+    part = routing.run(tmp_path, SMALLEST)
+    found = {figure.name: figure.median for figure in part.figures}
+    assert found["fit: steps of T"] >= 20
+    assert found["step of T: each prompt token"] > 0
+    assert {f"Server, {policy}: highest rate" for policy in ("prefill", "vllm")} <= set(found)
+    assert any(name.startswith("2 × T") and name.endswith("round-robin ÷ vllm") for name in found)
+
+
 @pytest.mark.slow  # imports torch and transformers
 def test_scores_of_both_sides_are_equal(tmp_path: Path) -> None:
     part = scoring.run(tmp_path, SMALLEST)
@@ -120,8 +160,8 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as caught:
         main(["z"])
     assert caught.value.code == 2
-    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i" in capsys.readouterr().err
-    assert list(PARTS) == list("abcdefghi")
+    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i, j, k" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefghijk")
 
 
 def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:

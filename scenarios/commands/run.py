@@ -39,6 +39,7 @@ def show_plan(leg: Any, console: Console) -> int:
 
     announce(leg, console)
     answer.put(run_directory=leg.run_dir.root, notes=leg.notes, unofficial_reasons=leg.unofficial_reasons)
+    answer.put(replicas=leg.plan.replicas and leg.plan.replicas.model_dump(mode="json"))
     say(console, "dry run: nothing was started or written")
     expected = forecast(leg)
     answer.put(plan=expected)

@@ -1,5 +1,6 @@
 """What a tune is asked for: its own options, and those of the legs it runs."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,10 @@ class Tune:
     place: TuneDir
     space: Space | None  # what a search may change; None without one
 
+    def with_replicas(self, count: int) -> "Tune":
+        """The same, where the legs were found to have so many: limits hold for each, and there is a router."""
+        return dataclasses.replace(self, space=_space(self.options, self.values, self.config, count))
+
 
 def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> Tune:
     """The command line above a YAML file.
@@ -134,7 +139,7 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
     return Tune(options, values, config, place, space)
 
 
-def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig) -> Space | None:
+def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, replicas: int = 0) -> Space | None:
     if not options.search:
         for name in sorted(options.model_fields_set):
             if name.startswith("search_"):
@@ -146,4 +151,4 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig) -> S
             "has limits to keep",
             "leave --search out",
         )
-    return make_space(values, config, options.search_values)
+    return make_space(values, config, options.search_values, replicas=replicas)

@@ -42,7 +42,7 @@ class Space:
     Attributes:
         values: for each option, the values tried besides leaving it as it is.
         admission: the admission policy where the search sets none.
-        copies: of the model, where the search sets none.
+        copies: of the model, in all engines together, where the search sets none.
         in_time: queries that may be in the engine at a time, all copies together, for output tokens within their
             limit; 0 where it is not known.
     """
@@ -97,7 +97,12 @@ class Space:
 
 
 def make_space(
-    values: dict[str, Any], config: RunConfig, asked: Mapping[str, Any], kind: EngineKind[Any] | None = None
+    values: dict[str, Any],
+    config: RunConfig,
+    asked: Mapping[str, Any],
+    kind: EngineKind[Any] | None = None,
+    *,
+    replicas: int = 0,
 ) -> Space:
     """The options to be searched.
 
@@ -107,21 +112,23 @@ def make_space(
         config: the same, checked.
         asked: option → values to be tried, instead of the usual ones; empty for those.
         kind: knows the usual ones; None = the kind that `config` names.
+        replicas: that the legs have; 0 = one engine, or so many as `config` asks for and nobody has counted yet.
 
     Raises:
         InputError: an option that is never searched, a value that is not allowed, or nothing to search.
     """
     given = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
+    replicated = bool(replicas) or config.has_replicas
     if asked:
         chosen = {name: _checked(name, of, given, values) for name, of in asked.items()}
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
-        if config.has_replicas:
+        if replicated:
             usual.pop("data_parallel_size", None)  # the devices and cores are the replicas'
             usual["routing"] = tuple(policy for policy in WORTH_A_TRY if policy != config.routing)
         chosen = {name: of for name, of in usual.items() if name not in given}
-    if "routing" in chosen and not config.has_replicas:
+    if "routing" in chosen and not replicated:
         raise InputError("--search-values routing has no use with one engine", "give --replicas")
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
@@ -136,7 +143,7 @@ def make_space(
     chosen = {name: of for name, of in chosen.items() if of}
     if not chosen:
         raise InputError("--search: there is nothing to search beside what is given", "use --search-values")
-    copies = parallel_size(config.engine_arg, "data_parallel_size")
+    copies = max(1, replicas) * parallel_size(config.engine_arg, "data_parallel_size")
     return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
 
 

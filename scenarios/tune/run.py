@@ -65,6 +65,8 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
                 lambda text: say(console, text),
             )
             identity = identity_of_plan(leg, Machine.read(), model_hashes(leg))
+            if leg.plan.replicas is not None:
+                tune = tune.with_replicas(len(leg.plan.replicas.places))
         planner = LegPlanner(leg)
         if planner.setting("performance_issue_unique") not in (None, "0"):
             raise InputError(

@@ -5,6 +5,7 @@ each with a line of JSON. `all`: one call for all prompts; `one`: one call a pro
 """
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
@@ -70,7 +72,12 @@ class LlmServer:
 
 @contextlib.contextmanager
 def llm_server(
-    folder: Path, model: Path, options: dict[str, Any], environment: dict[str, str], prompts: list[list[int]]
+    folder: Path,
+    model: Path,
+    options: dict[str, Any],
+    environment: dict[str, str],
+    prompts: list[list[int]],
+    sampling: SamplingPolicy = BENCHMARKS["llama3_1-8b"].sampling["performance"],
 ) -> Iterator[LlmServer]:
     """Start an `LLM` and end its whole process group on leaving.
 
@@ -80,10 +87,13 @@ def llm_server(
         options: engine arguments.
         environment: variables on top of this process's.
         prompts: token ids, in the order in which they are given to the engine.
+        sampling: how tokens are chosen.
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
-    write_json(spec, {"model": str(model), "options": options, "prompts": prompts})
+    write_json(
+        spec, {"model": str(model), "options": options, "prompts": prompts, "sampling": dataclasses.asdict(sampling)}
+    )
     started = time.monotonic()
     with log.open("wb") as stream:
         process = subprocess.Popen(
@@ -113,16 +123,7 @@ def main() -> None:
     from vllm import LLM, SamplingParams, TokensPrompt
 
     llm = LLM(spec["model"], **spec["options"])
-    policy = BENCHMARKS["llama3_1-8b"].sampling["performance"]
-    parameters = SamplingParams(
-        temperature=policy.temperature,
-        top_p=policy.top_p,
-        top_k=policy.top_k,
-        seed=policy.seed,
-        min_tokens=policy.min_tokens,
-        max_tokens=policy.max_tokens,
-        detokenize=False,
-    )
+    parameters = SamplingParams(**spec["sampling"], detokenize=False)
     prompts = [TokensPrompt(prompt_token_ids=ids) for ids in spec["prompts"]]
 
     def generate(some: list[Any]) -> tuple[float, int]:

@@ -11,11 +11,12 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+import psutil
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError
@@ -24,6 +25,7 @@ from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, ReplicaPlace, ReplicasPlan
 from sut.engine import Engine, EngineLimits, EngineReport, Request
+from sut.engines import engine_kind
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
@@ -39,8 +41,13 @@ Side = Literal["bare", "ours"]
 LOADGEN_KEY = "llama3_1-8b"
 PROMPT_IDS = [11] * 850  # as long as the benchmark's prompts in the mean; nobody reads them
 QUERIES_A_REPLICA = 256  # computed at a time
+IDLE_S = 2.0  # looked at
 SAMPLING = BENCHMARKS[LOADGEN_KEY].sampling["performance"]
 OUTPUT_IDS = list(range(100, 100 + SAMPLING.max_tokens))
+DUMMY_OPTIONS: dict[str, Any] = {
+    "ttft_ms": 0.0, "tpot_ms": 0.0, "prefill_us": 0.0, "slots": 0, "shortest_tokens": SAMPLING.max_tokens,
+    "faults": [], "cheats": [], "lead_tokens": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,11 @@ class NullSpec:
     min_duration_ms: int
     min_query_count: int
     library_samples: int
-    replicas: int = 0  # dummy engines in processes of their own; 0 = a null engine in this one
+    replicas: int = 0  # engines in processes of their own; 0 = one in this process
+    kind: Literal["null", "dummy", "vllm"] = "null"  # of the engines; replicas are no null engines
+    model_path: str = "bytes"
+    engine_options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 class NullEngine(Engine):
@@ -94,7 +105,7 @@ def null_run(spec: NullSpec) -> tuple[Numbers, dict[str, Any]]:
     run.create()
     spec_path = run.root / "spec.json"
     spec_path.write_bytes(orjson.dumps(asdict(spec)))
-    facts: dict[str, Any] = measure("null_run", spec_path, log=run.engine_log)
+    facts: dict[str, Any] = measure("null_run", spec_path, log=run.engine_log, environment=spec.environment)
     detail = read_detail(run.detail)
     if detail.error_count:
         raise ExecutionError(f"LoadGen logged {detail.error_count} errors around a null engine", f"see {run.detail}")
@@ -116,13 +127,11 @@ def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
     return issue
 
 
-def _fleet(spec: NullSpec) -> Fleet:
-    """Dummy engines that answer at once, with as many ids as the benchmark allows."""
-    options = {
-        "ttft_ms": 0.0, "tpot_ms": 0.0, "prefill_us": 0.0, "slots": 0, "shortest_tokens": SAMPLING.max_tokens,
-        "faults": [], "cheats": [], "lead_tokens": 0,
-    }  # fmt: skip
-    replicas = ReplicasPlan(routing=DEFAULT_ROUTING, places=[ReplicaPlace()] * spec.replicas)
+def _engine(spec: NullSpec) -> Engine:
+    """What answers: at once, with as many ids as the benchmark allows."""
+    if spec.kind == "null":
+        return NullEngine(first_token=spec.scenario != "Offline")
+    places = [ReplicaPlace(environment=spec.environment)] * spec.replicas
     plan = LegPlan(
         scenario=spec.scenario,
         loadgen_scenario=spec.scenario,
@@ -134,24 +143,33 @@ def _fleet(spec: NullSpec) -> Fleet:
         longest_prompt_tokens=len(PROMPT_IDS),
         audit=False,
         trace=False,
-        engine="dummy",
-        model_path="bytes",
-        engine_options=options,
-        environment={},
+        engine=spec.kind,
+        model_path=spec.model_path,
+        engine_options=DUMMY_OPTIONS if spec.kind == "dummy" else spec.engine_options,
+        environment=spec.environment,
         sampling=asdict(SAMPLING),
-        replicas=replicas,
+        replicas=ReplicasPlan(routing=DEFAULT_ROUTING, places=places) if places else None,
         warmup_prompts=0,
         engine_start_timeout_s=60,
         stall_timeout_s=20,
     )
-    return make_fleet(plan, replicas)
+    return make_fleet(plan, plan.replicas) if plan.replicas else engine_kind(spec.kind).make(plan)
 
 
-def _replicas_cpu_s(fleet: Fleet | None) -> float:
-    if fleet is None:
-        return 0.0
-    time.sleep(2 * PULSE_S)  # the newest is in the next pulse
-    return float(sum(record["cpu_s"] for record in fleet.record()))
+def _idle_share() -> float:
+    """What this process uses of a core while nothing is asked of it."""
+    before_s = time.process_time()
+    time.sleep(IDLE_S)
+    return (time.process_time() - before_s) / IDLE_S
+
+
+def _engines_cpu_s(engine: Engine) -> float:
+    """Of the processes beside this one."""
+    if isinstance(engine, Fleet):
+        time.sleep(2 * PULSE_S)  # the newest is in the next pulse
+        return float(sum(record["cpu_s"] for record in engine.record()))
+    times = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return float(sum(one.user + one.system for one in times))
 
 
 def main() -> None:
@@ -182,15 +200,17 @@ def main() -> None:
     wants_first_token = spec.scenario != "Offline"
     failures: list[BaseException] = []
     recorder: Recorder | None = None
-    fleet: Fleet | None = None
+    engine: Engine | None = None
     if spec.side == "ours":
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
         recorder = Recorder(run.requests, failures.append)
-        engine: Engine = NullEngine(first_token=wants_first_token)
-        if spec.replicas:
-            engine = fleet = _fleet(spec)
-            asyncio.run_coroutine_threadsafe(fleet.start(), loop).result()
+        engine = _engine(spec)
+        began_s = time.monotonic()
+        limits = asyncio.run_coroutine_threadsafe(engine.start(), loop).result().limits
+        start_s = time.monotonic() - began_s
+        if spec.kind == "dummy":
+            limits = EngineLimits(spec.replicas * QUERIES_A_REPLICA)
         sut = LoadgenSut(
             lg,
             loop,
@@ -199,7 +219,7 @@ def main() -> None:
             recorder,
             report_first_token=wants_first_token,
             on_failure=failures.append,
-            gate=Feed(EngineLimits(spec.replicas * QUERIES_A_REPLICA or None)),
+            gate=Feed(limits),
         )
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:
@@ -210,7 +230,8 @@ def main() -> None:
     count = spec.library_samples
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)
-    replicas_before_s = _replicas_cpu_s(fleet)
+    engines_before_s = _engines_cpu_s(engine) if engine else 0.0
+    idle_share = _idle_share() if spec.replicas else 0.0
     before_s = time.process_time()
     lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(run.no_audit_config))
     if recorder is not None:
@@ -218,9 +239,10 @@ def main() -> None:
     if failures:
         raise failures[0]
     facts = {"peak_memory_bytes": peak_memory_bytes(), "cpu_s": time.process_time() - before_s}
-    if fleet is not None:
-        facts |= {"replicas_cpu_s": _replicas_cpu_s(fleet) - replicas_before_s, "samples": sut.completed}
-        asyncio.run_coroutine_threadsafe(fleet.stop(), loop).result()
+    if engine is not None:
+        facts |= {"start_s": start_s, "idle_share": idle_share, "open_files": psutil.Process().num_fds()}
+        facts |= {"engines_cpu_s": _engines_cpu_s(engine) - engines_before_s, "samples": sut.completed}
+        asyncio.run_coroutine_threadsafe(engine.stop(), loop).result()
     tell(facts)
 
 

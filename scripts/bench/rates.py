@@ -10,7 +10,7 @@ from typing import Any
 from qsl.embedded.articles import bundled_dataset
 from runs.record.layout import RunDir
 
-from .legs import run_leg
+from .legs import Finished, run_leg
 from .models import TINY, make_llama
 from .null_path import highest
 from .report import Part, at_least
@@ -33,12 +33,12 @@ def run(work: Path, sizes: Sizes) -> Part:
     shares = [start + step * number for number in range(round((end - start) / step) + 1)]
     for side in sizes.rate_sides:
         options = {**common, **SIDES[side]}
-        offline = [_offline(work / f"{side}-offline-0", options, sizes)]
+        offline = [measured_offline(work / f"{side}-offline-0", options, sizes.offline_samples)]
         peaks: dict[str, float] = {}
         for number, scenario in enumerate(TARGETS, start=1):
             valid = _valid(work / f"{side}-{scenario}", {**options, "scenario": scenario}, offline[0], sizes)
             peaks[scenario] = highest(shares, valid) * offline[0]
-            offline.append(_offline(work / f"{side}-offline-{number}", options, sizes))
+            offline.append(measured_offline(work / f"{side}-offline-{number}", options, sizes.offline_samples))
         offline_rate = part.add(f"T, {side}: Offline", "samples/s", offline).median
         for scenario, target in TARGETS.items():
             part.add(f"T, {side}: {scenario}", "queries/s", [peaks[scenario]])
@@ -51,21 +51,28 @@ def run(work: Path, sizes: Sizes) -> Part:
     return part
 
 
-def _offline(work: Path, options: dict[str, Any], sizes: Sizes) -> float:
-    conf: dict[str, object] = {"min_duration": 1, "min_query_count": sizes.offline_samples, "target_qps": 1}
+def measured_offline(work: Path, options: dict[str, Any], samples: int) -> float:
+    """The rate in samples/s of an Offline leg of so many samples."""
+    conf: dict[str, object] = {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
     edge = {"lg_model_name": "llama3_1-8b-edge"}  # the datacenter key's own minimum is 13,368 samples
     leg = run_leg(RunDir(work), {**options, "scenario": "Offline", **edge}, conf)
     assert leg.result.reported is not None
     return leg.result.reported.samples_per_second or 0.0
 
 
+def server_leg(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
+    """A Server or Interactive leg at a rate, of as many queries as early stopping needs at least."""
+    conf: dict[str, object] = {
+        "min_duration": round(seconds * 1e3),
+        "min_query_count": MIN_QUERIES,
+        "target_qps": f"{rate:.6f}",
+    }
+    return run_leg(RunDir(work), options, conf)
+
+
 def _valid(work: Path, options: dict[str, Any], offline_rate: float, sizes: Sizes) -> Callable[[float], bool]:
     def valid(share: float) -> bool:
-        conf: dict[str, object] = {
-            "min_duration": round(sizes.server_seconds * 1e3),
-            "min_query_count": MIN_QUERIES,
-            "target_qps": f"{share * offline_rate:.6f}",
-        }
-        return run_leg(RunDir(work / f"{share:.3f}"), options, conf).result.verdict == "VALID"
+        leg = server_leg(work / f"{share:.3f}", options, share * offline_rate, sizes.server_seconds)
+        return leg.result.verdict == "VALID"
 
     return valid

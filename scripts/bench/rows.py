@@ -14,14 +14,24 @@ MEDIAN_TOKENS, SPREAD = 770, 0.44  # a logarithmic normal distribution
 FIRST_ID = 10  # below lie special ids
 
 
+def prompt_lengths(count: int, seed: int) -> list[int]:
+    """Tokens of `count` prompts."""
+    draw = random.Random(seed)
+    return [_length(draw) for _ in range(count)]
+
+
+def _length(draw: random.Random) -> int:
+    tokens = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
+    return min(max(tokens, SHORTEST_TOKENS), LONGEST_TOKENS)
+
+
 def write_rows(path: Path, count: int, vocab_size: int) -> Path:
     """Write `count` rows of random prompt ids; the texts beside them are as long as an article, for the file's size."""
     articles = bundled_articles()
     draw = random.Random(count)
     rows = []
     for number in range(count):
-        tokens = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
-        tokens = min(max(tokens, SHORTEST_TOKENS), LONGEST_TOKENS)
+        tokens = _length(draw)
         article = articles[number % len(articles)]
         rows.append(
             {

@@ -1,6 +1,9 @@
 """How much each measurement does."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runs.benchmark import Scenario
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,17 @@ class Sizes:
     rate_sides: tuple[str, ...] = ("default", "two copies")
     # (h)
     capacity_samples: int = 50_000  # in one Offline query
+    capacity_vllm_samples: int = 4_000
+    # (j)
+    routing_model: str = "C"
+    routing_rows: int = 1_024
+    routing_shares: Mapping[Scenario, tuple[float, ...]] = field(
+        default_factory=lambda: {"Server": (0.8, 0.9, 1.0), "Interactive": (0.35, 0.45, 0.55)}
+    )
+    simulated_replicas: tuple[int, ...] = (8, 72)
+    simulated_seconds: float = 60.0  # of arrivals
+    # (k)
+    many_replicas: tuple[int, ...] = (8, 24, 72)
     # (e)
     scored_samples: int = 13_368  # the benchmark's
     scorings: int = 1  # of each side: the reference procedure takes minutes
@@ -52,6 +66,13 @@ SMALLEST = Sizes(
     rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
     capacity_samples=500,
+    capacity_vllm_samples=100,
+    routing_model="T",
+    routing_rows=64,
+    routing_shares={"Server": (0.2,)},
+    simulated_replicas=(2,),
+    simulated_seconds=5.0,
+    many_replicas=(2,),
     scored_samples=64,
     result_queries=1_024,
     growth_samples=(500, 1_000),

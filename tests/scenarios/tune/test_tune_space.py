@@ -158,3 +158,17 @@ def test_routing_is_searched_with_replicas_only() -> None:
     assert "routing" not in space_of({"scenario": "Server"}, on_cores(4)).values
     with pytest.raises(InputError, match="routing has no use with one engine"):
         space_of({"scenario": "Server"}, on_cores(4), routing=["open"])
+
+
+def test_limits_hold_for_each_replica_whoever_asked_for_them() -> None:
+    """As many as the legs were found to have: on accelerators several are the default."""
+    tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
+    assert tune.space is not None
+    assert tune.space.copies == 4
+    assert tune.space.values["routing"] == ("open", "tokens")
+    values = {"scenario": "Server"}
+    space = make_space(values, make_config(values), {}, VllmKind(lambda: TWO_GPUS), replicas=2)
+    assert "data_parallel_size" not in space.values
+    in_time = space.with_queries_in_time(101)
+    assert 50 in in_time.values["max_num_seqs"]
+    assert in_time.alone("max_num_seqs", {}) == {"max_num_seqs": 50}

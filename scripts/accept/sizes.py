@@ -1,0 +1,57 @@
+"""How much an acceptance does, and what is taken for granted of the time it needs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The defaults are for accelerators, within 45 minutes.
+
+    Attributes:
+        why: what is reduced, for the reader of the table; "" for the whole.
+        leg_s: min_duration of the legs.
+        estimate_s: of the Offline leg behind the first rate.
+        probes: of a tune in Server and Interactive.
+        set_size: samples that LoadGen loads, of which it issues whole multiples.
+        start_s: of an engine, to its first query; a guess, for what fits into the time that is left.
+        opening_words: of each bundled article; None = the whole. Only without a data set.
+        output_tokens: the most of an answer in performance legs; None = the benchmark's.
+    """
+
+    why: str = ""
+    leg_s: float = 60.0
+    estimate_s: float = 30.0
+    probes: int = 2
+    set_size: int = 1_024
+    start_s: float = 75.0
+    opening_words: int | None = None
+    output_tokens: int | None = None
+
+
+ON_CPU = Sizes(
+    "reduced, as this machine computes on its processor: a rehearsal, whose figures say nothing of accelerators",
+    leg_s=20.0,
+    estimate_s=15.0,
+    probes=1,
+    set_size=64,
+    start_s=30.0,
+)
+EMBEDDED_ON_CPU = Sizes(
+    f"{ON_CPU.why}; the embedded model, with the first words of the bundled articles and short answers, but for the "
+    "accuracy leg",
+    leg_s=ON_CPU.leg_s,
+    estimate_s=ON_CPU.estimate_s,
+    probes=ON_CPU.probes,
+    set_size=51,  # of which nine make the 459 queries that early stopping takes
+    start_s=ON_CPU.start_s,
+    opening_words=10,
+    output_tokens=8,
+)
+SMALLEST = Sizes(
+    "tiny: shows that it runs; the figures mean nothing",
+    leg_s=1.0,
+    estimate_s=0.5,
+    probes=1,
+    set_size=51,
+    start_s=2.0,
+)

@@ -1,0 +1,170 @@
+"""Steps: commands of main.py, each in a process of its own. What one came to is kept, and a repeated start goes on."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExitCode, HarnessError
+from runs.files import write_json
+from scenarios.places import set_aside
+
+LEAST_S = 5.0  # no step is begun with less time than this
+ENDING_S = 60.0  # what a step that was told to end may take for it
+ANSWERED = (ExitCode.OK, ExitCode.NEGATIVE)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a step.
+
+    Attributes:
+        name: of the step, and of its directory.
+        arguments: of main.py.
+        exit_code: None where it was not begun.
+        error: why it has no answer, "" where it has one.
+        answer: the command's own, as `--json` gives it.
+    """
+
+    name: str
+    arguments: list[str]
+    exit_code: int | None
+    seconds: float
+    error: str = ""
+    answer: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> bool:
+        return self.exit_code in ANSWERED
+
+
+class Steps:
+    """Runs steps into one directory, until the time is over.
+
+    Args:
+        folder: of the whole acceptance.
+        seconds: that all steps of this start may take together.
+        say: told of each step.
+    """
+
+    def __init__(self, folder: Path, seconds: float, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._end = time.monotonic() + seconds
+        self._say = say
+        self.outcomes: list[Outcome] = []
+
+    def place(self, name: str) -> Path:
+        """The directory of a step."""
+        return self._folder / name
+
+    def command(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        expected_s: float,
+        environment: dict[str, str] | None = None,
+        continues: bool = False,
+    ) -> Outcome:
+        """Run `main.py ARGUMENTS… --json`, unless that was done before or there is no time for it.
+
+        Args:
+            name: of the step.
+            arguments: of main.py.
+            expected_s: what it takes; with less time left it is not begun.
+            environment: variables on top of this process's.
+            continues: the command goes on by itself in a directory that an interrupted one left.
+        """
+
+        def run() -> Outcome:
+            place = self.place(name)
+            if place.exists() and not continues:
+                set_aside([place], self._folder / "discarded")
+            return self._run(name, list(arguments), environment or {})
+
+        return self.step(name, list(arguments), run, expected_s)
+
+    def step(self, name: str, arguments: list[str], run: Callable[[], Outcome], expected_s: float) -> Outcome:
+        """Do `run`, unless that was done before or there is no time for it; what fails is an outcome too."""
+        record = self._folder / "steps" / f"{name}.json"
+        outcome = _done_before(record, arguments)
+        if outcome is not None:
+            self._say(f"{name}: done before")
+        elif self.left_s < max(expected_s, LEAST_S):
+            error = f"not begun: it takes about {expected_s:.0f} s, and {max(0.0, self.left_s):.0f} s are left"
+            outcome = Outcome(name, arguments, None, 0.0, error)
+            self._say(f"{name}: {outcome.error}")
+        else:
+            self._say(f"{name}: about {expected_s:.0f} s; {self.left_s / 60:.0f} min left")
+            started = time.monotonic()
+            try:
+                outcome = run()
+            except HarnessError as error:
+                if error.exit_code == ExitCode.INTERRUPTED:
+                    raise
+                outcome = Outcome(name, arguments, int(error.exit_code), time.monotonic() - started, str(error))
+            self._say(f"{name}: {outcome.error or 'done'}, {outcome.seconds:.0f} s")
+            write_json(record, asdict(outcome))
+        self.outcomes.append(outcome)
+        return outcome
+
+    @property
+    def left_s(self) -> float:
+        return self._end - time.monotonic()
+
+    def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> Outcome:
+        log = self._folder / "steps" / f"{name}.log"
+        answer = log.with_suffix(".answer")
+        started = time.monotonic()
+        with log.open("wb") as said, answer.open("wb") as answered:
+            process = subprocess.Popen(
+                [sys.executable, str(HARNESS_ROOT / "main.py"), *arguments, "--json"],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=answered,
+                stderr=said,
+            )
+        late = ""
+        try:
+            process.wait(max(LEAST_S, self.left_s))
+        except subprocess.TimeoutExpired:
+            late = "ended: the time was over; "
+        finally:
+            _end(process)
+        seconds = time.monotonic() - started
+        try:
+            whole = orjson.loads(answer.read_bytes())
+            error = whole["error"]["message"] if whole["error"] else ""
+            found: dict[str, Any] = whole["answer"]
+        except (orjson.JSONDecodeError, KeyError):
+            error, found = f"no answer; see {log}", {}
+        if process.returncode not in ANSWERED:
+            error = f"{late}{error or 'failed'} (exit code {process.returncode})"
+        return Outcome(name, arguments, process.returncode, seconds, error, found)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """A command that still runs is asked to stop, as by a user's Ctrl-C, and waited for."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _done_before(record: Path, arguments: list[str]) -> Outcome | None:
+    """What the same step came to in an earlier start, if it came to an answer."""
+    try:
+        outcome = Outcome(**orjson.loads(record.read_bytes()))
+    except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
+        return None
+    return outcome if outcome.answered and outcome.arguments == arguments else None

@@ -1,0 +1,152 @@
+"""(j) Routing policies: two replicas of C against vLLM's own balancer, and many replicas in a simulation.
+
+Every measured leg also writes down its steps, to which the simulation's engine is fitted.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from runs.benchmark import Scenario
+from runs.benchmarks import default_benchmark
+from runs.environment import usable_cores
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+
+from .legs import Finished
+from .models import SHAPES, VOCAB_SIZE, make_llama
+from .null_path import highest
+from .rates import measured_offline, server_leg
+from .report import Part, at_least
+from .rows import write_rows
+from .simulation import POLICIES, Policy, Setting, highest_rate, offline_rate
+from .sizes import Sizes
+from .step_model import STEPS_FOLDER, TIMED_EXECUTOR, Fit, StepModel, fit, read_steps
+
+SCENARIOS: tuple[Scenario, ...] = ("Server", "Interactive")
+BALANCER: Policy = "vllm"  # vLLM's own, of data_parallel_size
+# About what an H100 needs for Llama-3.1-8B: weights read once a step, prompts at half of its arithmetic. Not measured.
+H100_LIKE = StepModel(fixed_s=6e-3, per_query_s=20e-6, per_token_s=35e-6)
+LARGE_QUERIES = 1_024  # max_num_seqs
+LARGE_STEP_TOKENS = (2_048, 8_192)
+
+
+def run(work: Path, sizes: Sizes) -> Part:
+    """Measure, fit, simulate."""
+    name = sizes.routing_model
+    part = Part("j", f"routing policies: highest VALID rate, two replicas of {name} measured, many simulated")
+    model = make_llama(work / name, SHAPES[name])
+    rows = write_rows(work / "rows.json", sizes.routing_rows, VOCAB_SIZE)
+    common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
+    with _steps_written(work / "steps"):
+        samples = sizes.offline_samples // sizes.compute_share
+        rate = measured_offline(work / "offline", {**common, **_side("open")}, samples)
+        part.add(f"{name}, 2 replicas: Offline", "samples/s", [rate])
+        for scenario, shares in sizes.routing_shares.items():
+            ladder = [share * rate for share in shares]
+            _measure(part, work / scenario, {**common, "scenario": scenario}, ladder, sizes.server_seconds)
+    found = fit(read_steps(work / "steps"))
+    _tell_fit(part, name, found)
+    limits = read_manifest(RunDir(work / "offline").manifest).engine["configuration"]
+    engines = [
+        (name, found.model, limits["max_num_seqs"], limits["max_num_batched_tokens"]),
+        *(("H100-like", H100_LIKE, LARGE_QUERIES, tokens) for tokens in LARGE_STEP_TOKENS),
+    ]
+    for count in sizes.simulated_replicas:
+        for engine, step, queries, tokens in engines:
+            for scenario in SCENARIOS:
+                setting = Setting(count, step, tokens, queries, *_limits_s(scenario), seconds=sizes.simulated_seconds)
+                _simulate(part, f"{count} × {engine}, {tokens:,} tokens a step, {scenario}", setting)
+    part.notes.append(
+        f"Two replicas on {len(usable_cores())} cores; rates tried are {_told(sizes.routing_shares)} of the Offline "
+        "rate, by halving, VALID by LoadGen's own verdict, one search each; 0: none of them was. vLLM's own balancer: "
+        "that of data_parallel_size=2. A simulated rate keeps both limits at p99, with arrivals and lengths that are "
+        "the same for every policy; H100-like: step costs that were assumed and not measured."
+    )
+    return part
+
+
+def _side(policy: Policy) -> dict[str, Any]:
+    backend = f"distributed_executor_backend={TIMED_EXECUTOR}"
+    if policy == BALANCER:
+        return {"engine_arg": ["data_parallel_size=2", backend]}
+    return {"replicas": 2, "routing": policy, "engine_arg": [backend]}
+
+
+def _measure(part: Part, work: Path, options: dict[str, Any], rates: list[float], seconds: float) -> None:
+    """The highest VALID rate of each policy, and its latencies at the rate that all of them tried first."""
+    scenario, peaks = options["scenario"], {}
+    for policy in POLICIES:
+        legs: dict[float, Finished] = {}
+
+        def valid(rate: float, policy: Policy = policy, legs: dict[float, Finished] = legs) -> bool:
+            legs[rate] = server_leg(work / f"{policy}-{rate:.2f}", {**options, **_side(policy)}, rate, seconds)
+            return legs[rate].result.verdict == "VALID"
+
+        peaks[policy] = highest(rates, valid)
+        first = next(iter(legs))
+        reported = legs[first].result.reported
+        assert reported is not None
+        for what, numbers in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns)):
+            if numbers is not None:
+                part.add(f"{scenario}, {policy}: p99 {what} at {first:.3g}/s", "ms", [numbers.p99 / 1e6])
+    _compare(part, scenario, peaks)
+
+
+def _simulate(part: Part, name: str, setting: Setting) -> None:
+    rates = {policy: highest_rate(setting, policy) for policy in POLICIES}
+    part.add(f"{name}: {BALANCER} ÷ Offline", "", [rates[BALANCER] / offline_rate(setting)])
+    _compare(part, name, rates, measured=False)
+
+
+def _compare(part: Part, name: str, rates: dict[Policy, float], *, measured: bool = True) -> None:
+    """Each policy's rate against that of vLLM's balancer."""
+    base = rates[BALANCER]
+    for policy, rate in rates.items():
+        if measured or policy == BALANCER:
+            part.add(f"{name}, {policy}: highest rate", "queries/s", [rate])
+        if policy != BALANCER and base:
+            part.add(f"{name}, {policy} ÷ {BALANCER}", "", [rate / base])
+    if measured and base:
+        part.add(f"{name}, best policy ÷ {BALANCER}", "", [max(rates.values()) / base], at_least(1.0))
+
+
+def _tell_fit(part: Part, name: str, found: Fit) -> None:
+    model = found.model
+    part.add(f"step of {name}: fixed", "ms", [model.fixed_s * 1e3])
+    part.add(f"step of {name}: each decoding query", "ms", [model.per_query_s * 1e3])
+    part.add(f"step of {name}: each prompt token", "ms", [model.per_token_s * 1e3])
+    part.add(f"fit: steps of {name}", "", [found.steps])
+    part.add("fit: share of the variance (R²)", "", [found.explained])
+    part.add("fit: median error of a step", "", [found.median_error])
+    part.add("fit: p90 of the error of a step", "", [found.p90_error])
+    part.add("fit: error of all steps together", "", [found.total_error])
+
+
+def _limits_s(scenario: Scenario) -> tuple[float, float]:
+    limits = default_benchmark(scenario).limits
+    assert limits is not None
+    return limits.ttft_ms / 1e3, limits.tpot_ms / 1e3
+
+
+def _told(shares: Mapping[Scenario, tuple[float, ...]]) -> str:
+    return "; ".join(f"{scenario} {', '.join(map(str, some))}" for scenario, some in shares.items())
+
+
+@contextmanager
+def _steps_written(folder: Path) -> Iterator[None]:
+    """Within: engines write down their steps, and compute with one thread for each of their cores."""
+    folder.mkdir(parents=True)
+    added = {STEPS_FOLDER: str(folder.resolve()), "OMP_NUM_THREADS": str(max(1, len(usable_cores()) // 2))}
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,91 @@
+"""What a step of an engine takes: a linear function of the prompt tokens and the decoding queries in it, fitted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.errors import ExecutionError
+
+STEPS_FOLDER = "BENCH_STEPS_FOLDER"  # environment variable: where engines write down their steps
+TIMED_EXECUTOR = "scripts.bench.timed_executor.TimedExecutor"  # the class that writes them
+FEWEST_STEPS = 20
+IDLE_S = 1.0  # a step that seems to take longer was followed by nothing to do
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Seconds of a step: `fixed + per_query × decoding queries + per_token × prompt tokens`."""
+
+    fixed_s: float
+    per_query_s: float
+    per_token_s: float
+
+    def seconds(self, queries: int, tokens: int) -> float:
+        return self.fixed_s + self.per_query_s * queries + self.per_token_s * tokens
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A model and how well it fits.
+
+    Attributes:
+        steps: that it was fitted to.
+        explained: share of the variance, R².
+        median_error, p90_error: of a step, as shares of the time that it took.
+        total_error: of all steps together.
+    """
+
+    model: StepModel
+    steps: int
+    explained: float
+    median_error: float
+    p90_error: float
+    total_error: float
+
+
+def read_steps(folder: Path) -> NDArray[np.float64]:
+    """Rows of (seconds, decoding queries, prompt tokens), of all engines that wrote into a folder.
+
+    A step takes until the next one begins; those that were followed by nothing to do are left out.
+    """
+    rows = [_rows(path) for path in sorted(folder.glob("*.steps"))]
+    return np.concatenate(rows) if rows else np.empty((0, 3))
+
+
+def _rows(path: Path) -> NDArray[np.float64]:
+    whole: Iterable[str] = path.read_text().splitlines()
+    lines = [line.split() for line in whole if line.count(" ") == 2]
+    began = np.array([float(line[0]) for line in lines])
+    content = np.array([(float(line[2]), float(line[1])) for line in lines]).reshape(-1, 2)
+    seconds = np.diff(began)
+    rows = np.column_stack([seconds, content[:-1]]) if len(lines) > 1 else np.empty((0, 3))
+    kept: NDArray[np.float64] = rows[(rows[:, 0] < IDLE_S) & (rows[:, 1:].sum(axis=1) > 0)]
+    return kept
+
+
+def fit(rows: NDArray[np.float64]) -> Fit:
+    """Least squares of the relative error, so that the many short steps count as the few long ones do.
+
+    Raises:
+        ExecutionError: too few steps.
+    """
+    if len(rows) < FEWEST_STEPS:
+        raise ExecutionError(f"{len(rows)} steps are too few to fit a model to; {FEWEST_STEPS} at least")
+    seconds = rows[:, 0]
+    terms = np.column_stack([np.ones(len(rows)), rows[:, 1:]])
+    found, *_ = np.linalg.lstsq(terms / seconds[:, None], np.ones(len(rows)), rcond=None)
+    found = np.maximum(found, 0.0)
+    expected = terms @ found
+    errors = np.abs(expected - seconds) / seconds
+    spread = float(((seconds - seconds.mean()) ** 2).sum())
+    return Fit(
+        StepModel(*map(float, found)),
+        len(rows),
+        1 - float(((seconds - expected) ** 2).sum()) / spread if spread else 1.0,
+        float(np.median(errors)),
+        float(np.percentile(errors, 90)),
+        float(expected.sum() / seconds.sum() - 1),
+    )
