@@ -93,9 +93,12 @@ def test_what_grows_with_the_replicas_is_measured(tmp_path: Path) -> None:
 
 @pytest.mark.vllm
 def test_vllm_schedules_around_a_model_that_takes_no_time(tmp_path: Path) -> None:
-    spec = dataclasses.replace(capacity.vllm_spec(tmp_path), scenario="Offline", target_qps=1.0, min_query_count=40)
     one = tmp_path / "one"
-    numbers, facts = null_run(dataclasses.replace(spec, outdir=str(one)))
+    spec = dataclasses.replace(
+        capacity.vllm_spec(tmp_path), outdir=str(one), scenario="Offline", target_qps=1.0, min_query_count=40,
+        library_samples=40,
+    )  # fmt: skip
+    numbers, facts = null_run(spec)
     table = read_requests(RunDir(one).requests)
     assert (facts["samples"], len(table)) == (40, 40)
     assert set(table.output_tokens.tolist()) == {128}
