@@ -34,6 +34,10 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
     return Finding(rule, "error", where, found=reason, fix=fix)
 
 
+# Of a leg that does not claim to be official they are reasons why it is none, which a rehearsal may have.
+_OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights"})
+
+
 @dataclass
 class Judged:
     """A candidate and what was found about it."""
@@ -147,7 +151,12 @@ def _failed(verdict: Verdict, division: Division) -> list[tuple[Part, Finding]]:
     if verdict.outcome == "ERROR":
         return []
     spared = _CLOSED_ONLY if division == "open" else frozenset()
-    return [(part, check) for part in verdict.parts for check in part.broken if check.rule not in spared]
+    return [
+        (part, check)
+        for part in verdict.parts
+        for check in part.broken
+        if check.rule not in spared and (part.claims_official or check.rule not in _OFFICIAL_INPUTS)
+    ]
 
 
 def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:

@@ -72,9 +72,15 @@ def _weight_type(manifest: Manifest) -> str:
     if not manifest.resolved.engine_record.runs_model:
         return f"none (the {manifest.resolved.engine} engine has no weights)"
     dtype = _in_force(manifest, "dtype") or "unknown"
-    return _in_force(manifest, "quantization") or _TYPES.get(dtype, dtype)
+    return _quantized(manifest).partition("_")[0] or _TYPES.get(dtype, dtype)
 
 
 def _transformation(manifest: Manifest) -> str:
-    quantization = _in_force(manifest, "quantization")
+    quantization = _quantized(manifest)
     return f"quantization ({quantization})" if quantization else "none"
+
+
+def _quantized(manifest: Manifest) -> str:
+    """The precision of quantised weights by their headers, else by the engine's name for it; "" for plain ones."""
+    weights = manifest.model.get("weights") or {}
+    return str(weights["precision"]) if weights.get("quantized") else _in_force(manifest, "quantization") or ""

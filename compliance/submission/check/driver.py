@@ -59,7 +59,7 @@ def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Ch
     check_rehearsal(tree, contents, findings)
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
-    check_models(tree, found, findings)
+    check_models(tree, found, contents, findings)
     outcomes = _check_all(tree, found, runs or RunsIndex())
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]

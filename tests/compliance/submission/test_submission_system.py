@@ -21,6 +21,7 @@ from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, Manifest, ReplicasPlan
 from tests.conftest import ROOT
+from tests.support.mechanism_rows import weights as weights_part
 from tests.support.submission_manifests import GPU, manifest
 
 OFFICIAL = os.environ.get("MLPERF_INFERENCE")
@@ -240,6 +241,9 @@ def test_a_rehearsal_is_marked_in_the_notes() -> None:
     assert values["sw_notes"] == f"{REHEARSAL_MARK}. patched"
 
 
+MODEL = {"name": "meta-llama/Llama-3.1-8B-Instruct"}
+
+
 @pytest.mark.parametrize(
     ("changes", "weights", "transformation"),
     [
@@ -248,6 +252,7 @@ def test_a_rehearsal_is_marked_in_the_notes() -> None:
         ({"engine_options": {"dtype": "bfloat16", "quantization": "fp8"}}, "fp8", "quantization (fp8)"),
         ({"configuration": {"dtype": "torch.float16", "quantization": None}}, "fp16", "none"),
         ({"configuration": {"dtype": "bfloat16", "quantization": "modelopt"}}, "modelopt", "quantization (modelopt)"),
+        ({"model": {**MODEL, "weights": weights_part("int8_w8a8")}}, "int8", "quantization (int8_w8a8)"),
     ],
 )
 def test_measurements_come_from_the_manifest(changes: dict[str, Any], weights: str, transformation: str) -> None:
