@@ -20,7 +20,7 @@ _ROUNDS = ("v5.1", "v6.0", "v6.1")  # llama3.1-8b came with v5.1 [checker]
 _DATACENTER_SAMPLES = 13_368  # [ref], [conf] performance_sample_count_override
 _EDGE_SAMPLES = 5_000
 
-_MODEL = OfficialModel(
+MODEL = OfficialModel(
     name="Llama-3.1-8B",
     shape={  # [model]
         "hidden_size": 4096,
@@ -68,7 +68,7 @@ _DATACENTER = Benchmark(
         rounds=_ROUNDS,
     ),
     scenarios=("Offline", "Server"),
-    model=_MODEL,
+    model=MODEL,
     data_set="CNN-DailyMail",
     data_sha256="6d066a21bd615909466885d53b664b73c5aabc32d60c1cbd03f4293de6430026",  # [data] cnn_eval.json
     # [data] cnn_dailymail_calibration.json

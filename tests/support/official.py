@@ -26,7 +26,11 @@ def change_benchmarks(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
 def shorten_benchmarks(monkeypatch: pytest.MonkeyPatch, samples: int, min_duration_ms: int) -> None:
     """Let short legs on a small data set be whole ones."""
     change_benchmarks(
-        monkeypatch, performance_samples=samples, accuracy_samples=samples, min_duration_ms=min_duration_ms
+        monkeypatch,
+        performance_samples=samples,
+        accuracy_samples=samples,
+        min_duration_ms=min_duration_ms,
+        data_sha256=None,
     )
 
 

@@ -12,9 +12,11 @@ import pytest
 from compliance.accuracy.metrics import ROUGE
 from compliance.accuracy.report import parse_accuracy_text
 from compliance.signoff.verdict import Verdict
+from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import ROOT
 from tests.support.editing import reseal
+from tests.support.mechanism_rows import weights
 from tests.support.official import shorten_benchmarks, targets_at
 from tests.support.verify_legs import USER_CONF
 
@@ -47,6 +49,9 @@ def _main(arguments: list[object]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash
+
+
 def lower_limits(campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the short legs be as long as the benchmark asks, and the dummy's own scores be the reference."""
     shorten_benchmarks(monkeypatch, SAMPLES, 100)
@@ -77,7 +82,7 @@ def edit(path: Path, **changes: object) -> None:
 def claim_official(campaign: CampaignDir) -> None:
     """Let the records say what those of an official campaign would say. The sign-off sees through it."""
     for path in campaign.root.rglob("manifest.json"):
-        edit(path, official=True, unofficial_reasons=[], resolved={"engine": "vllm"})
+        edit(path, official=True, unofficial_reasons=[], resolved={"engine": "vllm"}, model={"weights": OFFICIAL})
 
 
 def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
