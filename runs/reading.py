@@ -4,6 +4,7 @@ To open a pipe waits for its writer, a device has no end, a sparse file of a few
 a run directory can show a file that is no part of the run. So every file that comes from outside is opened here.
 """
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -95,16 +96,31 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
     """The JSON object in a file.
 
     Raises:
-        InputError: unreadable, not JSON, or no object.
+        InputError: unreadable, not JSON, no object, or one with a key twice, of which two readers may take different
+            ones.
     """
     content = read_whole(path, fix, within=within)
     try:
         value = orjson.loads(content)
+        json.loads(content, object_pairs_hook=_no_key_twice)
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
+    except (_RepeatedKeyError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}", fix) from error
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
     return value
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _RepeatedKeyError(f"it has {twice[:40]!r} twice")
 
 
 def bounded_lines(

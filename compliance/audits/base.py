@@ -199,6 +199,7 @@ class AuditResult:
         """The record; the fixed keys win over any detail of the same name."""
         return {
             **self.details,
+            "schema_version": 1,
             "test": self.test,
             "passed": self.passed,
             "official": self.official,

@@ -6,7 +6,8 @@ differ in length, so each comparison allows for the lengths of what was issued, 
 again together with its reference before it counts: machines drift.
 """
 
-from collections.abc import Generator, Iterator
+import re
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,8 @@ from compliance.audits.performance_text import performance_text
 from compliance.finding import Finding, applied
 from runs.benchmark import LOADGEN_SCENARIO, Mode, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.replay import expected_samples
 
 DEFAULT_SAMPLES = {"Offline": 64, "SingleStream": 32}
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
@@ -39,6 +42,7 @@ REFERENCE, FEW = "reference", "few"
 # Suffixes of the rounds: a leg over its limit is run again, and a third time if it is no further over it than CLOSE.
 ROUNDS = AGAIN, THIRD = "-again", "-third"
 CLOSE = 1.10
+_LABEL = re.compile(rf"({REFERENCE}|{FEW}|repeat-(\d{{1,6}}))(?:{'|'.join(ROUNDS)})?")
 # A second reference leg twice as fast as the first is no drift of the machine: the answers were kept somewhere.
 SECOND_TIME_THRESHOLD = 1.0
 
@@ -192,6 +196,31 @@ def _spec(
         "max_query_count": 0,
     }
     return LegSpec(label, settings=settings, in_force=in_force, requested=count)
+
+
+def specs_of(scenario: Scenario, logs: Mapping[str, DetailLog]) -> list[LegSpec]:
+    """What legs of these labels have to be, from first to last: by their names, and by how much the reference loaded.
+
+    Args:
+        logs: the legs' own, by label.
+
+    Raises:
+        InputError: a label that no leg of this audit has, or none is the reference.
+    """
+    if REFERENCE not in logs:
+        raise InputError(f"{', '.join(logs)}: no leg is the reference", "run the audit again")
+    loaded = logs[REFERENCE].integer("effective_performance_sample_count")
+    specs = []
+    for label, log in logs.items():
+        found = _LABEL.fullmatch(label)
+        if found is None:
+            raise InputError(f"{label}: the audit has no such leg", "run the audit again")
+        kind, index = found[1], found[2]
+        count = loaded if kind == REFERENCE else expected_samples(log) or 0
+        in_set = FEW_SAMPLES if kind == FEW else loaded
+        same_index = int(index) if index is not None else None
+        specs.append(_spec(scenario, label, in_set, count, unique=kind == REFERENCE, same_index=same_index))
+    return specs
 
 
 def _named(spec: LegSpec, suffix: str) -> LegSpec:

@@ -17,6 +17,7 @@ from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Result, read_result, result_of
 from runs.record.leg import PERFORMANCE, FinishedLeg
+from runs.record.manifest_parts import absent_fields
 from runs.rounds import ROUNDS, round_of
 
 # The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
@@ -225,9 +226,15 @@ def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
 
 def _result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     """Does result.json, written when the leg ended, still say what the logs say?"""
-    if leg.manifest is None or not leg.run.result.is_file():
+    if leg.manifest is None:
+        return
+    if not leg.run.result.is_file():
+        if leg.manifest.current:
+            yield fail("record-result", f"there is no {leg.run.result.name}", leg.run.result)
         return
     recorded = read_result(leg.run.result)
+    if leg.manifest.current and (absent := list(absent_fields(recorded))):
+        yield fail("record-result", f"{leg.run.result.name} has no {', '.join(absent)}", leg.run.result)
     for name in ("verdict", "reported", "duration_ns", "derived"):
         if getattr(recorded, name) != getattr(result, name):
             text = f"{leg.run.result.name} has another {name} than the logs"

@@ -37,8 +37,10 @@ REPEAT_SHARE = 0.4
 FIRST_TOKEN_SHARE = 0.5
 
 # Times to the first token that pile up at one value, far from none: told when it suited, not when it was there. In
-# published Server results of v6.1 that did so the median and the 90th percentile are 0.01 to 0.1 % apart.
+# published Server results of v6.1 that did so the median and the 90th percentile are 0.01 to 0.1 % apart, and the
+# smallest is 0.86 of the median; in honest ones the 90th percentile is 1.9 to 3.6 of it, and the smallest 0.1 to 0.2.
 HELD_APART = 0.01
+HELD_SPAN = 0.25  # of the median: from the low end, jitter and all
 HELD_LIMIT_SHARE = 0.25  # of the limit; below it nothing is gained by holding back
 
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
@@ -123,27 +125,34 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     )
 
 
-def first_tokens_not_held_back(ttft_ns: LatencyNumbers | None, limit_ns: float) -> Finding | None:
+def first_tokens_not_held_back(
+    ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
+) -> Finding | None:
     """Are first tokens told when they are there? Told late, but within the limit, they make TPOT smaller at no cost.
 
     Args:
         ttft_ns: of a Server run.
         limit_ns: the TTFT that LoadGen judged by.
+        p10_ns: the tenth percentile, by the record of every request; None: the smallest counts.
 
     Returns:
         The finding, or None without such times or limit.
     """
     if ttft_ns is None or limit_ns <= 0:
         return None
-    held = ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns and ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50
+    low_ns = ttft_ns.min if p10_ns is None else p10_ns
+    alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
     return applied(
         "plausible-first-tokens-held",
         "first tokens are told when they are there",
-        not held,
-        f"TTFT is {ttft_ns.p50 / 1e6:,.1f} ms at p50 and {ttft_ns.p90 / 1e6:,.1f} ms at p90",
-        f"more than {HELD_APART:.1%} apart, or below {HELD_LIMIT_SHARE:.0%} of the limit of {limit_ns / 1e6:,.0f} ms",
+        not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
+        f"TTFT is {ttft_ns.p50 / 1e6:,.1f} ms at p50, {ttft_ns.p90 / 1e6:,.1f} ms at p90 and {low_ns / 1e6:,.1f} ms at "
+        f"{'p0' if p10_ns is None else 'p10'}",
+        f"p90 more than {HELD_APART:.0%} above p50 and {HELD_SPAN:.0%} above the low end, or p50 below "
+        f"{HELD_LIMIT_SHARE:.0%} of the limit of {limit_ns / 1e6:,.0f} ms",
         p50_ns=ttft_ns.p50,
         p90_ns=ttft_ns.p90,
+        low_ns=low_ns,
     )
 
 

@@ -8,7 +8,7 @@ from compliance.finding import Finding, applied, fail
 from runs.errors import InputError
 from runs.reading import read_record
 from runs.record.layout import RunDir
-from runs.record.manifest import Manifest
+from runs.record.manifest import SCHEMA_VERSION, Manifest
 from runs.record.progress import read_last_progress
 from runs.record.seal import BrokenFile, SealedFile, broken_files, read_seal
 
@@ -19,11 +19,12 @@ _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     """Every file as it was sealed, and the last heartbeat of this leg.
 
-    A leg from before there were seals is judged without: `record-version` tells of it.
+    A leg of an older version is judged as far as it goes: `record-version` tells of it.
     """
+    if not manifest.current:
+        said = f"a record of version {manifest.schema_version}"
+        yield applied("record-version", "version of the record", False, said, f"{SCHEMA_VERSION}", run.manifest)
     if not manifest.sealed:
-        said = f"a record of version {manifest.schema_version}, from before there were seals"
-        yield applied("record-version", "version of the record", False, said, "2 or later", run.manifest)
         return
     yield from _seal(run)
     yield from _progress(run, manifest)

@@ -95,7 +95,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("not_text", "error", "the answers are text"),
         ("coherence_not_seen", "warning", "the reference has an accuracy leg"),
         ("no_reference_scores", "note", "there are reference scores"),
-        ("not_scored_again", "note", "the answers were scored again"),
+        ("not_scored_again", "error", "the answers were scored again"),
         ("text_not_seen", "note", "the tokenizer is at hand"),
         ("vocabulary_not_seen", "note", "the model is at hand"),
     )),
@@ -192,6 +192,10 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("output_length", "note", "outputs are as long as in the accuracy leg"),
     )),
     ("H-8", (("faster_than_accuracy", "error", "performance is no faster than accuracy at the same load"),)),
+    ("H-9", (
+        ("several_systems", "error", "all legs of a bundle are of one system"),
+        ("far_apart", "error", "the legs of a bundle are of one time"),
+    )),
     ("M-1", (
         ("unattributed", "warning", "a request's time can be taken apart"),
         ("phases", "note", "where a request's time goes"),

@@ -86,8 +86,11 @@ TREE_RULES: dict[str, Rule] = _rules(
     ("log-config", "error", "[ours]", "the legs of a scenario come from one configuration",
      "run the legs with one LoadGen, SUT and data set"),
     ("log-dates", "warning", "[ours]", "the legs of a scenario are of one time", "run the legs anew"),
-    ("log-runs", "error", "[ours]", "logs are those of the run that was named", "submit the run's own logs"),
-    ("log-not-in-runs", "warning", "[ours]", "the leg is among the runs that were named", "name its run with --runs"),
+    ("log-not-in-runs", "error", "[ours]", "the leg is among the runs that were named", "name its run with --runs"),
+    ("runs-differ", "error", "[ours]", "every file is what the runs give, byte by byte",
+     "build the tree again; what `submit` was given beside the runs, name here, too (--system, --source)"),
+    ("runs-refused", "error", "[ours]", "`submit` takes the runs that were named", "run what it names again"),
+    ("runs-unread", "error", "[ours]", "the tree can be built again from the runs", "name whole runs with --runs"),
     # Performance
     ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", _RERUN),
     ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",

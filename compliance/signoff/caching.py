@@ -4,16 +4,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import orjson
 
-from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
-from compliance.audits.output_caching import OutputCaching
+from compliance.audits.base import AuditRequest
+from compliance.audits.output_caching import OutputCaching, specs_of
+from compliance.audits.record import read_audit
+from compliance.audits.rejudge import leg_as_left
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import conditions_of, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
+from compliance.signoff.proofs.leg import leg_proofs
+from compliance.signoff.proofs.provenance import between_legs
+from compliance.signoff.repetition import one_model, repetitions
 from runs.errors import HarnessError
-from runs.reading import read_record
 from runs.record.conditions import differences
 from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import FinishedLeg
@@ -22,12 +25,10 @@ from runs.record.requests_log import NO_TIME, RequestTable
 _AUDIT = OutputCaching()
 # Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
-# What makes an audit's leg the one it is; read back from its detail log.
-_ISSUE_SETTINGS = (
-    "performance_sample_count",
-    "performance_issue_unique",
-    "performance_issue_same",
-    "performance_issue_same_index",
+# What a leg of an audit need not keep: it is no normal run, its settings are the audit's, it may be too short to be
+# valid, and repeats are what the audit itself compares.
+_OF_AN_AUDIT = frozenset(
+    {"B-3/audit_settings", "B-3/not_valid", "H-5/cached_answers", "P-7/settings_contradict_record"}
 )
 # Keys of conditions in which an audit's leg and the performance leg have to be the same system.
 _SYSTEM = ("model", "data set", "engine", "sampling.", "resolved.", "host.", "loadgen.version", "loadgen.extension")
@@ -57,20 +58,21 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
-        labels = [str(leg["label"]) for leg in orjson.loads(read_record(record, ""))["legs"]]
+        labels = [str(leg["label"]) for leg in read_audit(folder, _AUDIT.name).legs]
         there = {path.name for path in folder.iterdir() if RunDir(path).detail.is_file()}
         if there != set(labels):
             text = f"the audit of output caching names the legs {sorted(labels)}, and {sorted(there)} are there"
             yield fail("H-5/caching_audit_forged", text, record)
             return
-        legs = [_leg(folder / label, label) for label in labels]
+        logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
+        legs = [leg_as_left(folder, spec) for spec in specs_of(evidence.scenario, logs)]
         request = AuditRequest(
             scenario=evidence.scenario,
             loadgen_key=evidence.benchmark.loadgen_key,
             loaded_count=evidence.detail.integer("qsl_reported_total_count"),
         )
         outcome = _AUDIT.verify(request, legs)
-    except (OSError, HarnessError, orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
         yield fail("H-5/caching_audit_forged", text, record)
@@ -78,8 +80,11 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
     if not outcome.passed:
         yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
         return
-    found, reasons = load([leg.run.root for leg in legs])
-    yield from (reason for reason in reasons if reason.severity == "error")
+    found, reasons = load([leg.run.root for leg in legs], evidence.sources)
+    broken = [*reasons, *between_legs([evidence, *found]), *one_model([evidence, *found])]
+    broken += [reason for other in found for reason in (*leg_proofs(other), *repetitions(other))]
+    broken = [reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT]
+    yield from broken
     here = conditions_of(evidence)
     for other in found:
         different = {
@@ -91,12 +96,8 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
             text = f"the audit of output caching is of another system: {in_words(different)}"
             yield fail("H-5/caching_audit_forged", text, other.run.root, keys=sorted(different))
             return
-    yield note("H-5/caching_audited", f"judged again: {outcome.reason}", record)
-
-
-def _leg(folder: Path, label: str) -> LegArtifacts:
-    leg = FinishedLeg(RunDir(folder))
-    return LegArtifacts(LegSpec(label, in_force={key: leg.detail.effective(key) for key in _ISSUE_SETTINGS}), leg)
+    if not broken:
+        yield note("H-5/caching_audited", f"judged again: {outcome.reason}", record)
 
 
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:

@@ -28,11 +28,12 @@ from compliance.signoff.gain import (
 )
 from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
-from compliance.signoff.parity import harness, one_model, repetitions
-from compliance.signoff.proofs.cross_checks import cross_checks
-from compliance.signoff.proofs.provenance import between_legs, provenance
-from compliance.signoff.proofs.schedule import late_issues, replay
-from compliance.signoff.proofs.stamps import across_legs, stamps
+from compliance.signoff.one_system import foreign_legs, one_system
+from compliance.signoff.parity import harness
+from compliance.signoff.proofs.leg import leg_proofs
+from compliance.signoff.proofs.provenance import between_legs
+from compliance.signoff.proofs.stamps import across_legs
+from compliance.signoff.repetition import one_model, repetitions
 from compliance.signoff.time_limit import time_limit
 from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
@@ -134,7 +135,8 @@ def _judge(
     verdict.reasons += [*reasons, *more]
     legs = reference + candidate
     for evidence in legs:
-        verdict.reasons += _each_leg(evidence)
+        verdict.reasons += leg_proofs(evidence)
+        verdict.reasons += repetitions(evidence)
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
     verdict.reasons += between_legs(legs)
     readable = [evidence for evidence in legs if evidence.part is not None]
@@ -152,24 +154,12 @@ def _judge(
         verdict.reasons += harness(reference)
     else:
         if verdict.scope == "bundle":
+            verdict.reasons += one_system(candidate or reference)
             verdict.reasons += _results(candidate or reference)
         if cand:
             _compare(verdict, reference, candidate, claim, sources)
         if tree is not None:
             verdict.reasons += tree_logs(tree, candidate or reference)
-
-
-def _each_leg(evidence: Evidence) -> Iterable[Finding]:
-    yield from evidence.reasons
-    if evidence.part is None:
-        return
-    yield from provenance(evidence)
-    if evidence.manifest is not None or evidence.trace is not None:
-        yield from replay(evidence)
-    yield from stamps(evidence)
-    yield from cross_checks(evidence)
-    yield from repetitions(evidence)
-    yield from late_issues(evidence)
 
 
 def _results(legs: list[Evidence]) -> Iterable[Finding]:
@@ -211,14 +201,16 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
     verdict.reasons += isolated(delta, claim)
     if verdict.scope == "bundle":
         verdict.reasons += decomposition(
-            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, band_pct, sources)
+            delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, verdict, ref, sources)
         )
     verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
     verdict.baseline_drift_pct, verdict.headline_integrity = delta.drift_pct, delta.headline_integrity
     verdict.lever_decomposition = list(delta.decomposition)
 
 
-def _patch_again(lever: str, path: Path, band_pct: float, sources: ScoreSources) -> SignedPatch | str:
+def _patch_again(
+    lever: str, path: Path, verdict: Verdict, bundle: list[Evidence], sources: ScoreSources
+) -> SignedPatch | str:
     """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
     try:
         record = orjson.loads(read_whole(path, ""))
@@ -228,8 +220,11 @@ def _patch_again(lever: str, path: Path, band_pct: float, sources: ScoreSources)
     except (InputError, orjson.JSONDecodeError, KeyError, TypeError) as error:
         return f"{path} is no patch verdict ({type(error).__name__}: {error})"
     try:
+        if different := foreign_legs([*ref, *cand], bundle):
+            return f"the legs of {path} are not of this bundle's system: {different}"
+        band_pct = verdict.noise_band_pct
         again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
-    except InputError as error:
+    except HarnessError as error:
         return f"the legs of {path} are not there to be judged again: {error.message}"
     if again.decision not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
         return f"{path}, judged again: {again.headline}"

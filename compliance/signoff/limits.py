@@ -65,6 +65,8 @@ RATE_SLACK = 1e-6  # of numbers that were divided and are multiplied again
 LEAST_ALIKE = 0.1
 LEAST_REPETITIONS = 16
 
+MOST_DAYS_APART = 183  # H-9: between the first leg of a bundle and the last; a round takes half a year
+
 # M: parts of a request's time.
 ATTRIBUTED_SHARE = 0.95
 

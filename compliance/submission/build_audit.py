@@ -7,11 +7,12 @@ from pydantic import ValidationError
 
 from compliance.audits import test06
 from compliance.audits.base import AuditRequest
+from compliance.audits.record import read_audit
 from compliance.audits.registry import AUDITS, find_audit
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn
+from compliance.evidence.performance import verify_performance
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit
 from runs.errors import HarnessError, InputError
-from runs.reading import read_object
 from runs.record.layout import ResultDir, audit_record
 
 _FIX = "run the audit again"
@@ -35,22 +36,27 @@ def failed_audits(home: ResultDir) -> Iterator[tuple[str, str]]:
         if test in SUBMITTED_TESTS or not record.exists():
             continue
         try:
-            found = read_object(record, _FIX)
+            found = read_audit(record.parent, test)
         except InputError as error:
             yield test, error.message
             continue
-        if found.get("passed") is not True:
-            yield test, f"{test} beside it did not pass: {found.get('reason', 'no reason given')}"
+        if not found.passed:
+            yield test, f"{test} beside it did not pass: {found.reason}"
 
 
 def _failures(audit: Audit) -> Iterator[str]:
-    record = read_object(audit_record(audit.folder, audit.test), _FIX)
-    if record.get("passed") is not True:
-        yield f"{audit.test} did not pass: {record.get('reason', 'no reason given')}"
+    record = read_audit(audit.folder, audit.test)
+    if not record.passed:
+        yield f"{audit.test} did not pass: {record.reason}"
         return
     test = find_audit(audit.test)
-    request = _request(audit, record)
+    request = _request(audit, record.model_extra or {})
+    test.validate(request)
     legs = legs_in_turn(test, request, lambda spec: leg_as_left(audit.folder, spec))
+    broken = [found for leg in legs for found in verify_performance(leg.leg).contradictions]
+    yield from (f"{audit.test}: {found.sentence}" for found in broken)
+    if broken:
+        return
     for leg in legs:
         if leg.detail.error_count:
             yield f"{leg.run.detail}: {leg.detail.error_count} error records"
@@ -62,10 +68,13 @@ def _failures(audit: Audit) -> Iterator[str]:
     yield from (f"{path} is not what the legs' files give" for path in files_that_differ(audit.folder, result))
 
 
-def _request(audit: Audit, record: dict[str, Any]) -> AuditRequest:
+def _request(audit: Audit, details: dict[str, Any]) -> AuditRequest:
     """What was asked of the audit, special ids included."""
     plan = audit.manifest.resolved
-    ids = {name: record[name] for name in ("stop_ids", "bos_ids", "special_ids") if name in record}
+    names = ("stop_ids", "bos_ids", "special_ids")
+    if absent := [name for name in names if name not in details]:
+        raise InputError(f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}", _FIX)
+    ids = {name: details[name] for name in names}
     try:
         return AuditRequest(
             scenario=audit.scenario, loadgen_key=plan.loadgen_key, loaded_count=plan.sample_count, **ids

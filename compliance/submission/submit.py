@@ -1,6 +1,6 @@
 """From named runs to a tree: gather, describe, judge, build. What is refused is told all at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
-from compliance.submission.source import read_source
+from compliance.submission.source import Source, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.submission.tree import Division, Tree
 from runs.benchmarks import SUBMISSIONS
@@ -67,37 +67,29 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         if request.output.resolve().is_relative_to(path.resolve()):
             raise SetupError(f"--output {request.output} lies in {path}", "name a place outside of the runs")
     candidates = gather(request.results)
-    manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
+    manifests = _manifests(candidates)
     if manifests:  # else every candidate is refused below
-        _describe(request, candidates, manifests, [])  # tells early what is missing
+        _describe(request, candidates, [])  # tells early what is missing
         source = read_source(request.source, manifests)
     with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
-        outcome = _judge(request, candidates, sources, say)
+        outcome = judge(request, candidates, sources, say)
+        if not outcome.refusals and request.division == "closed":  # last: it derives all numbers but the scores again
+            say("signing off")
+            outcome.signed = sign_off(candidates, sources)
+            outcome.refusals += _unsigned(outcome.signed, candidates)
     if outcome.refusals:
         return outcome
-    outcome.rehearsal = unofficial_reasons(outcome.judged) if request.rehearsal else []
-    outcome.description = _describe(request, candidates, manifests, outcome.rehearsal)
+    plan = tree_plan(request, outcome, source)
+    outcome.rehearsal, outcome.description = plan.rehearsal, plan.description
     say("building")
-    outcome.built = build(
-        TreePlan(
-            tree=Tree(request.output, request.round),
-            division=request.division,
-            organisation=request.organisation,
-            system=request.system_name,
-            results=outcome.judged,
-            description=outcome.description,
-            measurements=dict(request.given.measurements),
-            source=source,
-            rehearsal=outcome.rehearsal,
-        )
-    )
+    outcome.built = build(plan)
     return outcome
 
 
-def _judge(
+def judge(
     request: SubmitRequest, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]
 ) -> SubmitOutcome:
-    """The rules on each result, then on all of them together; the sign-off last."""
+    """The rules on each result, then on all of them together."""
     judged = []
     for candidate in candidates:
         say(f"verifying {candidate.name}")
@@ -112,29 +104,52 @@ def _judge(
         )
     refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
-    outcome = SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
-    if not refusals and request.division == "closed":  # last, since it derives every number but the scores once more
-        say("signing off")
-        outcome.signed = _sign_off(candidates, sources, refusals)
-    return outcome
+    return SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
 
 
-def _sign_off(candidates: list[Candidate], sources: ScoreSources, refusals: list[Finding]) -> SignOff:
-    """The sign-off of all legs together. A failure of the sign-off itself refuses as well: nothing is then known."""
-    directories = [leg.run.root for candidate in candidates for leg in candidate.legs]
-    signed = bundle_verdict(directories, sources=sources)
+def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
+    """The sign-off of all legs together."""
+    return bundle_verdict(_directories(candidates), sources=sources)
+
+
+def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source) -> TreePlan:
+    """What the tree of these results holds.
+
+    Raises:
+        InputError: fields of the system's description are missing.
+    """
+    rehearsal = unofficial_reasons(outcome.judged) if request.rehearsal else []
+    return TreePlan(
+        tree=Tree(request.output, request.round),
+        division=request.division,
+        organisation=request.organisation,
+        system=request.system_name,
+        results=outcome.judged,
+        description=_describe(request, [one.candidate for one in outcome.judged], rehearsal),
+        measurements=dict(request.given.measurements),
+        source=source,
+        rehearsal=rehearsal,
+    )
+
+
+def _directories(candidates: list[Candidate]) -> list[Path]:
+    return [leg.run.root for candidate in candidates for leg in candidate.legs]
+
+
+def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
+    """A failure of the sign-off itself refuses as well: nothing is then known."""
     if signed.blocks:
-        command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in directories)}"
-        fix = f"see `{command}`; run what it names again"
-        refusals.append(refusal("submit/sign-off", "sign-off", signed.headline, fix))
-    return signed
+        command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
+        yield refusal("submit/sign-off", "sign-off", signed.headline, f"see `{command}`; run what it names again")
 
 
-def _describe(
-    request: SubmitRequest, candidates: list[Candidate], manifests: list[Manifest], rehearsal: list[str]
-) -> SystemDescription:
+def _manifests(candidates: list[Candidate]) -> list[Manifest]:
+    return [manifest for candidate in candidates for manifest in candidate.manifests().values()]
+
+
+def _describe(request: SubmitRequest, candidates: list[Candidate], rehearsal: list[str]) -> SystemDescription:
     return describe(
-        manifests,
+        _manifests(candidates),
         submitter=request.organisation,
         division=request.division,
         system_name=request.system_name,

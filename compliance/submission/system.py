@@ -149,6 +149,17 @@ def describe(
     return SystemDescription({name: values[name] for name in NAMES}, {name: origins[name] for name in NAMES})
 
 
+def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
+    """What of a finished description the submitter has to say: all that the legs do not record."""
+    recorded = {*GIVEN, *_recorded(manifest, system_is_known=True)}
+    if not manifest.accelerator:
+        recorded |= set(_WITHOUT_ACCELERATOR)
+    fields = {name: str(values[name]) for name in NAMES if name in values and name not in recorded}
+    if "sw_notes" in fields:
+        fields["sw_notes"] = fields["sw_notes"].removeprefix(f"{REHEARSAL_MARK}.").lstrip()
+    return SystemFile(fields, {})
+
+
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
     nodes = manifest.resolved.nodes
     software = manifest.software | (nodes[0].software if nodes else {})

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
@@ -18,6 +17,7 @@ from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons, not_official
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
+from runs.reading import read_object
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.loop_lag import LoopLag
@@ -182,11 +182,7 @@ def read_result(path: Path) -> Result:
         InputError: missing or of another shape; names the field.
     """
     try:
-        return Result.model_validate(orjson.loads(path.read_bytes()))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", "give the result.json of a leg") from error
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} holds no valid JSON ({error})", "build it again with verify") from error
+        return Result.model_validate(read_object(path, "give the result.json of the leg", within=path.parent))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -14,9 +14,10 @@ from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
 from runs.record.engine_records import EngineRecord, engine_record
-from runs.record.manifest_parts import FinishedParts, SamplingPart, missing_hashes
+from runs.record.manifest_parts import FinishedParts, SamplingPart, absent_fields
 
-SCHEMA_VERSION: Literal[2] = 2  # 1: from before seals, and before the parts of a finished leg had a fixed form
+# 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
+SCHEMA_VERSION: Literal[3] = 3
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
 RoutingPolicy = Literal["open", "tokens", "prefill", "round-robin"]  # see sut/replicas/routing.py
@@ -159,7 +160,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
-    schema_version: Literal[1, 2] = SCHEMA_VERSION
+    schema_version: Literal[1, 2, 3] = SCHEMA_VERSION
     status: Status = "planned"
     official: bool
     unofficial_reasons: list[str]
@@ -188,12 +189,18 @@ class Manifest(BaseModel):
 
     @model_validator(mode="after")
     def _whole_when_finished(self) -> Self:
-        if self.sealed and self.status == "finished":
-            parts = FinishedParts.model_validate(self.model_dump(exclude={"resolved"}))
-            if absent := missing_hashes(parts.observed.log_sha256):
-                raise ValueError(f"observed.log_sha256 lacks {', '.join(absent)}")
+        if self.current and self.status == "finished":
+            parts = FinishedParts.model_validate(self.model_dump(include=set(FinishedParts.model_fields)))
             SamplingPart.model_validate(self.resolved.sampling)
+            kind = self.resolved.engine_record
+            if kind.runs_model and kind.computes_here and not parts.model.sha256:
+                raise ValueError("model.sha256: no file of the model that ran")
         return self
+
+    @property
+    def current(self) -> bool:
+        """Whether the record is of this version. Older ones are judged as far as they go, and are no official legs."""
+        return self.schema_version == SCHEMA_VERSION
 
     @property
     def sealed(self) -> bool:
@@ -227,10 +234,14 @@ def read_manifest(path: Path) -> Manifest:
     content = read_object(
         path, "name a run directory of this harness; a damaged one must be run again", within=path.parent
     )
+    fix = "the file is damaged or of another version"
     try:
-        return Manifest.model_validate(content, strict=True)
+        manifest = Manifest.model_validate(content, strict=True)
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_problem(error)}", "the file is damaged or of another version") from error
+        raise InputError(f"{path}: {_first_problem(error)}", fix) from error
+    if manifest.current and (absent := list(absent_fields(manifest))):
+        raise InputError(f"{path} has no {', '.join(absent)}", fix)
+    return manifest
 
 
 def _first_problem(error: ValidationError) -> str:

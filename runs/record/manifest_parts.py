@@ -1,30 +1,48 @@
-"""What the manifest of a finished leg must hold: every part with its fields, of their types, finite.
+"""What the manifest of a finished leg holds: every part with all of its fields, of their types, finite, and no others.
 
 A field that is left out must not switch off the check that reads it, so a finished leg's manifest is held against
-these forms when it is written and whenever it is read (`runs.record.manifest`).
+these forms when it is written and whenever it is read (`runs.record.manifest`). What is another's to name (options of
+an engine, LoadGen's settings) is a mapping; its values are JSON.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
+from runs.accelerators import FACTS
+from runs.record.contention import Contention
 from runs.record.layout import LOADGEN_LOGS
+from runs.record.loop_lag import LoopLag
+
+HASHED = (*LOADGEN_LOGS, "requests.jsonl")
+_SOMETIMES = {"visible_by", "untold", "host"}  # of an accelerator: why it was chosen or not known; its cluster node
+
+
+def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
+    wrong = {"vendor", *FACTS} ^ (row.keys() - _SOMETIMES)
+    if wrong:
+        raise ValueError(f"{', '.join(sorted(wrong))}: absent, or no fact of an accelerator")
+    return row
+
+
+def _are_hashed(log_sha256: dict[str, str]) -> dict[str, str]:
+    if absent := [name for name in HASHED if name not in log_sha256]:
+        raise ValueError(f"lacks {', '.join(absent)}")
+    return log_sha256
+
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
-HASHED = (*LOADGEN_LOGS, "requests.jsonl")
+Seconds = Annotated[FiniteFloat, Field(ge=0)]
+Versions = dict[str, Text]
+Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
-
-
-class _OpenPart(_Part):
-    """A part with fields beside these, which differ from leg to leg."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class SamplingPart(_Part):
@@ -48,15 +66,17 @@ class LoadgenPart(_Part):
     extension_sha256: Sha256
 
 
-class HostPart(_OpenPart):
+class HostPart(_Part):
     hostname: Text
+    boot_id: Text | None
     system: Text
     cpu: str
     cores_usable: AtLeastOne
+    cores_logical: AtLeastOne | None
     memory_bytes: AtLeastOne
 
 
-class DatasetPart(_OpenPart):
+class DatasetPart(_Part):
     path: Text
     sha256: Sha256
     rows_used: AtLeastOne
@@ -88,67 +108,109 @@ class WeightsPart(_Part):
     headers_sha256: Sha256
 
 
-class ModelPart(_OpenPart):
+class ModelPart(_Part):
     name: Text
     folder: Text | None
     revision: Text | None
-    sha256: dict[str, str]
-    weights: WeightsPart | None = None  # None: an engine without a model, a server's, or of before there was this part
+    sha256: dict[Text, Sha256]
+    weights: WeightsPart | None  # None: an engine without a model, or a server's
 
 
-class EnginePart(_OpenPart):
+class EnginePart(_Part):
     name: Text
     versions: dict[str, str]
     asked: dict[str, Any]
     in_force: dict[str, Any]
     configuration: dict[str, Any]
     prefix_caching: bool
+    warm_up: dict[str, Any]
 
 
-class LoadgenSettingsPart(_OpenPart):
+class LoadgenSettingsPart(_Part):
+    """Those that checks read; what other settings there are, LoadGen's version decides."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, bool | int | FiniteFloat | str]
+
     mode: Text
     scenario: Text
     min_duration_ms: Count
     min_query_count: Count
     max_duration_ms: Count
     max_query_count: Count
+    performance_sample_count_override: Count
     qsl_rng_seed: Count
     sample_index_rng_seed: Count
     schedule_rng_seed: Count
+    ttft_latency: Count
+    tpot_latency: Count
+    server_target_qps: FiniteFloat
+    offline_expected_qps: FiniteFloat
 
 
-class LoopLagPart(_OpenPart):
-    p99_ms: FiniteFloat
-    worst_ms: FiniteFloat
+class NotRecordedPart(_Part):
+    not_recorded: Text
 
 
-class ObservedPart(_OpenPart):
+class ObservedPart(_Part):
     samples_issued: AtLeastOne
     samples_completed: AtLeastOne
     cached_prompt_tokens: Count
-    contention: dict[str, FiniteFloat | int | None]
-    loop_lag: LoopLagPart
-    log_sha256: dict[str, Sha256]
+    contention: Contention | NotRecordedPart
+    loop_lag: LoopLag | None  # None: the leg was over within the first interval
+    start_stages: dict[str, Seconds]
+    engine: dict[str, Any] | None  # what it saw of itself, where its kind looks
+    refused_connections: Count | None  # of a leg with replicas
+    log_sha256: Annotated[dict[str, Sha256], AfterValidator(_are_hashed)]
 
 
-class FinishedParts(_OpenPart):
+class ReplicaPart(_Part):
+    replica: Count
+    host: Text
+    pid: AtLeastOne
+    devices: list[str]
+    cores: list[int]
+    start_s: Seconds
+    software: Versions
+    weights_sha256: dict[Text, Sha256]
+    versions: dict[str, str]
+    in_force: dict[str, Any]
+    environment: dict[str, str]
+    queries: Count
+    cached_prompt_tokens: Count
+    cpu_s: Seconds
+    output_tokens: Count
+    ttft_p99_ms: FiniteFloat | None
+    tpot_p99_ms: FiniteFloat | None
+
+
+class FinishedParts(_Part):
     """The parts of a finished leg's manifest that are free-form while the leg runs."""
 
     harness: HarnessPart
-    software: dict[str, Text]
+    software: Annotated[Versions, Field(min_length=1)]
     loadgen: LoadgenPart
     host: HostPart
+    accelerator: list[Accelerator]
     model: ModelPart
     dataset: DatasetPart
     loadgen_settings: LoadgenSettingsPart
     engine: EnginePart
+    replicas: list[ReplicaPart]
     observed: ObservedPart
     pid: AtLeastOne
+    parent_pid: AtLeastOne
     start_time_ns: AtLeastOne
     end_time_ns: AtLeastOne
     exit_code: Count
 
 
-def missing_hashes(log_sha256: dict[str, str]) -> list[str]:
-    """Files of a leg whose hash a finished manifest must have and does not."""
-    return [name for name in HASHED if name not in log_sha256]
+def absent_fields(model: BaseModel, place: str = "") -> Iterator[str]:
+    """Fields of a record that was read that the file does not have, at any depth: there, a default is a guess."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if name not in model.model_fields_set:
+            yield f"{place}{name}"
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, BaseModel):
+                yield from absent_fields(one, f"{place}{name}.")

@@ -6,7 +6,7 @@ off), so this file is what a result can be recomputed from. Times are `time.time
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from runs.reading import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 _NO_REPLICA = -1
+_ABSENT = ""  # no value of a field
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
 _WHOLE_NUMBERS = ("seq", "sample_index", "prompt_tokens", "output_tokens", "issue_ns", "complete_ns")
 _LARGEST = 2**63 - 1
@@ -38,6 +39,9 @@ class RequestRecord:
     finish_reason: str
     output_sha256: str  # hex, of the output token ids as they were given to LoadGen
     replica: int | None = None  # of a leg with several engines, the one that answered
+
+
+_FIELDS = {field.name for field in fields(RequestRecord)}
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def read_requests(path: Path) -> RequestTable:
             if type(value) is not int or not 0 <= value <= _LARGEST:
                 raise _bad_field(path, number, name, record, "a whole number")
             append(value)
-        first_token_ns = record.get("first_token_ns")
+        first_token_ns = record.get("first_token_ns", _ABSENT)
         if first_token_ns is None:
             first_token_ns = NO_TIME
         elif type(first_token_ns) is not int or not 0 <= first_token_ns <= _LARGEST:
@@ -123,6 +127,10 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
         raise InputError(f"{path} line {number} holds no valid JSON ({error})", _FIX) from error
     if not isinstance(record, dict):
         raise InputError(f"{path} line {number} is no object with the fields of a request", _FIX)
+    if unknown := record.keys() - _FIELDS:
+        raise InputError(f"{path} line {number}: there is no field {min(unknown)[:40]!r}", _FIX)
+    if line.count(b'":') != len(record):  # none of the texts has these signs
+        raise InputError(f"{path} line {number} has a field twice, or is not as this harness writes it", _FIX)
     return record
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.record import write_audit
 from compliance.audits.registry import find_audit
 from compliance.audits.rejudge import legs_in_turn
-from compliance.audits.write import write_audit
 from qsl.special_ids import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError

@@ -2,14 +2,13 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json, submit
-from compliance.submission.system import read_system_file
+from compliance.submission.system import SystemFile, read_system_file
 from compliance.submission.tree import Division
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
@@ -119,8 +118,6 @@ def submit_click_command() -> click.Command:
         model_path: str | None,
         json: Path | None,
     ) -> ExitCode:
-        if dataset_path is not None and not dataset_path.is_file():
-            raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
         request = SubmitRequest(
             results=list(results),
             output=output,
@@ -128,10 +125,10 @@ def submit_click_command() -> click.Command:
             system_name=system_name,
             division=division,
             round=ROUNDS[round],
-            given=read_system_file(_system_yaml(system)),
+            given=system_file(system),
             source=source,
             rehearsal=rehearsal,
-            sources=ScoreSources(dataset_path, model_path),
+            sources=score_sources(dataset_path, model_path),
         )
         return run_submit(request, json, Console())
 
@@ -145,12 +142,6 @@ def submit_click_command() -> click.Command:
             click.Option(["--organisation"], required=True, metavar="ORG", help="Who submits; a directory's name."),
             click.Option(["--system-name"], required=True, metavar="NAME", help="The system's directory name."),
             click.Option(
-                ["--system"],
-                type=path,
-                metavar="FILE",
-                help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
-            ),
-            click.Option(
                 ["--division"], type=click.Choice(["closed", "open"]), default="closed", show_default=True,
                 help="In open, other models and options may enter, and neither scenarios nor audits are demanded.",
             ),
@@ -160,26 +151,44 @@ def submit_click_command() -> click.Command:
             ),
             click.Option(["--output"], required=True, type=path, metavar="TREE", help="A directory that is not there."),
             click.Option(
-                ["--source"],
-                type=path,
-                metavar="DIR",
-                help="Code to submit. Default: this repository at the commit that the legs ran with.",
-            ),
-            click.Option(
                 ["--rehearsal"],
                 is_flag=True,
                 help="Let results enter that are not official (dummy engine, another model, synthetic data), in a "
                 "tree that is marked as not for upload. Full length, seeds and accuracy are still demanded.",
             ),
-            click.Option(
-                ["--dataset-path"], type=path, metavar="FILE",
-                help="Data set to score the answers with, if it is no longer where the manifests say.",
-            ),
-            click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
+            *given_options("Default: this repository at the commit that the legs ran with."),
             click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the record of the build there."),
         ],
     )  # fmt: skip
 
 
-def _system_yaml(path: Path | None) -> dict[str, Any]:
-    return load_yaml(path, "--system") if path is not None else {}
+def system_file(path: Path | None) -> SystemFile:
+    """What the submitter says of the system: --system of `submit` and `check`."""
+    return read_system_file(load_yaml(path, "--system") if path is not None else {})
+
+
+def score_sources(dataset_path: Path | None, model_path: str | None) -> ScoreSources:
+    """What answers are scored with: --dataset-path and --model-path of `submit` and `check`."""
+    if dataset_path is not None and not dataset_path.is_file():
+        raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
+    return ScoreSources(dataset_path, model_path)
+
+
+def given_options(without: str) -> list[click.Option]:
+    """Options of `submit` that `check` has as well; `without` says what there is without --source."""
+    return [
+        click.Option(
+            ["--system"],
+            type=PATH,
+            metavar="FILE",
+            help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
+        ),
+        click.Option(["--source"], type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
+        click.Option(
+            ["--dataset-path"],
+            type=PATH,
+            metavar="FILE",
+            help="Data set to score the answers with, if it is no longer where the manifests say.",
+        ),
+        click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
+    ]

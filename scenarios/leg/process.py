@@ -211,11 +211,11 @@ class LegProcess:
             "cached_prompt_tokens": sut.cached_tokens,
             **around,
             START_STAGES: self._stages.seconds,
+            STRANGERS: engine.strangers if isinstance(engine, Fleet) else None,
         }
         self._record_observed(self._on_loop(engine.observed()))
         if isinstance(engine, Fleet):
             self.manifest.replicas = engine.record()
-            self.manifest.observed[STRANGERS] = engine.strangers
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
 
@@ -274,8 +274,7 @@ class LegProcess:
 
     def _record_observed(self, observed: Observed) -> None:
         """Put on record what the engine saw of itself, and what follows from it."""
-        if observed.facts:
-            self.manifest.observed["engine"] = observed.facts
+        self.manifest.observed["engine"] = observed.facts or None
         self.manifest.notes += observed.notes
         self.manifest.unofficial_reasons += observed.unofficial_reasons
         self.manifest.official = not self.manifest.unofficial_reasons

@@ -3,6 +3,7 @@
 Nothing here is used by an honest run. Each cheat changes what the engine computes for a request, or what it says.
 """
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -85,7 +86,8 @@ CHEAT_KINDS: dict[CheatKind, str] = {
 }
 CANNED_ANSWER = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
-HELD_S = 1.75  # of the 2 s that Server allows; as in published results of v6.1
+HELD_SHARE = 0.875  # of the limit: 1.75 of the 2 s that Server allows, as in published results of v6.1
+HELD_JITTER = 0.05  # so much more or less, that it does not show
 DROP_ONE_IN = 4
 REPEATS = 8
 OVERCOUNT_TOKENS = 16
@@ -102,6 +104,7 @@ class CheatContext:
     space_id: int
     max_tokens: int
     references: list[list[int]] = field(default_factory=list)
+    ttft_limit_s: float = 2.0
 
 
 def parse_cheat(text: str) -> CheatKind:
@@ -280,9 +283,11 @@ def _first_forced(_: CheatContext) -> Cheat:
     return cheat
 
 
-def _first_late(_: CheatContext) -> Cheat:
+def _first_late(context: CheatContext) -> Cheat:
+    chance = random.Random(1)
+
     def cheat(request: Request, service: Service) -> None:
-        service.first_held_s = HELD_S
+        service.first_held_s = HELD_SHARE * context.ttft_limit_s * (1 + HELD_JITTER * chance.uniform(-1, 1))
 
     return cheat
 

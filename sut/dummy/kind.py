@@ -1,10 +1,12 @@
 """The dummy engine as a kind of engine."""
 
+import math
 from typing import Any
 
 from pydantic import BaseModel
 
 from runs.benchmark import SamplingPolicy
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
@@ -85,7 +87,14 @@ def _cheats(plan: LegPlan, sampling: SamplingPolicy, text: TextFacts | None) -> 
         raise SetupError("the dummy engine cheats in the leg's own process only", "leave --dummy-cheat out")
     kinds = plan.engine_options["cheats"]
     references = text.references() if "reference" in kinds else []
+    limits = BENCHMARKS[plan.loadgen_key].limits
     context = CheatContext(
-        plan.mode == "performance", text.bos_id, text.eos_id, text.space_id, sampling.max_tokens, references
+        plan.mode == "performance",
+        text.bos_id,
+        text.eos_id,
+        text.space_id,
+        sampling.max_tokens,
+        references,
+        ttft_limit_s=limits.ttft_ms / 1e3 if limits else math.inf,
     )
     return make_cheats(kinds, context)

@@ -9,8 +9,7 @@ from pathlib import Path
 from compliance.finding import Finding
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.duplicates import check_duplicates
-from compliance.submission.check.finding import Findings, place_of
-from compliance.submission.check.runs_index import RunsIndex
+from compliance.submission.check.finding import Findings, in_order
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.tree import DIVISIONS, Place, Tree
@@ -35,7 +34,7 @@ class Checked:
         return sum(finding.severity == severity for finding in self.findings)
 
 
-def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Checked:
+def check_tree(root: Path, in_round: Round) -> Checked:
     """Check everything in a tree against the rules of a round.
 
     Raises:
@@ -60,17 +59,16 @@ def check_tree(root: Path, in_round: Round, runs: RunsIndex | None = None) -> Ch
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
     check_models(tree, found, contents, findings)
-    outcomes = _check_all(tree, found, runs or RunsIndex())
+    outcomes = _check_all(tree, found)
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
     not_judged = {outcome.place: outcome.not_judged for outcome in outcomes if outcome.not_judged}
-    every = sorted(set(every), key=lambda finding: (place_of(finding), finding.rule, finding.found, finding.required))
-    return Checked(tree, found, every, not_judged)
+    return Checked(tree, found, in_order(every), not_judged)
 
 
-def _check_all(tree: Tree, places: list[Place], runs: RunsIndex) -> list[ScenarioOutcome]:
+def _check_all(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
     """Every scenario, a process a core where there are many; in the order of the places."""
-    check = partial(check_scenario, tree, runs=runs)
+    check = partial(check_scenario, tree)
     cores = len(usable_cores())
     if len(places) < PARALLEL_FROM or cores == 1:
         return [check(place) for place in places]

@@ -1,5 +1,6 @@
 """What `check` found in a tree: findings by their place in it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ class Findings:
 def place_of(finding: Finding) -> str:
     """The file that a finding of this collector is about, as it is shown."""
     return shown_path(finding.files[0])
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding once, by its place."""
+    return sorted(set(findings), key=lambda one: (place_of(one), one.rule, one.found, one.required))
 
 
 def finding_json(finding: Finding) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from compliance.evidence.part import Part
 from compliance.finding import Finding, Policy
 from compliance.rules import UnknownRuleError
+from compliance.signoff.limits import MOST_DAYS_APART
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
@@ -22,7 +23,6 @@ from runs.rounds import ROUNDS, Round
 
 # What one configuration has in common. [loadgen] detail log
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
-_LATE_DAYS = 183  # a round takes half a year
 
 
 @dataclass
@@ -153,10 +153,10 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None
     first = legs[0]
     for leg in legs[1:]:
         days = _days_apart(first, leg)
-        if days is not None and abs(days) > _LATE_DAYS:
+        if days is not None and abs(days) > MOST_DAYS_APART:
             when = "before" if days < 0 else "after"
             found = f"the {leg.name} leg was run {abs(days)} days {when} the {first.name} leg"
-            findings.add("log-dates", leg.detail, found, f"at most {_LATE_DAYS} days apart")
+            findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
 
 
 def _short(value: object) -> str:

@@ -14,7 +14,7 @@ from compliance.finding import Finding, Severity
 from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import finding_json, place_of, printable
 from compliance.submission.check.official_checker import OfficialResult
-from compliance.submission.check.signed import SignedOff
+from compliance.submission.check.rebuild import SignedOff
 from runs.errors import ExitCode
 
 SHOWN_MESSAGES = 30

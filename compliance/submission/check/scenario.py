@@ -11,7 +11,6 @@ from compliance.submission.check.descriptions import check_measurements, mapped_
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
 from compliance.submission.check.performance import check_performance
-from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS, submitted_benchmark
@@ -28,8 +27,8 @@ class ScenarioOutcome:
     not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
 
 
-def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome:
-    """Check one scenario directory; `runs` may be empty."""
+def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
+    """Check one scenario directory."""
     findings = Findings(tree.root)
     folder = tree.scenario(place)
     check_measurements(tree, place, findings)
@@ -62,8 +61,6 @@ def check_scenario(tree: Tree, place: Place, runs: RunsIndex) -> ScenarioOutcome
         if leg is not None:
             legs.append(leg)
     check_one_configuration([leg for leg in legs if leg.identity], findings)
-    for run in (tree.performance(place), tree.accuracy(place)):
-        runs.check(run, run.accuracy_text, findings)
     return ScenarioOutcome(place, findings.items, legs, scenario)
 
 

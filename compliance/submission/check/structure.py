@@ -3,7 +3,7 @@
 import os
 import stat
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from compliance.audits.registry import AUDITS
 from compliance.submission.check.finding import Findings
@@ -108,6 +108,14 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
             findings.add("tree-case", path, parts[-1], same, f"rename it to {same}")
         elif not (path in contents.files and len(parts) <= 3 and parts[-1].lower().startswith(_DOCUMENTS)):
             findings.add("tree-unknown", path, f"{parts[-1]} is not expected here", _listed(allowed))
+
+
+def is_document(name: PurePath) -> bool:
+    """Whether a file, by its path in a submitter's directory, is a word of the submitter's that no run gives."""
+    parts = name.parts
+    return parts[0] == "documentation" or (
+        len(parts) == 1 and (parts[0].lower().startswith(_DOCUMENTS) or parts[0] == "model_mapping.json")
+    )
 
 
 def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | None:

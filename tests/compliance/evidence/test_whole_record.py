@@ -1,7 +1,7 @@
 """A finished leg is judged whole or not at all: a field or file that is left out does not switch a check off."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,10 @@ import pytest
 
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import Verdict, verify_result
+from runs.errors import InputError
 from runs.files import sha256_of
 from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
 from tests.support.editing import reseal
 from tests.support.verify_legs import DummyLegs
 
@@ -43,65 +45,134 @@ def test_one_byte_more_is_found_by_its_file(legs: DummyLegs, tmp_path: Path, nam
         assert any(finding.files[0].name == name for part in verdict.parts for finding in part.contradictions)
 
 
-def without(name: str) -> Callable[[dict[str, Any]], None]:
-    """Take a field out; dots lead into parts."""
-
-    def edit(manifest: dict[str, Any]) -> None:
-        *path, last = name.split(".")
-        part = manifest
-        for step in path:
-            part = part[step]
-        del part[last]
-
-    return edit
+# Mappings of the manifest whose names another decides: the user, the engine, LoadGen, the machine.
+OPEN = {
+    "asked", "mechanism", "resolved.engine_options", "resolved.environment", "software", "model.sha256", "error",
+    "loadgen_settings", "engine.asked", "engine.in_force", "engine.configuration", "engine.warm_up", "engine.versions",
+    "observed.start_stages", "observed.engine",
+}  # fmt: skip
 
 
-def with_value(name: str, value: object) -> Callable[[dict[str, Any]], None]:
-    def edit(manifest: dict[str, Any]) -> None:
-        *path, last = name.split(".")
-        part = manifest
-        for step in path:
-            part = part[step]
-        part[last] = value
+TWICE = "a value that stands nowhere"
 
-    return edit
+
+def parts_of(part: dict[str, Any], place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the manifest with fields of its own, by its place."""
+    yield place, part
+    for name, value in part.items():
+        where = f"{place}.{name}".lstrip(".")
+        if isinstance(value, dict) and where not in OPEN:
+            yield from parts_of(value, where)
+
+
+def refuses(run: RunDir, content: str) -> bool:
+    run.manifest.write_text(content)
+    try:
+        read_manifest(run.manifest)
+    except InputError as error:
+        return str(run.manifest) in error.message
+    return False
+
+
+@pytest.mark.parametrize("mode", ["performance", "accuracy"])
+def test_a_manifest_that_lacks_a_field_or_has_another_is_none(legs: DummyLegs, tmp_path: Path, mode: str) -> None:
+    """Each field by itself: left out, of another type, there twice; and an unknown one in each part."""
+    run = legs.copy(tmp_path / "leg", "Server", mode)
+    manifest = json.loads(run.manifest.read_bytes())
+    passed_over = []
+    for place, part in list(parts_of(manifest)):
+        for name, value in list(part.items()):
+            del part[name]
+            if not refuses(run, json.dumps(manifest)):
+                passed_over.append(f"{place}.{name} absent")
+            part[name] = [[[]]]
+            if not refuses(run, json.dumps(manifest)):
+                passed_over.append(f"{place}.{name} of another type")
+            part[name] = TWICE
+            text = json.dumps(manifest).replace(f'"{TWICE}"', f'{json.dumps(value)}, "{name}": {json.dumps(value)}')
+            if not refuses(run, text):
+                passed_over.append(f"{place}.{name} twice")
+            part[name] = value
+        part["more"] = 1
+        if not refuses(run, json.dumps(manifest)):
+            passed_over.append(f"{place}.more")
+        del part["more"]
+    assert passed_over == []
+    assert not refuses(run, json.dumps(manifest))
 
 
 @pytest.mark.parametrize(
-    "edit",
+    ("place", "name", "value"),
     [
-        without("observed.cached_prompt_tokens"),
-        without("observed.log_sha256"),
-        with_value("observed.log_sha256", {}),
-        with_value("observed", {}),
-        with_value("loadgen_settings", {}),
-        without("loadgen_settings.schedule_rng_seed"),
-        with_value("engine.prefix_caching", None),
-        with_value("engine.prefix_caching", "no"),
-        with_value("engine", {}),
-        without("resolved.sampling.max_tokens"),
-        with_value("resolved.sampling.temperature", "greedy"),
-        with_value("host", {}),
-        with_value("host.hostname", ""),
-        with_value("software", None),
-        with_value("dataset.sha256", ""),
-        with_value("pid", None),
-        with_value("exit_code", "0"),
-        with_value("more", 1),
+        ("observed", "log_sha256", {}),
+        ("resolved.sampling", "temperature", "greedy"),
+        ("host", "hostname", ""),
+        ("host", "cores_usable", 0),
+        ("software", "python", ""),
+        ("dataset", "sha256", ""),
+        ("loadgen_settings", "min_duration_ms", None),
+        ("loadgen_settings", "server_target_qps", "100"),
+        ("observed", "contention", {}),
+        ("observed.contention", "foreign_cpu_s", None),
+        ("engine", "prefix_caching", None),
+        ("resolved", "engine", "vllm"),  # without a hash of its weights
+        ("", "software", {}),
+        ("", "pid", None),
     ],
 )
-def test_a_manifest_that_lacks_anything_allows_no_verdict(
-    legs: DummyLegs, tmp_path: Path, edit: Callable[[dict[str, Any]], None]
+def test_a_manifest_with_an_empty_or_wrong_value_is_none(
+    legs: DummyLegs, tmp_path: Path, place: str, name: str, value: object
 ) -> None:
-    run = legs.copy(tmp_path / "leg", "Offline")
-    manifest = json.loads(run.manifest.read_bytes())
-    edit(manifest)
-    run.manifest.write_text(json.dumps(manifest))
-    reseal(run)
+    run = legs.copy(tmp_path / "leg", "Server")
+    manifest = part = json.loads(run.manifest.read_bytes())
+    for step in filter(None, place.split(".")):
+        part = part[step]
+    part[name] = value
+    assert refuses(run, json.dumps(manifest))
     verdict = judged(run)
-    assert verdict.exit_code == 2
-    assert verdict.error is not None
-    assert str(run.manifest) in verdict.error.message
+    assert (verdict.exit_code, verdict.error is not None) == (2, True)
+
+
+def test_a_setting_of_loadgen_that_checks_read_has_to_be_there(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+    manifest = json.loads(run.manifest.read_bytes())
+    del manifest["loadgen_settings"]["schedule_rng_seed"]
+    assert refuses(run, json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seq":0,', '"seq":0,"seq":0,'),
+        ('"seq":0,', '"seq":0,"more":1,'),
+        ('"replica":null', '"replica":true'),
+        ('"finish_reason":', '"reason":'),
+    ],
+)
+def test_a_request_with_other_fields_is_none(legs: DummyLegs, tmp_path: Path, old: str, new: str) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+    text = run.requests.read_text()
+    assert old in text
+    run.requests.write_text(text.replace(old, new, 1))
+    reseal(run)
+    assert judged(run).exit_code in (2, 4)
+
+
+@pytest.mark.parametrize("content", [None, "{}", "null", '{"schema_version": 1, "schema_version": 1}'])
+def test_a_result_that_lacks_anything_allows_no_verdict(legs: DummyLegs, tmp_path: Path, content: str | None) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline")
+    run.result.unlink() if content is None else run.result.write_text(content)
+    reseal(run)
+    assert judged(run).exit_code == (4 if content is None else 2)
+
+
+def test_a_result_without_a_field_that_has_a_default_is_a_contradiction(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline")
+    record = json.loads(run.result.read_bytes())
+    del record["early_stopping"]
+    run.result.write_text(json.dumps(record))
+    reseal(run)
+    assert rules(judged(run)) == {"record-result"}
 
 
 @pytest.mark.parametrize(
@@ -147,10 +218,16 @@ def test_the_official_truncation_breaks_no_seal(legs: DummyLegs, tmp_path: Path)
     assert "record-seal" in rules(judged(run))
 
 
-def test_a_leg_from_before_there_were_seals_is_judged_and_is_no_official_one(legs: DummyLegs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_leg_of_an_older_version_is_judged_and_is_no_official_one(
+    legs: DummyLegs, tmp_path: Path, version: int
+) -> None:
+    """Of 1 there is no seal; of 2 fields may be absent."""
     run = legs.copy(tmp_path / "leg", "Offline")
-    run.manifest.write_text(json.dumps({**json.loads(run.manifest.read_bytes()), "schema_version": 1}))
-    run.seal.unlink()
+    manifest = {**json.loads(run.manifest.read_bytes()), "schema_version": version}
+    del manifest["host"]["boot_id"]
+    run.manifest.write_text(json.dumps(manifest))
+    run.seal.unlink() if version == 1 else reseal(run)
     verdict = judged(run)
     assert verdict.outcome == "PASS"
     assert any("version of the record" in reason for reason in verdict.unofficial)

@@ -113,7 +113,7 @@ def test_a_failure_of_the_tool_is_no_verdict(
     def broken(_: object) -> list[object]:
         raise ZeroDivisionError("the tool is broken")
 
-    monkeypatch.setattr(judge, "replay", broken)
+    monkeypatch.setattr(judge, "leg_proofs", broken)
     verdict = sign_off("harness", legs.paths("ss-1", "ss-acc"), policy=policy)  # type: ignore[arg-type]
     record = verdict.as_json()
     assert (record["verdict"], record["auditor_status"], record["blocks"]) == (None, "degraded", blocks)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.conftest import Finished
 from tests.signoff.forge.record_faults import shorten_requests
+from tests.support.editing import reseal
 from tests.support.legs import USER_CONF
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
@@ -82,19 +84,30 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     )  # fmt: skip
     assert audited.code == ExitCode.OK, audited.stderr
     folder = tmp_path / "result" / "audit" / "output_caching"
-    assert [one.slug for one in caching(evidence(leg))] == ["caching_audited"]
+    assert [str(one) for one in caching(evidence(leg)) if one.slug != "caching_audited"] == []
 
     record = json.loads((folder / "audit_output_caching.json").read_text())
     repeat = next(one["label"] for one in record["legs"] if one["label"].startswith("repeat"))
     manifest = json.loads((folder / repeat / "manifest.json").read_text())
     other = json.loads(json.dumps(manifest))
     other["resolved"]["engine_options"]["slots"] = 9
+    seal = RunDir(folder / repeat).seal.read_bytes()
     write_json(folder / repeat / "manifest.json", other)
+    assert "changed_after_the_run" in {one.slug for one in caching(evidence(leg))}
+    reseal(RunDir(folder / repeat))
+    reasons = {one.slug: one for one in caching(evidence(leg))}
+    assert "engine.slots 8 / 9" in reasons["caching_audit_forged"].text
+    write_json(folder / repeat / "manifest.json", manifest)
+    RunDir(folder / repeat).seal.write_bytes(seal)
+
+    shutil.move(folder / repeat, tmp_path / "kept")
+    shutil.copytree(folder / "reference", folder / repeat)
     (reason,) = caching(evidence(leg))
     assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_forged")
-    assert "engine.slots 8 / 9" in reason.text
+    assert "audit.config not engaged" in reason.text
+    shutil.rmtree(folder / repeat)
+    shutil.move(tmp_path / "kept", folder / repeat)
 
-    write_json(folder / repeat / "manifest.json", manifest)
     write_json(
         folder / "audit_output_caching.json",
         {**record, "legs": [one for one in record["legs"] if one["label"] != repeat]},

@@ -13,8 +13,9 @@ from compliance.submission.submit import SubmitOutcome, as_json
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
 from runs.errors import InputError
-from runs.record.layout import CampaignDir
+from runs.record.layout import CampaignDir, RunDir
 from runs.rounds import ROUNDS
+from tests.support.editing import reseal
 from tests.support.official import DATACENTER, change_benchmarks
 from tests.support.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
 
@@ -68,7 +69,11 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     result = campaign.result(BENCHMARK, "Offline")
     record = result.audit("output_caching") / "audit_output_caching.json"
     record.parent.mkdir()
-    record.write_text('{"test": "output_caching", "passed": false, "reason": "ten times as fast"}')
+    said = {
+        "schema_version": 1, "test": "output_caching", "passed": False, "official": False, "required": False,
+        "reason": "ten times as fast", "rule": "", "checks": [], "legs": [],
+    }  # fmt: skip
+    record.write_text(json.dumps(said))
     sentence = f"{BENCHMARK}/Offline: output_caching beside it did not pass: ten times as fast"
     assert reasons(build()) == sentence
     server = campaign.result(BENCHMARK, "Server").root
@@ -78,6 +83,8 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
+    assert "audit_output_caching.json: schema_version: Field required" in reasons(build(tree="other"))
+    record.write_text(json.dumps({**said, "passed": True}))
     assert [refusal.rule for refusal in build(tree="other").refusals] == [
         "submit/sign-off"
     ]  # nothing shows that it did
@@ -185,6 +192,7 @@ def _other_answers(folder: Path) -> None:
     manifest = json.loads((folder / "performance/manifest.json").read_bytes())
     manifest["observed"]["log_sha256"][log.name] = digest
     (folder / "performance/manifest.json").write_text(json.dumps(manifest))
+    reseal(RunDir(folder / "performance"))
 
 
 @pytest.mark.parametrize(

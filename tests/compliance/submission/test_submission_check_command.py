@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,8 @@ from compliance.rules.tree import TREE_RULES
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.runs_index import index_runs
-from compliance.submission.check.signed import sign_off_systems
-from compliance.submission.submit import SubmitOutcome
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
-from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check_click_command
 from tests.support import trees
@@ -95,77 +91,16 @@ def test_other_round(tree: Tree) -> None:
     assert all("that of v6.1" in item.found for item in found)
 
 
-def test_runs_of_the_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
-    index = index_runs([built[1]])
-    assert check_tree(tree.root, CURRENT_ROUND, index).findings == []
-    place = next(tree.places())
-    accuracy = tree.accuracy(place)
-    text = accuracy.accuracy_text.read_text()
-    accuracy.accuracy_text.write_text(re.sub("hash=.", "hash=" + ("0" if "hash=0" not in text else "1"), text))
-    log = accuracy.accuracy_log
-    content = log.read_bytes()
-    at = content.index(b'"data" : "') + 10
-    log.write_bytes(content[:at] + (b"1" if content[at : at + 1] == b"0" else b"0") + content[at + 1 :])
-    assert {item.rule for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {
-        "accuracy-hash",
-        "log-runs",
-    }
-    assert check_tree(tree.root, CURRENT_ROUND).findings == []  # without the run nothing tells
-
-
-def test_runs_that_are_none(tree: Tree, tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        index_runs([tmp_path / "nowhere"])
+def test_runs_that_are_none(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
+    """Nor are logs that nothing tells of how they were made, such as those in the tree itself."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError):
-        index_runs([tmp_path / "empty"])
+    for path in (tmp_path / "nowhere", tmp_path / "empty", built[1], tree.root):
+        with pytest.raises(InputError, match="--runs"):
+            index_runs([path])
 
 
-def test_runs_of_another_tree(tree: Tree, built: tuple[Tree, Path]) -> None:
-    index = index_runs([built[1] / "Offline" / "TEST06"])
-    assert {item.rule for item in check_tree(tree.root, CURRENT_ROUND, index).findings} == {"log-not-in-runs"}
-
-
-def test_runs_without_a_record_do_not_sign_off(tree: Tree, built: tuple[Tree, Path], tmp_path: Path) -> None:
-    """Clean logs, and nothing that tells how they were made."""
-    code, text = run(tree.root, "--runs", built[1], "--json", tmp_path / "check.json")
-    assert code == ExitCode.NEGATIVE
-    assert "sign-off of closed/Example/one-node: FAIL (unverifiable), action eject: P-1 missing_raw" in text
-    (signed,) = json.loads((tmp_path / "check.json").read_text())["signoff"]
-    assert (signed["legs"], signed["legs_found"], signed["verdict"]["blocks"]) == (4, 4, True)
-
-
-def test_half_of_the_runs_is_not_enough_for_a_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
-    code, text = run(tree.root, "--runs", built[1] / "Offline")
-    assert code == ExitCode.OK
-    assert "sign-off of closed/Example/one-node: not possible: 2 of 4 legs are among the runs" in text
-
-
-def test_the_open_division_needs_no_sign_off(tree: Tree, built: tuple[Tree, Path]) -> None:
-    (tree.root / "closed").rename(tree.root / "open")
-    assert sign_off_systems(check_tree(tree.root, CURRENT_ROUND), index_runs([built[1]])) == []
-
-
-@pytest.mark.slow  # a campaign's legs
-def test_a_rehearsal_signs_off_with_its_runs(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
-    built = build().built
-    assert built is not None
-    (signed,) = sign_off_systems(check_tree(built.root, CURRENT_ROUND), index_runs([campaign.root]))
-    assert signed.verdict is not None
-    assert not signed.blocks, signed.headline
-    assert "tree_of_these_legs" in {reason.slug for reason in signed.verdict.reasons}
-
-
-def test_a_sign_off_that_fails_itself_counts_as_none(
-    tree: Tree, built: tuple[Tree, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stumbles(*given: object, **options: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("compliance.signoff.judge.load", stumbles)
-    code, text = run(tree.root, "--runs", built[1])
-    assert code == ExitCode.NEGATIVE
-    assert "one-node: DEGRADED: no verdict" in text
+def test_what_submit_was_given_needs_the_runs(tree: Tree) -> None:
+    assert run(tree.root, "--source", tree.root)[0] == ExitCode.BAD_INPUT
 
 
 FAKE = """

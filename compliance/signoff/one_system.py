@@ -1,0 +1,76 @@
+"""H-9: the legs of a bundle are of one system, at about one time."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from compliance.finding import Finding, fail
+from compliance.signoff.conditions import Conditions, conditions_of, differences, in_words
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import MOST_DAYS_APART
+from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
+
+_DAY_NS = 86_400 * 10**9
+# What all legs of a bundle have in common, by the names in `conditions_of`; those of one benchmark its model and data,
+# too, and those of one benchmark and mode how tokens are chosen.
+_SYSTEM = ("host.", "software.", "accelerators", "loadgen.version", "loadgen.extension")
+_BENCHMARK = ("model", "model revision", "data set")
+_PATCH = ("host.", "accelerators", *_BENCHMARK)  # of a lever's own legs; software may be the lever
+
+
+def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """Hold every leg against the first of its kind."""
+    first: dict[tuple[str, ...], tuple[Evidence, Conditions]] = {}
+    for evidence in legs:
+        if evidence.manifest is None:
+            continue
+        of, mode = evidence.leg.benchmark.submission_name, evidence.manifest.resolved.mode
+        everything = conditions_of(evidence) | {"harness commit": evidence.manifest.harness.get("git_commit")}
+        groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+            ((), (*_SYSTEM, "harness commit")),
+            ((of,), _BENCHMARK),
+            ((of, mode), ("sampling.",)),
+        )
+        for kind, keys in groups:
+            here = _of(everything, keys)
+            other, there = first.setdefault(kind, (evidence, here))
+            if found := differences(there, here):
+                text = f"the legs of this bundle are of several systems: {in_words(found)}"
+                yield fail("H-9/several_systems", text, other.run.root, evidence.run.root, keys=sorted(found))
+    yield from _far_apart([evidence for evidence in legs if evidence.manifest is not None])
+
+
+def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
+    exact = {key for key in keys if not key.endswith(".")}
+    beginnings = tuple(key for key in keys if key.endswith("."))
+    return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
+
+
+def _far_apart(legs: list[Evidence]) -> Iterator[Finding]:
+    starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
+    if not starts:
+        return
+    (early_ns, early), (late_ns, late) = (pick(starts, key=lambda start: start[0]) for pick in (min, max))
+    days = (late_ns - early_ns) / _DAY_NS
+    if days > MOST_DAYS_APART:
+        text = f"{days:.0f} days lie between the first leg and the last, at most {MOST_DAYS_APART} may"
+        yield fail("H-9/far_apart", text, early.run.root, late.run.root, days=days)
+
+
+def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
+    """How legs that explain a lever differ from every performance leg of the bundle; empty where they do not.
+
+    Raises:
+        HarnessError: a leg cannot be read.
+    """
+    own = [evidence for evidence in bundle if evidence.is_performance]
+    for path in paths:
+        evidence = Evidence(FinishedLeg(RunDir(path)))
+        if not evidence.is_performance:
+            continue
+        here = _of(conditions_of(evidence), ("scenario", "benchmark", *_PATCH))
+        found = [differences(_of(conditions_of(one), ("scenario", "benchmark", *_PATCH)), here) for one in own]
+        if found and all(found):
+            return in_words(min(found, key=len))
+    return ""

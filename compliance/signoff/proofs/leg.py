@@ -1,0 +1,23 @@
+"""All proofs on one leg by itself, whatever it is part of: a result or an audit."""
+
+from collections.abc import Iterator
+
+from compliance.finding import Finding
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.provenance import provenance
+from compliance.signoff.proofs.schedule import late_issues, replay
+from compliance.signoff.proofs.stamps import stamps
+
+
+def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
+    """Is the leg whole, unchanged, one run, and of the queries that LoadGen issued?"""
+    yield from evidence.reasons
+    if evidence.part is None:
+        return
+    yield from provenance(evidence)
+    if evidence.manifest is not None or evidence.trace is not None:
+        yield from replay(evidence)
+    yield from stamps(evidence)
+    yield from cross_checks(evidence)
+    yield from late_issues(evidence)

@@ -1,0 +1,231 @@
+"""A tree held against the runs that it was made of: built from them once more, and compared file by file.
+
+What `submit` says of the runs, and the sign-off, count as they do there. Nothing that the runs tell is taken from the
+tree; what only the submitter knows (`SystemFile`) is, unless it is named again.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.signoff.verdict import Verdict
+from compliance.submission.build import build
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
+from compliance.submission.check.driver import Checked
+from compliance.submission.check.finding import Findings, in_order
+from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular
+from compliance.submission.check.runs_index import RunsIndex
+from compliance.submission.check.structure import is_document
+from compliance.submission.source import Source, read_source
+from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan
+from compliance.submission.system import SystemFile, given_in
+from compliance.submission.tree import Division, Place, Tree
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.record.layout import RunDir
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What a tree was made of: the runs, and what `submit` was given beside them.
+
+    Attributes:
+        given: None: what the tree says itself of what the runs do not tell.
+        source: None: the harness at the commit that the runs name.
+    """
+
+    runs: RunsIndex
+    given: SystemFile | None = None
+    source: Path | None = None
+    sources: ScoreSources = field(default_factory=ScoreSources)
+
+
+@dataclass(frozen=True)
+class SignedOff:
+    """What became of one system. Without a verdict where not all of its legs were among the runs."""
+
+    system: str  # division/organisation/system
+    legs: int
+    legs_found: int
+    verdict: Verdict | None = None
+
+    @property
+    def blocks(self) -> bool:
+        return self.verdict is None or self.verdict.blocks
+
+    @property
+    def headline(self) -> str:
+        if self.verdict is not None:
+            return self.verdict.headline
+        if self.legs_found == self.legs:
+            return "not possible: see runs-unread"
+        return f"not possible: {self.legs_found} of {self.legs} legs are among the runs of --runs"
+
+    def as_json(self) -> dict[str, Any]:
+        """The sign-off's own record, under the name of the system."""
+        return {
+            "system": self.system,
+            "legs": self.legs,
+            "legs_found": self.legs_found,
+            "verdict": None if self.verdict is None else self.verdict.as_json(),
+        }
+
+
+def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[SignedOff]]:
+    """Compare every system's files with what its runs give, and sign off each outside of the open division."""
+    tree = checked.tree
+    findings = Findings(tree.root)
+    signed: list[SignedOff] = []
+    systems: dict[tuple[str, str], dict[str, list[Place]]] = {}
+    for place in checked.places:
+        of_one = systems.setdefault((place.division, place.organisation), {})
+        of_one.setdefault(place.system, []).append(place)
+    with with_scorer(made_of.sources) as (sources, _):
+        for home, its_systems in systems.items():
+            known: set[Path] | None = set()  # files that the runs give; None: not known of every system
+            for places in its_systems.values():
+                one = _System(tree, places, replace(made_of, sources=sources), findings)
+                known = one.compare(known)
+                if places[0].division != "open":
+                    signed.append(one.signed)
+            if known is not None:
+                _foreign_files(tree, home, known, findings)
+    return replace(checked, findings=in_order([*checked.findings, *findings.items])), signed
+
+
+class _System:
+    """One system of the tree and its runs."""
+
+    def __init__(self, tree: Tree, places: list[Place], made_of: MadeOf, findings: Findings) -> None:
+        self._tree, self._places, self._made_of, self._findings = tree, places, made_of, findings
+        self._first = places[0]
+        legs = [leg for place in places for leg in (tree.performance(place), tree.accuracy(place))]
+        audits = [audit for place in places for audit in _audits(tree, place)]
+        own = {run: made_of.runs.find(run) for run in (*legs, *audits)}
+        for run in (run for run, found in own.items() if found is None):
+            findings.add("log-not-in-runs", run.detail, "no run has this detail log", "one of the runs of --runs")
+        self._complete = None not in own.values()
+        self._results = [found.root for run in legs if (found := own[run])]
+        self._results += [found.root.parent for run in audits if (found := own[run])]
+        name = f"{self._first.division}/{self._first.organisation}/{self._first.system}"
+        self.signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
+
+    def compare(self, known: set[Path] | None) -> set[Path] | None:
+        """Build the system's part of the tree again and compare it; `known` with its files, None without."""
+        if not self._complete:
+            return None
+        try:
+            with tempfile.TemporaryDirectory(prefix="check-") as folder:
+                expected = self._rebuild(Path(folder) / "tree")
+                for name, path in expected.items():
+                    _compare(self._tree.root / name, path, self._findings)
+                return None if known is None else known | expected.keys()
+        except HarnessError as error:
+            self._findings.add("runs-unread", self._home, error.message, fix=error.fix)
+            return None
+
+    @property
+    def _home(self) -> Path:
+        return self._tree.results(self._first.division, self._first.organisation) / self._first.system
+
+    def _rebuild(self, output: Path) -> dict[Path, Path]:
+        candidates = gather(self._results)
+        request = self._request(output, candidates)
+        outcome = judge(request, candidates, self._made_of.sources, lambda text: None)
+        for refusal in outcome.refusals:
+            self._findings.add("runs-refused", self._home / refusal.text, refusal.found, fix=refusal.fix)
+        if request.division != "open":
+            self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))
+        source = self._source(candidates)
+        plan = tree_plan(request, outcome, source or Source({}, ""))
+        build(plan)
+        code = self._tree.source(self._first.division, self._first.organisation).relative_to(self._tree.root)
+        found = {path.relative_to(output): path for path in output.rglob("*") if path.is_file()}
+        if source is None:
+            found = {name: path for name, path in found.items() if not name.is_relative_to(code)}
+        return found
+
+    def _request(self, output: Path, candidates: list[Candidate]) -> SubmitRequest:
+        first, tree, made_of = self._first, self._tree, self._made_of
+        division: Division = "open" if first.division == "open" else "closed"
+        manifests = candidates[0].manifests()
+        given = made_of.given
+        if given is None:
+            description = tree.system(first.division, first.organisation, first.system)
+            given = given_in(_object(description), manifests["performance"]) if manifests else SystemFile({}, {})
+        return SubmitRequest(
+            results=self._results,
+            output=output,
+            organisation=first.organisation,
+            system_name=first.system,
+            division=division,
+            round=tree.round,
+            given=given,
+            source=made_of.source,
+            rehearsal=tree.rehearsal_file().exists(),
+            sources=made_of.sources,
+        )
+
+    def _source(self, candidates: list[Candidate]) -> Source | None:
+        """The code that ran; None with a finding where it cannot be had."""
+        manifests = [manifest for candidate in candidates for manifest in candidate.manifests().values()]
+        try:
+            return read_source(self._made_of.source, manifests)
+        except HarnessError as error:
+            place = self._tree.source(self._first.division, self._first.organisation)
+            self._findings.add("runs-unread", place, error.message, "the code that made the legs", error.fix)
+            return None
+
+
+def _audits(tree: Tree, place: Place) -> Iterator[RunDir]:
+    for test in SUBMITTED_TESTS:
+        if (folder := tree.audit(place, test)).is_dir():
+            yield RunDir(folder / "performance" / "run_1")
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """A small JSON object of the tree; what is wrong with it is told elsewhere."""
+    try:
+        if not is_regular(path) or path.stat().st_size > MAX_TEXT_BYTES:
+            return {}
+        value = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _compare(there: Path, expected: Path, findings: Findings) -> None:
+    if not is_regular(there):
+        findings.add("runs-differ", there, "there is no such file", "the file that the runs give")
+    elif there.stat().st_size != expected.stat().st_size or sha256_of(there) != sha256_of(expected):
+        findings.add("runs-differ", there, *_first_difference(there, expected))
+
+
+def _first_difference(there: Path, expected: Path) -> tuple[str, str]:
+    """What stands there and what the runs give, of the first line that differs."""
+    if max(there.stat().st_size, expected.stat().st_size) > MAX_TEXT_BYTES:
+        return f"{there.stat().st_size:,} bytes", f"{expected.stat().st_size:,} bytes that the runs give"
+    lines = (path.read_bytes().split(b"\n") for path in (there, expected))
+    for number, (one, other) in enumerate(zip_longest(*lines), start=1):
+        if one != other:
+            texts = ["the file ends" if text is None else text.decode(errors="replace") for text in (one, other)]
+            return f"line {number}: {texts[0].strip()}", f"{texts[1].strip()} (from the runs)"
+    return "other bytes", "the bytes that the runs give"
+
+
+def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings: Findings) -> None:
+    """Files beside those that the runs give: a submitter's documents may be there, and nothing else."""
+    folder, code = tree.organisation(*home), tree.source(*home).relative_to(tree.root)
+    code_known = any(name.is_relative_to(code) for name in known)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(tree.root)
+        if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
+            continue
+        if code_known or not name.is_relative_to(code):
+            findings.add("runs-differ", path, "the runs give no such file", "nothing but what the runs give")

@@ -1,0 +1,128 @@
+"""`main.py check --runs`: the tree is built from the runs once more, and every file of it compared."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.finding import Finding
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.finding import place_of
+from compliance.submission.check.rebuild import MadeOf, SignedOff, hold_against_runs
+from compliance.submission.check.runs_index import index_runs
+from compliance.submission.submit import SubmitOutcome
+from compliance.submission.system import read_system_file
+from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
+from runs.record.layout import CampaignDir
+from runs.rounds import CURRENT_ROUND
+from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, edit, results_of, sign_off_all
+
+pytestmark = pytest.mark.slow  # a campaign's legs
+
+Submit = Callable[..., SubmitOutcome]
+
+
+@pytest.fixture
+def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An official tree, as far as the records say; everything signs off."""
+    claim_official(campaign)
+    sign_off_all(monkeypatch)
+    assert build(rehearsal=False).refusals == []
+    return tmp_path / "tree"
+
+
+def held(tree: Path, runs: Path, **given: object) -> tuple[list[Finding], list[SignedOff]]:
+    made_of = MadeOf(index_runs([runs]), **{"source": tree.parent / "code", **given})  # type: ignore[arg-type]
+    alone = check_tree(tree, CURRENT_ROUND)  # which finds the legs too short
+    checked, signed = hold_against_runs(alone, made_of)
+    return [finding for finding in checked.findings if finding not in alone.findings], signed
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
+    findings, (signed,) = held(tree, campaign.root)
+    assert findings == []
+    assert (signed.system, signed.legs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
+    (tree / "closed/Org/calibration.md").write_text("# Calibration\n")
+    assert held(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
+
+
+def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) -> None:
+    home = tree / "closed/Org"
+    offline, server = (home / "results/Box" / BENCHMARK / name for name in ("Offline", "Server"))
+    accuracy = offline / "accuracy/accuracy.txt"
+    accuracy.write_text(re.sub(r"'rouge1': '?\d", lambda found: found[0][:-1] + "9", accuracy.read_text()))
+    replace_in(offline / "measurements.json", '"weight_data_types": "', '"weight_data_types": "fp4 ')
+    with (offline / "user.conf").open("a") as stream:
+        stream.write("*.Offline.coalesce_queries = 1\n")
+    with (offline / "README.md").open("a") as stream:
+        stream.write("python main.py --scenario Offline --another-way\n")
+    summary = server / "performance/run_1/mlperf_log_summary.txt"
+    summary.write_bytes(summary.read_bytes() * 2)
+    replace_in(server / "TEST06/verify_accuracy.txt", "True", "False\nFirst token check pass: True")
+    answers = server / "TEST06/accuracy/mlperf_log_accuracy.json"
+    answers.write_text(answers.read_text().replace('"data" : "', '"data" : "00', 1))
+    cut = server / "accuracy/mlperf_log_accuracy.json"
+    cut.write_bytes(cut.read_bytes()[:-1] + b" ")
+    replace_in(home / "systems/Box.json", '"accelerators_per_node": "', '"accelerators_per_node": "8')
+    replace_in(home / "src/mlperf-llama-vllm/main.py", "that ran", "that did not run")
+    (home / "src/loadgen.py").write_text("")
+    (server / "measurements.json").unlink()
+    findings, _ = held(tree, campaign.root)
+    differ = {place_of(finding) for finding in findings if finding.rule == "runs-differ"}
+    changed = [accuracy, summary, answers, cut, *(offline / name for name in ("measurements.json", "user.conf"))]
+    changed += [offline / "README.md", server / "TEST06/verify_accuracy.txt", server / "measurements.json"]
+    changed += [home / name for name in ("systems/Box.json", "src/mlperf-llama-vllm/main.py", "src/loadgen.py")]
+    assert differ == {path.relative_to(tree).as_posix() for path in changed}
+    (system,) = (one for one in findings if one.rule == "runs-differ" and place_of(one).endswith("Box.json"))
+    assert '"accelerators_per_node": "8' in system.found
+
+
+def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
+    assert build().refusals == []
+    tree = tmp_path / "tree"
+    (tree / REHEARSAL_FILE).unlink()
+    for path in tree.glob("closed/Org/**/*"):
+        if path.suffix in (".md", ".json") and REHEARSAL_MARK in path.read_text():
+            path.write_text("\n".join(line for line in path.read_text().splitlines() if REHEARSAL_MARK not in line))
+    for path in tree.rglob("Box.json"):
+        path.write_text(json.dumps({"framework": "vLLM 0.32.0"}))
+    findings, (signed,) = held(tree, campaign.root)
+    refused = [finding.found for finding in findings if finding.rule == "runs-refused"]
+    assert "not official: the dummy engine runs no model" in refused
+    assert signed.verdict is not None
+
+
+def test_a_log_that_is_in_no_run(tree: Path, campaign: CampaignDir) -> None:
+    """One blank in one log, and there is no sign-off: that blocks."""
+    detail = tree / "closed/Org/results/Box" / BENCHMARK / "Offline/performance/run_1/mlperf_log_detail.txt"
+    detail.write_bytes(detail.read_bytes() + b" ")
+    findings, (signed,) = held(tree, campaign.root)
+    assert ("log-not-in-runs", detail.relative_to(tree).as_posix()) in {(one.rule, place_of(one)) for one in findings}
+    assert (signed.legs_found, signed.blocks) == (3, True)
+    assert "not possible: 3 of 4 legs" in signed.headline
+
+
+def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
+    """The commit is not here: nothing is said of the code but that, and the other files are compared."""
+    replace_in(tree / "closed/Org/systems/Box.json", '"cooling": "air"', '"cooling": "air" ')
+    findings, _ = held(tree, campaign.root, source=None)
+    assert {(one.rule, place_of(one)) for one in findings} == {
+        ("runs-unread", "closed/Org/src"),
+        ("runs-differ", "closed/Org/systems/Box.json"),
+    }
+
+
+def test_answers_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> None:
+    """The data set that the record names is gone: the scores are nobody's."""
+    for result in results_of(campaign):
+        edit(result.accuracy.manifest, resolved={"dataset_path": "/nowhere/cnn.json"})
+    findings, _ = held(tree, campaign.root)
+    assert any("nobody scored the answers" in one.found for one in findings if one.rule == "runs-refused")
