@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from compliance.finding import Finding, fail
-from compliance.signoff.conditions import Conditions, conditions_of, differences, in_words
+from compliance.signoff.conditions import conditions_of, in_words
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import MOST_DAYS_APART
+from runs.record.conditions import Conditions, differences
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
 
 _DAY_NS = 86_400 * 10**9
 # What all legs of a bundle have in common, by the names in `conditions_of`; those of one benchmark its model and data,
@@ -25,7 +25,7 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     for evidence in legs:
         if evidence.manifest is None:
             continue
-        of, mode = evidence.leg.benchmark.submission_name, evidence.manifest.resolved.mode
+        of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
         everything = conditions_of(evidence) | {"harness commit": evidence.manifest.harness.get("git_commit")}
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
             ((), (*_SYSTEM, "harness commit")),
@@ -66,7 +66,7 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
     """
     own = [evidence for evidence in bundle if evidence.is_performance]
     for path in paths:
-        evidence = Evidence(FinishedLeg(RunDir(path)))
+        evidence = Evidence(RunDir(path))
         if not evidence.is_performance:
             continue
         here = _of(conditions_of(evidence), ("scenario", "benchmark", *_PATCH))
