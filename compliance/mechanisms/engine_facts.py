@@ -26,6 +26,8 @@ _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash"
 
 # What vLLM's online quantisation makes of plain weights; of its other methods the weights tell the precision.
 _ONLINE = {"fp8": "fp8_w8a8"}
+# Methods that need weights which are stored so.
+_STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
 _WITH_CACHE = "_kv_fp8"  # of a variant of quantised weights: together with the cache that kv_quantization/fp8_e4m3 is
 
 Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not tell which
@@ -162,6 +164,10 @@ def _contradictions(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapp
         "speculative_decoding": settings.get("speculative") is False,
         "weight_quantization": "quantization" in settings and _plain(settings["quantization"]),
     }
+    stored = next((place for place, one in records if str(_text(one.get("quantization"))).startswith(_STORED)), None)
+    plain = next((place for place, one in records if one.get("quantized") is False), None)
+    if stored and plain:
+        yield f"the record contradicts itself: {stored} names a method for stored weights, {plain} has plain ones"
     names = {"kv_quantization": "kv_cache_dtype", "weight_quantization": "quantization"}
     for (mechanism, _), said in in_force.items():
         if denied.get(mechanism) and not said.startswith(f"{first}:"):

@@ -314,7 +314,7 @@ def test_plain_caches_are_a_baseline(dtype: str | None) -> None:
         (row("compressed_attention", mechanism_variant="triattention_class"), None, {}, "x=1", 0),
         (row(), None, {}, "quantization=fp8", 1),
         (row(), {"kv_cache_dtype": "auto", "quantization": None}, {}, "quantization=fp8", 2),
-        (row(), None, {"quantization": "awq"}, "x=1", 1),
+        (row(), None, {"quantization": "awq"}, "x=1", 2),  # and the weights are plain ones
         (int8(), None, {}, "quantization=None", 1),
     ],
 )
@@ -341,6 +341,7 @@ def test_the_engine_record_decides(
         (int8(), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 1),
         (int8("int8_w8a8_kv_fp8"), "int8_w8a8", "quantization=compressed-tensors, kv_cache_dtype=fp8", 0),
         (int8(), "bfloat16", "quantization=None", 1),
+        (int8(), "bfloat16", "quantization=compressed-tensors", 1),  # these weights are none that are stored so
     ],
 )
 def test_the_headers_of_the_weights_decide(

@@ -17,7 +17,7 @@ from runs.record.layout import CampaignDir, RunDir
 from runs.rounds import ROUNDS
 from tests.support.editing import reseal
 from tests.support.official import DATACENTER, change_benchmarks
-from tests.support.submission_legs import BENCHMARK, SAMPLES, claim_official, edit, sign_off_all
+from tests.support.submission_legs import BENCHMARK, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +51,22 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     assert (refusal.rule, refusal.found) == ("submit/sign-off", outcome.signed.headline)
     assert as_json(outcome)["signoff"] == outcome.signed.as_json()
     assert not (tmp_path / "tree").exists()
+
+
+def test_the_weights_of_an_official_leg_are_on_record_and_one_model(
+    build: Submit, campaign: CampaignDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_off_all(monkeypatch)
+    claim_official(campaign)
+    for path in campaign.result(BENCHMARK, "Server").root.rglob("manifest.json"):
+        edit(
+            path, model={"weights": {**OFFICIAL, "headers_sha256": "1" * 64}, "sha256": {"model.safetensors": "2" * 64}}
+        )
+    told = reasons(build(rehearsal=False))
+    assert f"{BENCHMARK}/Server: model: " in told
+    for path in campaign.root.rglob("manifest.json"):
+        edit(path, model={"weights": None})
+    assert "weights: nothing tells what they are" in reasons(build(rehearsal=False, tree="other"))
 
 
 def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
