@@ -31,6 +31,7 @@ class LegFacts:
         lead_tokens: ids that all prompts have in common at their start.
         model_folder: None for an engine that runs without model files.
         parameters: numbers in the model's weights, 0 where it is not known.
+        vocab_size: ids of the model lie below it; None where there is no model.
     """
 
     scenario: Scenario
@@ -41,6 +42,7 @@ class LegFacts:
     lead_tokens: int
     model_folder: Path | None
     parameters: int
+    vocab_size: int | None = None
 
     @property
     def streamed(self) -> bool:
@@ -152,6 +154,6 @@ class EngineKind(ABC, Generic[Options]):
             InputError, SetupError: the plan is not one that this kind can run.
         """
 
-    def sut_class(self, plan: LegPlan) -> type[LoadgenSut]:
-        """The system under test around the engine."""
+    def sut_class(self, plan: LegPlan) -> Callable[..., LoadgenSut]:
+        """Makes the system under test around the engine, of what `LoadgenSut` takes."""
         return LoadgenSut

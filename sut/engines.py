@@ -12,6 +12,7 @@ from sut.engine_kind import EngineKind
 from sut.vllm.kind import VllmKind, VllmOptions
 
 DEFAULT = VllmKind.name
+ENDPOINT = EndpointKind.name
 KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), EndpointKind(), DummyKind())}
 
 

@@ -6,12 +6,13 @@ LoadGen's response ids are raw pointers: each is used at most once, and never af
 """
 
 import asyncio
+import contextlib
 import functools
 import struct
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from runs.errors import ExecutionError
@@ -52,6 +53,7 @@ class LoadgenSut:
         on_failure: Callable[[BaseException], None],
         gate: Gate,
     ) -> None:
+        self._loadgen = loadgen
         self._loop = loop
         self._submit = engine.submit
         self._gate = gate
@@ -82,6 +84,13 @@ class LoadgenSut:
         return self.issued - self.completed
 
     # On LoadGen's thread ------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def handle(self) -> Iterator[int]:
+        """What LoadGen's test is started with."""
+        handle = self._loadgen.ConstructSUT(self.issue_queries, self.flush_queries)
+        yield handle
+        self._loadgen.DestroySUT(handle)
 
     def issue_queries(self, samples: list[Any]) -> None:
         """LoadGen's callback: one call a query (Offline: one call for everything). The samples are copies of its own.

@@ -163,8 +163,8 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as caught:
         main(["z"])
     assert caught.value.code == 2
-    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i, j, k" in capsys.readouterr().err
-    assert list(PARTS) == list("abcdefghijk")
+    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i, j, k, l, m" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefghijklm")
 
 
 def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:

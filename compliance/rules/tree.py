@@ -53,7 +53,7 @@ TREE_RULES: dict[str, Rule] = _rules(
     ("system-division", "error", "[checker] system_check.division_check", "division is the directory's name",
      "correct the field"),
     ("system-network", "error", "[checker] system_check.network_check", "is_network fits the division",
-     "leave is_network out"),
+     'write is_network: "true" in the network division, and leave it out in closed'),
     ("system-placeholder", "error", "[ours]", "no placeholder stands in a description", "write what is true"),
     # measurements, README, user.conf
     ("measurements-missing", "error", "[checker] measurements_checks.missing_check", "there are measurements",

@@ -21,8 +21,10 @@ from runs.record.conditions import differences
 from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
+from runs.record.servers import reuse_unseen
 
 _AUDIT = OutputCaching()
+_AUDITED = "H-5/caching_audited"
 # Scenarios whose arrival rate hides a cache: the audit refuses them, and verify looks at the leg's own repetitions.
 _NO_AUDIT = frozenset({"Server", "Interactive"})
 # What a leg of an audit need not keep: it is no normal run, its settings are the audit's, it may be too short to be
@@ -43,6 +45,10 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     if record.is_file():
         yield from _audited(evidence, folder, record)
         return
+    if evidence.scenario not in _NO_AUDIT and evidence.manifest is not None and reuse_unseen(evidence.manifest):
+        text = "no audit of output caching, and the server does not count what it takes from a cache"
+        yield fail("H-5/caching_audit_absent", text, record)
+        return
     checks = evidence.part.checks if evidence.part is not None else []
     if any(check.rule == "plausible-repeats" and check.passed for check in checks):
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
@@ -53,6 +59,11 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
     else:
         text = "no audit of output caching, and too few repetitions in the leg to see a cache"
         yield warn("H-5/caching_audit_absent", text, record)
+
+
+def output_caching_passed(leg: FinishedLeg) -> bool:
+    """Whether an audit of output caching lies beside a performance leg, is of its system, and passes judged again."""
+    return any(finding.rule == _AUDITED for finding in caching(Evidence.of(leg)))
 
 
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
@@ -97,7 +108,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
             yield fail("H-5/caching_audit_forged", text, other.run.root, keys=sorted(different))
             return
     if not broken:
-        yield note("H-5/caching_audited", f"judged again: {outcome.reason}", record)
+        yield note(_AUDITED, f"judged again: {outcome.reason}", record)
 
 
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:

@@ -38,6 +38,7 @@ class TreePlan:
     description: SystemDescription
     measurements: dict[str, str]  # what the submitter says
     source: Source
+    documentation: dict[str, bytes]  # by path in documentation/
     rehearsal: list[str]  # why it is a rehearsal; empty if it is none
 
     def place(self, judged: Judged) -> Place:
@@ -100,6 +101,8 @@ def _fill(plan: TreePlan, tree: Tree) -> None:
     _text(source / README, plan.source.readme())
     for name, content in plan.source.files.items():
         _bytes(source / CODE_FOLDER / name, content)
+    for name, content in plan.documentation.items():
+        _bytes(tree.documentation(plan.division, plan.organisation) / name, content)
     if plan.rehearsal:
         _text(tree.rehearsal_file(), rehearsal_text(plan.rehearsal))
 

@@ -10,6 +10,7 @@ from compliance.submission.measurements import model_name
 from compliance.submission.source import CODE_FOLDER
 from compliance.submission.tree import REHEARSAL_MARK, Place, Tree
 from runs.record.manifest import Manifest
+from runs.record.servers import clients
 
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
 _NOT_OF_THE_RUN = frozenset({"output_log_dir", "mechanism"})  # what is declared stands in the table of facts
@@ -75,6 +76,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         "harness": f"version {harness.get('version')}, commit {harness.get('git_commit')}{changed}",
         "LoadGen": f"{manifest.loadgen.get('version')}, SHA-256 {manifest.loadgen.get('extension_sha256')}",
         "engine": plan.engine,
+        **({"what goes over the network": f"{CODE_FOLDER}/docs/endpoint.md"} if clients(manifest) else {}),
         "model": model_name(manifest),
         "revision": manifest.model.get("revision") or "not recorded",
         **{

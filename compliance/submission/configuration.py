@@ -5,6 +5,7 @@ from typing import Any
 
 from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
 from runs.record.manifest import Manifest
+from runs.record.servers import clients
 
 
 def configuration(manifest: Manifest) -> Conditions:
@@ -22,6 +23,7 @@ def system_facts(manifest: Manifest) -> Conditions:
     return {
         "harness commit": manifest.harness.get("git_commit"),
         "LoadGen extension (SHA-256)": manifest.loadgen.get("extension_sha256"),
+        **({"software of the servers": manifest.engine.get("versions")} if clients(manifest) else {}),
         "processor": host.get("cpu"),
         "logical cores": host.get("cores_logical"),
         # What the kernel keeps for itself changes a little from boot to boot.

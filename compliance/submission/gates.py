@@ -12,6 +12,7 @@ from pathlib import Path
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.part import Part
 from compliance.finding import Finding
+from compliance.signoff.caching import output_caching_passed
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, named_differences, system_facts
@@ -23,6 +24,7 @@ from runs.errors import InputError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.record.servers import all_elsewhere, as_served, reuse_unseen
 from runs.rounds import Round, round_of
 
 # Rules of `verify` that have no counterpart in the checker's open division.
@@ -79,6 +81,8 @@ def judge_candidate(
     for rule, reason in _failures(judged.verdict, failed):
         refuse(rule, reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
     judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *_unofficial(judged.verdict, failed)]))
+    if division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
+        judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
     if not rehearsal:
         for reason in _keeps_out(candidate, judged.unofficial, division):
             refuse(
@@ -95,22 +99,26 @@ def judge_candidate(
     for audit in candidate.audits.values():
         for reason in audit_failures(audit):
             refuse("submit/audit", reason, _run_audit(audit.test, candidate))
-    if division == "closed":
+    if division != "open":
         for home in candidate.homes:
             for test, reason in failed_audits(home):
                 refuse("submit/audit", reason, f"find out why; `main.py audit --test {test}` runs it again")
     for reason in _mixed(candidate):
         refuse("submit/one-configuration", reason, "run the legs again in one configuration")
+    for reason in _network(candidate, division):
+        fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
+        refuse("submit/network", reason, fix)
     return judged
 
 
 def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
-    """Are the scenarios a complete set, and all results of one machine and one software?"""
-    if division == "closed":
+    """Are the scenarios a complete set, all results of one machine and one software, and answers computed anew?"""
+    if division != "open":
+        yield from _reuse_unseen(candidates)
         for benchmark in sorted({candidate.benchmark for candidate in candidates}):
             there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
             for name in SUBMISSIONS[benchmark].missing(there):
-                fix = f"a closed submission of {benchmark} needs it"
+                fix = f"a {division} submission of {benchmark} needs it"
                 yield refusal("submit/scenario-set", benchmark, f"{name} is missing", fix)
     first = next(iter(candidates))
     for other in candidates:
@@ -118,7 +126,7 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             for reason in named_differences(one, another, (first.name, other.name)):
                 fix = "submit results of one system; another has a tree entry of its own"
                 yield refusal("submit/one-system", other.name, reason, fix)
-    if division == "closed":
+    if division != "open":
         yield from _other_models(candidates)
 
 
@@ -140,6 +148,37 @@ def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
                 name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
                 for reason in named_differences(theirs, facts, (name, candidate.name)):
                     yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
+
+
+def _network(candidate: Candidate, division: Division) -> Iterator[str]:
+    """Whether LoadGen reached the system as the division has it; open has both. [rules: Network Division]"""
+    if division == "network" and SUBMISSIONS[candidate.benchmark].suite != "datacenter":
+        yield f"the network division has no {SUBMISSIONS[candidate.benchmark].suite} systems"
+    for leg in (*candidate.legs, *(audit.leg for audit in candidate.audits.values())):
+        if division != "open" and leg.detail.is_network != (division == "network"):
+            yield f"{leg.run.detail}: the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
+
+
+def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
+    """Where a server does not count what it takes from a cache, the audit has to show that it takes nothing."""
+    audited = [
+        as_served(candidate.performance.manifest)
+        for candidate in candidates
+        if candidate.performance is not None
+        and candidate.performance.manifest is not None
+        and output_caching_passed(candidate.performance)
+    ]
+    for candidate in candidates:
+        for name, manifest in candidate.manifests().items():
+            if reuse_unseen(manifest) and as_served(manifest) not in audited:
+                yield refusal(
+                    "submit/prompt-reuse",
+                    candidate.name,
+                    f"{name}: the server does not count prompt tokens from a cache, and no audit output_caching of it "
+                    "passed",
+                    "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs",
+                )
+                break
 
 
 def _systems(candidate: Candidate) -> list[dict[str, object]]:
@@ -197,7 +236,7 @@ def _is_synthetic(path: Path, digest: str) -> bool:
 
 def _keeps_out(candidate: Candidate, unofficial: list[str], division: Division) -> list[str]:
     """The open division takes other models and engine options; made-up data and engines it does not."""
-    return unofficial if division == "closed" else list(dict.fromkeys(_not_official(candidate)))
+    return unofficial if division != "open" else list(dict.fromkeys(_not_official(candidate)))
 
 
 def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
@@ -210,7 +249,7 @@ def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
 
 
 def _required(candidate: Candidate, division: Division) -> list[str]:
-    return list(SUBMISSIONS[candidate.benchmark].audits) if division == "closed" else []
+    return list(SUBMISSIONS[candidate.benchmark].audits) if division != "open" else []
 
 
 def _run_audit(test: str, candidate: Candidate) -> str:

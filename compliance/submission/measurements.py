@@ -61,8 +61,10 @@ def model_name(manifest: Manifest) -> str:
 
 
 def _in_force(manifest: Manifest, name: str) -> str | None:
-    """An engine option as the running engine had it, else as it was asked for."""
-    for source in (manifest.engine.get("configuration"), manifest.resolved.engine_options):
+    """An engine option as the running engine had it, else as it was declared or asked for."""
+    configuration = manifest.engine.get("configuration")
+    declared = configuration.get("declared") if isinstance(configuration, dict) else None
+    for source in (configuration, declared, manifest.resolved.engine_options):
         if isinstance(source, dict) and source.get(name):
             return str(source[name]).removeprefix("torch.")
     return None

@@ -74,10 +74,10 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
     return Source(files, f"It is commit `{commit}`, version {harness.get('version')}.", sorted(left_out))
 
 
-def _from_directory(directory: Path) -> Source:
+def _from_directory(directory: Path, option: str = "--source") -> Source:
     """Files that git tracks; where git does not know the directory, all but what tools make."""
     if not directory.is_dir():
-        raise InputError(f"--source {directory} is no directory", "name the directory of the code that ran")
+        raise InputError(f"{option} {directory} is no directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
     try:
         names = _git(directory, "ls-files", "-z").decode().split("\0")
@@ -98,8 +98,18 @@ def _from_directory(directory: Path) -> Source:
     hidden = [name for name in left_out if PurePosixPath(name).parts[0].startswith(".")]
     shown = sorted({PurePosixPath(name).parts[0] for name in hidden} | (set(left_out) - set(hidden)))
     if not files:
-        raise InputError(f"--source {directory} holds no file", "name the directory of the code that ran")
+        raise InputError(f"{option} {directory} holds no file", "name a directory with files; hidden ones do not count")
     return Source(files, origin, shown)
+
+
+def read_documentation(directory: Path) -> dict[str, bytes]:
+    """Files for a submission's documentation/, by their path there.
+
+    Raises:
+        InputError: the directory holds nothing.
+    """
+    source = _from_directory(directory, "--documentation")
+    return source.files
 
 
 def _is_hidden(name: str) -> bool:

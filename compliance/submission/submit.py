@@ -12,7 +12,7 @@ from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
-from compliance.submission.source import Source, read_source
+from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.submission.tree import Division, Tree
 from runs.benchmarks import SUBMISSIONS
@@ -33,6 +33,7 @@ class SubmitRequest:
     round: Round
     given: SystemFile
     source: Path | None = None
+    documentation: Path | None = None
     rehearsal: bool = False
     sources: ScoreSources = field(default_factory=ScoreSources)
 
@@ -66,6 +67,11 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     for path in request.results:
         if request.output.resolve().is_relative_to(path.resolve()):
             raise SetupError(f"--output {request.output} lies in {path}", "name a place outside of the runs")
+    if request.division == "network" and request.documentation is None:
+        raise InputError(
+            "the network division asks for a diagram of how LoadGen's machine and the servers are connected",
+            "name a directory that holds it with --documentation",
+        )
     candidates = gather(request.results)
     manifests = _manifests(candidates)
     if manifests:  # else every candidate is refused below
@@ -73,7 +79,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         source = read_source(request.source, manifests)
     with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
         outcome = judge(request, candidates, sources, say)
-        if not outcome.refusals and request.division == "closed":  # last: it derives all numbers but the scores again
+        if not outcome.refusals and request.division != "open":  # last: it derives all numbers but the scores again
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
             outcome.refusals += _unsigned(outcome.signed, candidates)
@@ -128,6 +134,7 @@ def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source) ->
         description=_describe(request, [one.candidate for one in outcome.judged], rehearsal),
         measurements=dict(request.given.measurements),
         source=source,
+        documentation=read_documentation(request.documentation) if request.documentation else {},
         rehearsal=rehearsal,
     )
 
@@ -156,6 +163,8 @@ def _describe(request: SubmitRequest, candidates: list[Candidate], rehearsal: li
         suites={SUBMISSIONS[candidate.benchmark].suite for candidate in candidates},
         given=request.given,
         rehearsal=rehearsal,
+        network=request.division == "network"
+        or (request.division == "open" and any(leg.detail.is_network for one in candidates for leg in one.legs)),
     )
 
 

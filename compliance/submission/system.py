@@ -8,10 +8,21 @@ from typing import Any, Literal
 from compliance.submission.configuration import memory_gib
 from compliance.submission.measurements import check_overrides
 from compliance.submission.system_detect import detect, is_the_machine
-from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NOT_APPLICABLE, REPLACE_ME, STATUSES
+from compliance.submission.system_fields import (
+    FIELDS,
+    GIVEN,
+    IS_NETWORK,
+    NAMES,
+    NETWORK_FIELDS,
+    NETWORK_NAMES,
+    NOT_APPLICABLE,
+    REPLACE_ME,
+    STATUSES,
+)
 from compliance.submission.tree import REHEARSAL_MARK, Division
 from runs.errors import InputError
 from runs.record.manifest import Manifest
+from runs.record.servers import clients, elsewhere
 from runs.wording import counted
 
 # Where a value comes from, the strongest last.
@@ -76,12 +87,11 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
 
 
 def _text(name: str, value: Any) -> str:
-    if name == "is_network":
-        raise InputError("--system: is_network: leave it out", "the official checker stumbles over false")
     if name in GIVEN:
         raise InputError(f"--system: {name} is not given here", "the command line or the results decide it")
-    if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, 1)
+    known = (*NAMES, *NETWORK_NAMES)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
         raise InputError(f"--system: {name}: there is no such field", f"did you mean {near[0]}?" if near else "")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"--system: {name}: {value!r} is neither text nor number", f'write {name}: "..."')
@@ -102,11 +112,13 @@ def describe(
     suites: Iterable[str],
     given: SystemFile,
     rehearsal: list[str],
+    network: bool = False,
 ) -> SystemDescription:
     """The description of the system that all these legs ran on.
 
     Args:
         manifests: of the legs; they have one machine in common (`configuration.system_facts`).
+        network: whether LoadGen reached it over a network as the Network division has it.
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
         rehearsal: why the tree is a rehearsal; empty if it is none.
@@ -125,19 +137,28 @@ def describe(
     if len(first.resolved.nodes) < 2:
         take("assumed", {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE})
     take("assumed", {field.name: "" for field in FIELDS if field.may_be_empty})
-    if not first.accelerator:
+    if elsewhere(first):
+        pass  # the manifest describes LoadGen's machine
+    elif not first.accelerator:
         take("assumed", dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE))
     elif len(first.accelerator) == 1:
         take("assumed", {"accelerator_interconnect": NOT_APPLICABLE})
-    take("detected", detect() if is_the_machine(first) else {})
-    take("recorded", _recorded(first, "operating_system" in values))
+    take("detected", detect() if is_the_machine(first) and not elsewhere(first) else {})
+    take("recorded", _told(first, "operating_system" in values))
     take("command line", {"system_name": system_name})
     take("file", given.fields)
     take(
         "command line",
         {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))},
     )
-    missing = [field for field in FIELDS if not values.get(field.name) and not field.may_be_empty]
+    fields = FIELDS
+    beyond = [name for name in NETWORK_NAMES if name in given.fields]
+    if beyond and not network:
+        raise InputError(f"--system: {', '.join(beyond)}: the system was not reached over a network", "leave them out")
+    if network:
+        fields += NETWORK_FIELDS
+        take("command line", {IS_NETWORK: "true"})
+    missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
     if missing:
         lines = "\n".join(f'    {field.name}: "{field.example}"  # {field.meaning}' for field in missing)
         raise InputError(
@@ -146,18 +167,25 @@ def describe(
         )
     if rehearsal:
         values["sw_notes"] = " ".join(filter(None, [f"{REHEARSAL_MARK}.", values["sw_notes"]]))
-    return SystemDescription({name: values[name] for name in NAMES}, {name: origins[name] for name in NAMES})
+    names = [field.name for field in fields]
+    return SystemDescription({name: values[name] for name in names}, {name: origins[name] for name in names})
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:
     """What of a finished description the submitter has to say: all that the legs do not record."""
-    recorded = {*GIVEN, *_recorded(manifest, system_is_known=True)}
-    if not manifest.accelerator:
+    recorded = {*GIVEN, *(name for name, value in _told(manifest, system_is_known=True).items() if value)}
+    if not manifest.accelerator and not elsewhere(manifest):
         recorded |= set(_WITHOUT_ACCELERATOR)
-    fields = {name: str(values[name]) for name in NAMES if name in values and name not in recorded}
+    fields = {name: str(values[name]) for name in (*NAMES, *NETWORK_NAMES) if name in values and name not in recorded}
     if "sw_notes" in fields:
         fields["sw_notes"] = fields["sw_notes"].removeprefix(f"{REHEARSAL_MARK}.").lstrip()
     return SystemFile(fields, {})
+
+
+def _told(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
+    """By the record, which describes LoadGen's machine: nothing of a host that servers elsewhere have."""
+    found = {} if elsewhere(manifest) else _recorded(manifest, system_is_known)
+    return found | _served(manifest)
 
 
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
@@ -191,6 +219,23 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
             "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
         }
     return {name: value for name, value in found.items() if value}
+
+
+def _served(manifest: Manifest) -> dict[str, str]:
+    """What is known of servers. Software on LoadGen's machine is not theirs, whichever machine they are on."""
+    connections = (manifest.engine.get("configuration") or {}).get("connections")
+    if not clients(manifest) or not connections:
+        return {}
+    secure = "https:" in str(manifest.resolved.engine_options.get("api_server"))
+    return {
+        "framework": ", ".join(
+            f"{name} {version}" for name, version in (manifest.engine.get("versions") or {}).items()
+        ),
+        "other_software_stack": "",
+        "net_software_stack_loadgen": f"{manifest.host.get('system')}: TCP/IP",
+        "network_protocol": f"HTTP/1.1 over {'TLS over ' if secure else ''}TCP",
+        "number_connections": str(connections * len(clients(manifest))),
+    }
 
 
 def _unit(value: Any, unit: str) -> str:

@@ -22,10 +22,10 @@ NOT_APPLICABLE = "N/A"
 REPLACE_ME = "REPLACE-ME"  # stands in configs/system-example.yaml for what only the submitter knows
 
 # Given on the command line, or by what is submitted.
-GIVEN = ("division", "submitter", "system_type")
+GIVEN = ("division", "submitter", "system_type", "is_network")
 
 FIELDS: tuple[Field, ...] = (
-    Field("division", "closed or open", "closed"),
+    Field("division", "closed, open or network", "closed"),
     Field("submitter", "the organisation", "Example Org"),
     Field("status", "available, preview or rdi", "available"),
     Field("system_name", "the system's name for people", "Example Server (1x H100-SXM-80GB)"),
@@ -61,4 +61,23 @@ FIELDS: tuple[Field, ...] = (
     Field("hw_notes", "anything else on the hardware", "", True),
     Field("sw_notes", "anything else on the software", "", True),
 )
+# Of a system that LoadGen reaches over a network besides. [checker: SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE,
+# where any of them may be empty; inference_rules.adoc, Network Division: layers one to four can be told from them]
+IS_NETWORK = "is_network"
+NETWORK_FIELDS: tuple[Field, ...] = (
+    Field(IS_NETWORK, "the text true", "true"),
+    Field("network_type", "Ethernet, Infiniband, IEEE802.11 or 3GPP", "Ethernet"),
+    Field("network_media", "copper, fiber, wireless", "copper"),
+    Field("network_rate", "of a link", "100 Gbit/s"),
+    Field("nic_loadgen", "network cards of LoadGen's machine", "ConnectX-6"),
+    Field("number_nic_loadgen", "how many", "1"),
+    Field("net_software_stack_loadgen", "what speaks to the network there", "Linux 6.8 TCP/IP"),
+    Field("network_protocol", "layers above, and their sizes", "HTTP/1.1 over TCP, MTU 9000"),
+    Field("number_connections", "that are open to the system", "1024"),
+    Field("nic_sut", "network cards of the system", "ConnectX-6"),
+    Field("number_nic_sut", "how many", "1"),
+    Field("net_software_stack_sut", "what speaks to the network there", "Linux 6.8 TCP/IP, uvicorn"),
+    Field("network_topology", "how the machines are connected", "both at one switch"),
+)
 NAMES = tuple(field.name for field in FIELDS)
+NETWORK_NAMES = tuple(field.name for field in NETWORK_FIELDS)

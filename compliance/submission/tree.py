@@ -59,6 +59,10 @@ class Tree:
         """The submitter's code."""
         return self.organisation(division, organisation) / ("code" if self.round.split_tree else "src")
 
+    def documentation(self, division: str, organisation: str) -> Path:
+        """Diagrams, calibration and the like."""
+        return self.organisation(division, organisation) / "documentation"
+
     def _part(self, kind: str, place: Place) -> Path:
         folder = kind if self.round.split_tree else "results"
         home = self.organisation(place.division, place.organisation)

@@ -22,6 +22,8 @@ from runs.rounds import Seeds
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
 MAX_LINE_BYTES = 16 * 1024 * 1024
+# In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
+NETWORK_SUT = "Network SUT"
 # LoadGen may write one error per sample; beyond this many only the count is kept.
 MAX_KEPT_RECORDS = 1000
 # What LoadGen may write several times in one run.
@@ -69,6 +71,11 @@ class DetailLog:
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
+
+    @property
+    def is_network(self) -> bool:
+        """The system called itself one that is reached over a network."""
+        return NETWORK_SUT in str(self.get("sut_name"))
 
     @property
     def finished(self) -> bool:

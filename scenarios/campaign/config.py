@@ -27,7 +27,9 @@ from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 # A campaign sets these itself, leg by leg.
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
 # One campaign, one system under test: these are the same in all its legs.
-ONE_FOR_ALL = frozenset({"engine", "vllm", "model_path", "dataset_path", "total_sample_count", "output_log_dir"})
+ONE_FOR_ALL = frozenset(
+    {"engine", "vllm", "network_sut", "model_path", "dataset_path", "total_sample_count", "output_log_dir"}
+)
 
 PERFORMANCE, ACCURACY = "performance", "accuracy"
 
@@ -127,6 +129,7 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     shared = merged(content, dict(given))
     _known(path, "", shared, NOT_FOR_CAMPAIGNS)
     options = _options(path, own)
+    _network(path, options, shared)
     place = CampaignDir(Path(shared.pop("output_log_dir", None) or Path("output") / path.stem))
     legs: list[CampaignLeg] = []
     for scenario, block in options.scenarios.items():
@@ -151,6 +154,24 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
             at = "" if str(path) in error.message else f"{path}: "
             raise InputError(f"{at}{leg.scenario}: {error.message}", error.fix) from error
     return Campaign(options, place, tuple(legs), {**own, **shared, "output_log_dir": str(place.root)})
+
+
+def _network(path: Path, options: CampaignOptions, shared: dict[str, Any]) -> None:
+    """The system calls itself one beyond a network in every leg, or in none. [rules: Network Division]"""
+    if options.division != "network":
+        if shared.get("network_sut") and options.division == "closed":
+            raise InputError(
+                f"{path}: network_sut: not in the closed division", "give division: network, or leave it out"
+            )
+        return
+    if SUBMISSIONS[options.benchmark].suite != "datacenter":
+        raise InputError(
+            f"{path}: division: the network division has datacenter systems only, not {options.benchmark}",
+            "submit it in closed or open",
+        )
+    if not shared.get("api_server"):
+        raise InputError(f"{path}: division: in network LoadGen reaches a server", "name it with api_server")
+    shared["network_sut"] = True
 
 
 def audit_blocks(value: object) -> object:
@@ -196,7 +217,7 @@ def _audits_of(
     path: Path, options: CampaignOptions, scenario: Scenario, values: dict[str, Any]
 ) -> tuple[AuditOptions, ...]:
     """The audits of one scenario: its own `audits`, else the campaign's, else those that the division requires."""
-    required = SUBMISSIONS[options.benchmark].audits if options.division == "closed" else ()
+    required = SUBMISSIONS[options.benchmark].audits if options.division != "open" else ()
     if "audits" in values:
         asked = _options(path, {**options.model_dump(), "audits": values.pop("audits") or []}).audits
     else:

@@ -86,8 +86,8 @@ class _Run:
             f"{len(self._legs) - len(pending)} of {len(self._legs)} legs are done; "
             f"{duration(expected_s(pending))} expected for the rest ({WITHOUT_SETUP})"
         )
-        if options.division == "closed" and (missing := missing_scenarios(options)):
-            self._say(f"note: a closed submission of {options.benchmark} also needs {missing}")
+        if options.division != "open" and (missing := missing_scenarios(options)):
+            self._say(f"note: a {options.division} submission of {options.benchmark} also needs {missing}")
         reasons = list(dict.fromkeys(reason for leg in self._legs for reason in leg.unofficial_reasons))
         if reasons:
             self._say("not official: " + "; ".join(reasons))

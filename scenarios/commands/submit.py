@@ -9,7 +9,7 @@ from rich.console import Console
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json, submit
 from compliance.submission.system import SystemFile, read_system_file
-from compliance.submission.tree import Division
+from compliance.submission.tree import DIVISIONS, Division
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS
@@ -25,8 +25,8 @@ HELP = """Build a submission tree from runs.
 
 RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
 several may be named. Every result is verified anew from its files under the official rules, and so are the audits
-that the benchmark needs; the legs of a result must come from one configuration. Then, in the closed division, all legs
-have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no tree is
+that the benchmark needs; the legs of a result must come from one configuration. Then, unless the division is open, all
+legs have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no tree is
 written. The runs are only read, and nothing is overwritten.
 
 Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are missing,
@@ -113,6 +113,7 @@ def submit_click_command() -> click.Command:
         round: str,
         output: Path,
         source: Path | None,
+        documentation: Path | None,
         rehearsal: bool,
         dataset_path: Path | None,
         model_path: str | None,
@@ -127,6 +128,7 @@ def submit_click_command() -> click.Command:
             round=ROUNDS[round],
             given=system_file(system),
             source=source,
+            documentation=documentation,
             rehearsal=rehearsal,
             sources=score_sources(dataset_path, model_path),
         )
@@ -142,14 +144,19 @@ def submit_click_command() -> click.Command:
             click.Option(["--organisation"], required=True, metavar="ORG", help="Who submits; a directory's name."),
             click.Option(["--system-name"], required=True, metavar="NAME", help="The system's directory name."),
             click.Option(
-                ["--division"], type=click.Choice(["closed", "open"]), default="closed", show_default=True,
-                help="In open, other models and options may enter, and neither scenarios nor audits are demanded.",
+                ["--division"], type=click.Choice(DIVISIONS), default="closed", show_default=True,
+                help="In open, other models and options may enter, and neither scenarios nor audits are demanded; "
+                "network is closed with servers on machines apart from LoadGen's (docs/endpoint.md).",
             ),
             click.Option(
                 ["--round"], type=click.Choice(list(ROUNDS)), default=CURRENT_ROUND.name, show_default=True,
                 help="Decides the layout and the seeds that the legs must have.",
             ),
             click.Option(["--output"], required=True, type=path, metavar="TREE", help="A directory that is not there."),
+            click.Option(
+                ["--documentation"], type=path, metavar="DIR",
+                help="Files for documentation/. The network division asks for a diagram of the system.",
+            ),
             click.Option(
                 ["--rehearsal"],
                 is_flag=True,

@@ -15,7 +15,7 @@ from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
 from runs.record.manifest import RoutingPolicy
 from runs.yaml_file import place_of, read_yaml, with_underscores
-from sut.engines import DEFAULT, KINDS, EngineOptions
+from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 from sut.replicas.routing import DEFAULT_ROUTING
 
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
@@ -252,11 +252,13 @@ def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:
-    """Validate; several problems are reported together.
+    """Validate; several problems are reported together. A server that is named alone is the engine.
 
     Raises:
         InputError: naming each key, its value and what is allowed.
     """
+    if values.get("api_server") and not values.get("engine") and not values.get("vllm"):
+        values = {**values, "engine": ENDPOINT}
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:

@@ -31,7 +31,7 @@ from scenarios.leg.replica_plan import plan_engine
 from scenarios.leg.trial import ANSWER_TOKENS, ARTICLES, OPENING_WORDS, WHY_UNOFFICIAL, is_cut, is_trial, rate_choice
 from scenarios.leg.trial import notes as trial_notes
 from sut.engine_kind import EngineKind, LegFacts
-from sut.engines import engine_kind, refuse_options_of_others
+from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
@@ -113,6 +113,7 @@ def prepare(
             lead_tokens=_common_lead(dataset.prompts),
             model_folder=model.folder if model else None,
             parameters=weights.parameters if weights else 0,
+            vocab_size=model.vocab_size if model else None,
         ),
     )
     notes[:0] = engine.notes
@@ -337,6 +338,8 @@ def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list
         )
     if config.num_workers is not None:
         notes.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+    if config.engine == ENDPOINT and config.model_path is None:
+        notes.append("prompts are tokenised for the embedded model: name the one that the server has with --model-path")
     return notes
 
 

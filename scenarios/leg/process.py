@@ -128,7 +128,9 @@ class LegProcess:
             progress.issued, progress.completed = self._sut.issued, self._sut.completed
         if recorder is not None and self._started_s:
             progress.elapsed_s = now - self._started_s
-            made = self._engine.generated_tokens() if self._engine is not None else None
+            # What replicas tell of themselves is half a second old; once all is answered the record itself counts.
+            asked = self._engine if progress.phase == "running" else None
+            made = asked.generated_tokens() if asked is not None else None
             progress.output_tokens = max(recorder.output_tokens, (made or 0) - self._tokens_before)
             progress.samples_per_second = recorder.done / max(progress.elapsed_s, 1e-9)
             progress.tokens_per_second = progress.output_tokens / max(progress.elapsed_s, 1e-9)
@@ -309,13 +311,12 @@ class LegProcess:
                 )
 
         def run_loadgen() -> None:
-            sut_handle = lg.ConstructSUT(sut.issue_queries, sut.flush_queries)
             qsl_handle = library.construct(lg)
             audit = self.run_dir.audit_config if self.plan.audit else self.run_dir.no_audit_config
             log_settings = build_log_settings(lg, self.plan, self.run_dir.root)
-            lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(audit))
+            with sut.handle() as sut_handle:
+                lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(audit))
             lg.DestroyQSL(qsl_handle)
-            lg.DestroySUT(sut_handle)
             finished.set()
             self._wake.set()
 

@@ -25,6 +25,8 @@ class Sizes:
     server_seconds: float = 20.0
     rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
     rate_sides: tuple[str, ...] = ("default", "two copies")
+    # (m)
+    http_rate_shares: tuple[float, float, float] = (0.7, 1.0, 0.1)
     # (h)
     capacity_samples: int = 50_000  # in one Offline query
     capacity_vllm_samples: int = 4_000
@@ -65,6 +67,7 @@ SMALLEST = Sizes(
     server_seconds=1.0,
     rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
+    http_rate_shares=(0.3, 0.6, 0.3),
     capacity_samples=500,
     capacity_vllm_samples=100,
     routing_model="T",

@@ -1,7 +1,9 @@
 """Where a server is, and what is needed to be let in: URL, TLS, key. The key is in no text that this file makes."""
 
+import ipaddress
 import os
 import re
+import socket
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ from runs.errors import InputError, SetupError
 
 _KEY = re.compile(r"[!-~]{1,4096}")  # what may stand in a header's value
 _HIDDEN = "[key]"
+LEAST_CUT = 4  # so many first characters of a key at an end are taken for a part of it
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class ServerAddress:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         port = port or (443 if tls else 80)
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
+
+    def is_here(self) -> bool:
+        """Whether what is sent there stays on this machine; asks the kernel for the way and sends nothing."""
+        try:
+            ways = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
+            for family, kind, protocol, _, where in ways:
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.connect(where)
+                    if probe.getsockname()[0] == where[0] or ipaddress.ip_address(str(where[0])).is_loopback:
+                        return True
+        except (OSError, ValueError):
+            pass  # whoever connects tells what is wrong
+        return False
 
     @property
     def authority(self) -> str:
@@ -105,4 +121,9 @@ class Access:
 
     def hidden(self, text: str) -> str:
         """A server's words as they may be shown: a server may repeat the key it was given."""
-        return text.replace(self.key, _HIDDEN) if self.key else text
+        if not self.key:
+            return text
+        text = text.replace(self.key, _HIDDEN)
+        # An error is cut to a length, and the cut may go through the key.
+        cut = next((size for size in range(len(self.key) - 1, LEAST_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
+        return text[:-cut] + _HIDDEN if cut else text

@@ -24,6 +24,7 @@ class Client:
         silence_s: how long a stream that has begun may bring nothing, at the least; nothing is decided before
             one has ended, because nobody knows yet how long tokens take here.
         times_count: whether anything is judged by times, so that answers without a TPOT end the leg.
+        vocab_size: ids lie below it; None where it is not known.
         on_error: told when a lost connection cannot be opened again.
     """
 
@@ -36,11 +37,13 @@ class Client:
         connections: int,
         silence_s: float,
         times_count: bool,
+        vocab_size: int | None,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.address = address
         self.dialect = dialect
         self.times_count = times_count
+        self._vocab_size = vocab_size
         self.record = ClientRecord()
         self.moved = 0  # chunks with ids so far
         self.generated = 0  # ids so far
@@ -90,6 +93,8 @@ class Client:
             raise Fault(f"{len(request.prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}")
         if answer.prompt_ids is not None and not same_prompt(request.prompt_ids, answer.prompt_ids):
             raise Fault("the prompt's ids came back changed")
+        if self._vocab_size is not None and max(answer.ids) >= self._vocab_size:
+            raise Fault(f"id {max(answer.ids)} came, and the model's vocabulary has {self._vocab_size}")
         if not least <= ids <= most:
             raise Fault(f"{ids} ids came; from {least} to {most} were asked for")
 

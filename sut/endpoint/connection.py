@@ -42,6 +42,9 @@ class Owner(Protocol):
     def lost(self, connection: "HttpConnection") -> None:
         """The connection is closed, by whichever side."""
 
+    def unasked(self, status: int) -> None:
+        """A response came that nobody asked for."""
+
 
 class HttpConnection(asyncio.Protocol):
     """See the module. One exchange at a time."""
@@ -133,6 +136,7 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._reusable = self._parser.should_keep_alive()
         if self._receiver is None:
+            self._owner.unasked(self._parser.get_status_code())
             raise Fault("a response without a request")
         self._receiver.head(self._parser.get_status_code(), self._headers)
 

@@ -6,12 +6,14 @@ client, are several engines, each in a process of its own.
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, SetupError
+from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
 from sut.endpoint.client_record import ClientRecord
@@ -55,9 +57,12 @@ class EndpointEngine(Engine):
         ca_file: certificate authority of the server.
         connections: at most, and from the start.
         probe_tokens: of the prompts that are sent before the clock starts.
+        vocab_size: ids lie below it; None where it is not known.
+        model_path: what the prompts were tokenised with.
         declared: what nobody can see of the server; goes on record as declared.
         silence_s: how long a stream that has begun may bring nothing, at the least.
         times_count: whether anything is judged by times: not in an accuracy leg.
+        network_sut: whether the leg is for the Network division.
         serve: command that starts the server; None for one that runs.
         server_log: takes that command's output.
     """
@@ -75,9 +80,12 @@ class EndpointEngine(Engine):
         ca_file: str | None = None,
         connections: int = 1024,
         probe_tokens: int = PROBE_TOKENS,
+        vocab_size: int | None = None,
+        model_path: str = "",
         declared: dict[str, Any] | None = None,
         silence_s: float = 20.0,
         times_count: bool = True,
+        network_sut: bool = False,
         serve: str | None = None,
         server_log: Path = Path("server.log"),
     ) -> None:
@@ -91,7 +99,11 @@ class EndpointEngine(Engine):
         self._connections = connections
         self._silence_s = silence_s
         self._times_count = times_count
+        self._network_sut = network_sut
+        self._is_here = False
         self._probe_tokens = probe_tokens
+        self._vocab_size = vocab_size
+        self._model_path = model_path
         self._declared = declared
         self._served = ServedServer(serve, server_log, self._address) if serve else None
         self._learned: ServerFacts | None = None
@@ -103,6 +115,7 @@ class EndpointEngine(Engine):
 
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
+        self._is_here = await asyncio.to_thread(address.is_here)
         if self._served is not None:
             await self._served.start(access, owner=self._share.place == 0)
         learned = self._learned = await learn(address, access, self._model_name)
@@ -117,6 +130,7 @@ class EndpointEngine(Engine):
             connections=connections,
             silence_s=self._silence_s,
             times_count=self._times_count,
+            vocab_size=self._vocab_size,
             on_error=self._server_lost,
         )
         await client.open()
@@ -142,6 +156,7 @@ class EndpointEngine(Engine):
                 "not_asked_for": not_asked(dialect),
             },
             prefix_caching=bool(learned.prefix_caching),
+            vocab_size=self._vocab_size,
             max_model_len=learned.max_model_len,
             limits=EngineLimits(queries=connections),
         )
@@ -190,29 +205,44 @@ class EndpointEngine(Engine):
             raise ExecutionError(error.message, error.fix) from error
         hits = first_of(metrics, CACHE_HITS)
         reused = None if hits is None else int(hits - (self._hits_before or 0.0))
+        counted = reused is not None or client.record.answers_with_cached_count == client.record.answers
         facts = {
             "server": self._address.url,
+            ON_THIS_MACHINE: self._is_here,
+            COUNTS_REUSE: counted,
             **client.record.facts(),
             "connections_renewed": client.connections_renewed,
             "most_waiting_for_a_connection": client.most_waiting,
             "cached_tokens_by_metrics": reused,  # since the start: probes and warm-up are among them
             "metrics": metrics,
         }
-        return Observed(facts, *self._about_caching(client.record, reused))
+        reasons = self._about_caching(client.record, reused)
+        if self._network_sut and self._is_here:
+            reasons.append(f"server {self._address.url} is on LoadGen's machine; the Network division asks for two")
+        return Observed(facts, reasons, list(self._notes(counted)))
 
-    def _about_caching(self, record: ClientRecord, reused: int | None) -> tuple[list[str], list[str]]:
-        """Reasons and notes. Reuse of prompts across queries is forbidden, and on by default in most servers."""
+    def _notes(self, counted: bool) -> Iterator[str]:
+        url, learned = self._address.url, self._learned
+        if not counted:
+            yield (
+                f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
+                "in this system can tell"
+            )
+        names = [name for name in (learned.model, learned.model_root) if name] if learned is not None else []
+        if not any(PurePath(name).name in self._model_path for name in names):
+            yield (
+                f"server {url} calls its model {', '.join(names)}, and the prompts were tokenised for "
+                f"{self._model_path}: nothing shows that these are one"
+            )
+
+    def _about_caching(self, record: ClientRecord, reused: int | None) -> list[str]:
+        """Reasons. Reuse of prompts across queries is forbidden, and on by default in most servers."""
         url = self._address.url
         if self._learned is not None and self._learned.prefix_caching:
-            return [f"server {url} says that prefix caching is on"], []
+            return [f"server {url} says that prefix caching is on"]
         if reused or record.cached_tokens:
-            return [f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache"], []
-        if reused is None and record.answers_with_cached_count < record.answers:
-            return [], [
-                f"server {url} does not count prompt tokens that it takes from a cache: only the audit "
-                "output_caching in this system can tell"
-            ]
-        return [], []
+            return [f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache"]
+        return []
 
     async def stop(self) -> None:
         if self._watching is not None:

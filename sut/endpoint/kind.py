@@ -1,9 +1,11 @@
 """A server as a kind of engine: its options, and what a leg makes of them."""
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
@@ -12,14 +14,15 @@ from runs.record.manifest import LegPlan, ReplicaPlace
 from sut.endpoint.address import Access, addresses
 from sut.endpoint.declaration import read_declaration
 from sut.endpoint.engine import EndpointEngine, Share
+from sut.endpoint.network_sut import NetworkSut
 from sut.endpoint.probes import PROBE_TOKENS
 from sut.endpoint.questions import DIALECTS
 from sut.endpoint.served import words
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: which one it is, of how many
-SERVER_LOG = "server.log"  # of `--serve`, in the run directory
 AS_SERVED = "as the server has it"  # of an option that is the server's: asked of it and observed, never set
 
 
@@ -55,9 +58,23 @@ class EndpointOptions(BaseModel):
     api_declaration: Path | None = option_field(
         None, "What nobody can see of the server (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
     )
-    serve: str | None = option_field(
-        None, "Start the server with this command and end it with the leg; it writes server.log.", "endpoint", "COMMAND"
+    network_sut: bool = option_field(
+        False,
+        "Network division: LoadGen is given the servers' names, asked over the network (docs/endpoint.md).",
+        "endpoint",
     )
+    serve: list[str] = option_field(
+        [],
+        "Start the server with this command and end it with the leg; it writes server.log. Repeatable (a list in "
+        "YAML): one for each server of --api-server, in that order.",
+        "endpoint",
+        "COMMAND",
+    )
+
+    @field_validator("serve", mode="before")
+    @classmethod
+    def _one_command_or_several(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
 
 
 class EndpointKind(EngineKind[EndpointOptions]):
@@ -85,16 +102,24 @@ class EndpointKind(EngineKind[EndpointOptions]):
         if asked.api_server is None:
             raise InputError("--engine endpoint needs a server", "give --api-server http://HOST:PORT")
         servers = addresses(asked.api_server)
-        if asked.serve is not None and len(servers) > 1:
-            raise InputError(f"--serve starts one server, and --api-server names {len(servers)}", "name that one")
+        if asked.serve and len(asked.serve) != len(servers):
+            raise InputError(
+                f"--serve: {len(asked.serve)} command(s), and --api-server names {len(servers)} server(s)",
+                "give a command for each server, in the order of --api-server",
+            )
         if asked.api_dialect is not None and asked.api_dialect not in DIALECTS:
             raise InputError(f"--api-dialect {asked.api_dialect}: unknown", f"choose from {', '.join(DIALECTS)}")
         ca_file = asked.api_ca.resolve() if asked.api_ca else None
         access = Access.from_environment(asked.api_key_env, ca_file)
         for server in servers:
             access.tls_context(server)
-        if asked.serve is not None:
-            words(asked.serve)
+        for command in asked.serve:
+            words(command)
+            if access.hidden(command) != command:
+                raise InputError(
+                    "--serve: the key stands in the command, which goes on record",
+                    f"let the server read it from {asked.api_key_env} or another variable",
+                )
         declared = read_declaration(asked.api_declaration) if asked.api_declaration else None
         reasons = ["nobody declares what the server computes with (--api-declaration)"]
         if declared is not None:
@@ -107,8 +132,10 @@ class EndpointKind(EngineKind[EndpointOptions]):
                 "api_key_env": asked.api_key_env,
                 "api_ca": str(ca_file) if ca_file else None,
                 "api_connections": asked.api_connections or (1 if leg.scenario == "SingleStream" else CONNECTIONS),
+                "network_sut": asked.network_sut,
                 "serve": asked.serve,
                 "probe_tokens": min(PROBE_TOKENS, leg.longest_prompt_tokens),
+                "vocab_size": leg.vocab_size,
                 "declared": declared.model_dump() if declared else None,
                 "enable_prefix_caching": AS_SERVED,
             },
@@ -119,9 +146,11 @@ class EndpointKind(EngineKind[EndpointOptions]):
         options = plan.engine_options
         servers = addresses(options["api_server"])
         index, clients = map(int, os.environ.get(CLIENT, "0/1").split("/"))
+        which = index % len(servers)
         return EndpointEngine(
-            servers[index % len(servers)].url,
+            servers[which].url,
             SamplingPolicy(**plan.sampling),
+            network_sut=options["network_sut"],
             streaming=plan.loadgen_scenario != "Offline",
             share=Share(index // len(servers), clients // len(servers)),
             dialect=options["api_dialect"],
@@ -130,9 +159,22 @@ class EndpointKind(EngineKind[EndpointOptions]):
             ca_file=options["api_ca"],
             connections=options["api_connections"],
             probe_tokens=options["probe_tokens"],
+            vocab_size=options["vocab_size"],
+            model_path=plan.model_path,
             declared=options["declared"],
             silence_s=plan.stall_timeout_s,
             times_count=plan.mode == "performance",
-            serve=options["serve"],
-            server_log=Path(SERVER_LOG),
+            serve=options["serve"][which] if options["serve"] else None,
+            server_log=Path("server.log" if len(servers) == 1 else f"server-{which}.log"),
+        )
+
+    def sut_class(self, plan: LegPlan) -> Callable[..., LoadgenSut]:
+        options = plan.engine_options
+        if not options["network_sut"]:
+            return LoadgenSut
+        return functools.partial(
+            NetworkSut,
+            servers=addresses(options["api_server"]),
+            access=Access.from_environment(options["api_key_env"], options["api_ca"] and Path(options["api_ca"])),
+            model_name=options["api_model_name"],
         )

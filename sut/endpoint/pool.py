@@ -14,13 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from runs.errors import SetupError
+from runs.errors import ExecutionError, SetupError
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.connection import HttpConnection, Receiver
 
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
+IDLE_TOO_LONG = 408  # what some proxies send before they close a connection that nothing came on
 SPARE_FILES = 256  # everything else that the process has open
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -139,6 +140,15 @@ class ConnectionPool:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def unasked(self, status: int) -> None:
+        if status != IDLE_TOO_LONG:
+            self._on_error(
+                ExecutionError(
+                    f"server {self._address.url}: a response came that nobody asked for (status {status})",
+                    "something on the way answers twice",
+                )
+            )
+
     async def _reopen(self) -> None:
         try:
             await self._connect()
@@ -195,6 +205,9 @@ class OneExchange:
 
     def lost(self, connection: HttpConnection) -> None:
         """Nothing to keep."""
+
+    def unasked(self, status: int) -> None:
+        """Of no use, and of no harm."""
 
 
 def check_limits(address: ServerAddress, size: int) -> None:

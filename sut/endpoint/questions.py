@@ -141,17 +141,9 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
     """Ask a server for everything that it tells.
 
     Raises:
-        SetupError: it does not answer, refuses, or lists no models.
-        InputError: it serves another model, or several and none was named.
+        SetupError, InputError: see `read_card`.
     """
-    reply = await ask(address, access, "/v1/models")
-    if reply.status != 200:
-        said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
-        raise SetupError(
-            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'without a word'}",
-            "give a key with --api-key-env" if reply.status in (401, 403) else "give the server's own address",
-        )
-    card = _model_card(reply.json(), address, model_name)
+    card = await read_card(address, access, model_name)
     version = (await ask(address, access, "/version")).json()
     properties = (await ask(address, access, "/props")).json() if card.get("owned_by") == "llamacpp" else None
     sglang = (await ask(address, access, "/get_server_info")).json() if card.get("owned_by") == "sglang" else None
@@ -173,6 +165,25 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
         metrics=metrics,
         cache_configuration=configuration,
     )
+
+
+async def read_card(address: ServerAddress, access: Access, model_name: str | None) -> dict[str, Any]:
+    """What a server says of the model that it serves under this name, or of the only one.
+
+    Raises:
+        SetupError: it does not answer, refuses, or lists no models.
+        InputError: it serves another model, or several and none was named.
+    """
+    reply = await ask(address, access, "/v1/models")
+    if reply.status != 200:
+        said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
+        raise SetupError(
+            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'without a word'}",
+            "give a key with --api-key-env"
+            if reply.status in (401, 403)
+            else "give the server's own address, http://HOST:PORT, without the path of an interface",
+        )
+    return _model_card(reply.json(), address, model_name)
 
 
 def _model_card(listed: Any, address: ServerAddress, model_name: str | None) -> dict[str, Any]:

@@ -29,12 +29,15 @@ Step = bytes | float | str | Raw
 
 @dataclass
 class Reply:
-    """A response of the server."""
+    """A response of the server. `head` False: the steps are all of it, and the connection is closed behind them."""
 
     steps: Iterable[Step]
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[str, ...] = ()
+    head: bool = True
+    ending: bytes = b"0\r\n\r\n"
+    closes: bool = False  # the connection, without a word of it in the head
 
 
 Speak = Callable[[dict[str, Any]], Reply]
@@ -43,8 +46,9 @@ Speak = Callable[[dict[str, Any]], Reply]
 def answer_ids(body_prompt: list[int], most: int, least: int = 0, stop_ids: Iterable[int] = ()) -> list[int]:
     """What the servers here answer: a stretch of ids that hangs on the prompt alone, as greedy decoding does."""
     stops, made = set(stop_ids), []
+    text = [token for token in body_prompt if token > 1] or body_prompt  # without special ids
     for place in range(most):
-        token = 500 + (sum(body_prompt) + 7 * place) % 400
+        token = text[place % len(text)]
         if token in stops and place < least:
             token += 1
         made.append(token)
@@ -78,13 +82,14 @@ class HttpServer:
     owner: str
     pages: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
+    port: int = 0  # 0: any
     requests: list[dict[str, Any]] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     url: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def __aenter__(self) -> "HttpServer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -150,7 +155,8 @@ class HttpServer:
             "transfer-encoding: chunked",
             *reply.headers,
         ]
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+        if reply.head:
+            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
         for step in steps:
             if step == RESET:
                 writer.transport.abort()
@@ -165,9 +171,10 @@ class HttpServer:
             elif isinstance(step, bytes):
                 writer.write(b"%x\r\n%b\r\n" % (len(step), step))
             await writer.drain()
-        writer.write(b"0\r\n\r\n")
+        if reply.head:
+            writer.write(reply.ending)
         await writer.drain()
-        return True
+        return reply.head and not reply.closes
 
 
 @contextlib.contextmanager

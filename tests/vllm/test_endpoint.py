@@ -1,5 +1,7 @@
 """Legs over HTTP against the real vLLM server: the same ids as in the leg's process, and an honest end when it dies."""
 
+import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -34,20 +36,20 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _command(model: Path, run_dir: Path, port: int, *arguments: str) -> list[str]:
+def _command(model: Path, run_dir: Path, port: int, *arguments: str, command: str = "run") -> list[str]:
     conf = run_dir.with_suffix(".conf")
     conf.write_text(CONF)
     server = ["--engine", "endpoint", "--api-server", f"http://127.0.0.1:{port}"]
     given = ["--model-path", str(model), "--user-conf", str(conf), "--output-log-dir", str(run_dir)]
-    return [sys.executable, str(HARNESS_ROOT / "main.py"), "run", *server, *given, *arguments]
+    return [sys.executable, str(HARNESS_ROOT / "main.py"), command, *server, *given, *arguments]
 
 
-@pytest.fixture(scope="module")
-def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A vLLM server that both dialects can talk to."""
+@contextlib.contextmanager
+def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
+    """A vLLM server; gives its port."""
     port = _free_port()
-    words = [*SERVER.format(model=tiny_model, port=port).split(), "--enable-scale-out"]
-    log = tmp_path_factory.mktemp("server") / "server.log"
+    words = [*SERVER.format(model=model, port=port).split(), *options]
+    log = folder / "server.log"
     with log.open("wb") as output:
         command = [sys.executable, "-m", "sut.vllm.command", *words]
         server = psutil.Popen(command, cwd=HARNESS_ROOT, stdout=output, stderr=subprocess.STDOUT)
@@ -58,6 +60,13 @@ def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for process in [*server.children(recursive=True), server]:
             process.kill()
         server.wait()
+
+
+@pytest.fixture(scope="module")
+def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server that both dialects can talk to."""
+    with _running(tiny_model, tmp_path_factory.mktemp("server"), "--enable-scale-out") as port:
+        yield port
 
 
 @pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
@@ -77,6 +86,36 @@ def test_the_answers_are_the_models_own(
     assert observed["cached_tokens_by_metrics"] == 0
     assert leg.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
     assert leg.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
+
+
+def test_two_servers_are_started_share_a_leg_and_end_with_it(
+    tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path
+) -> None:
+    run_dir, ports = tmp_path / "leg", (_free_port(), _free_port())
+    serve = [word for port in ports for word in ("--serve", f"vllm {SERVER.format(model=tiny_model, port=port)}")]
+    command = _command(tiny_model, run_dir, ports[0], "--scenario", "Server", "--accuracy", *serve)
+    command[command.index("--api-server") + 1] += f",http://127.0.0.1:{ports[1]}"
+    leg = run_leg([*command, "--total-sample-count", "24"], run_dir)
+    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
+    for entry in read_accuracy_log(leg.run.accuracy_log):
+        assert greedy(dataset.prompts[entry.qsl_idx]).matches(array("i", entry.data).tolist())
+    clients = leg.manifest["observed"]["engine"]["replicas"]
+    assert sum(client["answers"] for client in clients) == 24
+    assert all(client["answers"] > 0 for client in clients)
+    assert all((run_dir / f"server-{number}.log").stat().st_size > 0 for number in range(2))
+    assert wait_for(lambda: not any(map(_listens, ports)), 20.0)
+
+
+@pytest.mark.long  # three legs or more
+def test_a_server_that_reuses_prompts_fails_the_audit(tiny_model: Path, tmp_path: Path) -> None:
+    with _running(tiny_model, tmp_path, "--enable-prefix-caching") as port:
+        arguments = ("--scenario", "Offline", "--test", "output_caching", "--samples", "20")
+        audit = run_leg(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
+    assert audit.exit_code == ExitCode.NEGATIVE, audit
+    (record,) = (tmp_path / "out").rglob("audit_output_caching.json")
+    assert json.loads(record.read_bytes())["passed"] is False
+    for path in (tmp_path / "out").rglob("manifest.json"):
+        assert any("prefix caching is on" in reason for reason in json.loads(path.read_bytes())["unofficial_reasons"])
 
 
 def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from compliance.submission.check.reading import is_regular, read_bytes, read_obj
 from compliance.submission.check.structure import Contents
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
-from compliance.submission.system_fields import STATUSES
+from compliance.submission.system_fields import NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import Place, Tree, subfolders
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS
 from runs.rounds import Round
@@ -79,8 +79,18 @@ def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | N
         findings.add("suite-benchmark", folder, f"the system's type is {system_type}", official.suite)
 
 
+def _is_network(value: dict[str, Any]) -> bool:
+    return str(value.get("is_network")).lower() == "true"
+
+
+def says_network(tree: Tree, place: Place) -> bool:
+    """Whether a system's description says that LoadGen reached it over a network."""
+    path = tree.system(place.division, place.organisation, place.system)
+    return _is_network(read_object(path, Findings(tree.root), "system-missing", "system-json") or {})
+
+
 def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    for field in SYSTEM_FIELDS:
+    for field in (*SYSTEM_FIELDS, *(NETWORK_FIELDS if value.get("is_network") else ())):
         if field.name not in value:
             findings.add("system-field", path, f"no field {field.name}", f"{field.name}: {field.meaning}")
         elif not value[field.name] and not field.may_be_empty:
@@ -102,8 +112,15 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
         findings.add("system-submitter", path, f"submitter is {value.get('submitter')!r}", organisation)
     if str(value.get("division", "")).lower() != division.lower():
         findings.add("system-division", path, f"division is {value.get('division')!r}", division)
-    if "is_network" in value and division != "network":
-        findings.add("system-network", path, f"is_network is {value['is_network']!r}", f"no is_network in {division}")
+    said = value.get("is_network")
+    network = _is_network(value)
+    if "is_network" in value and not isinstance(said, str):  # the checker stumbles over everything else
+        findings.add("system-network", path, f"is_network is {said!r}", 'the text "true", or no is_network')
+    elif network != (division == "network") and division != "open":
+        wanted = 'is_network "true"' if division == "network" else f"no is_network in {division}"
+        findings.add("system-network", path, f"is_network is {said!r}", wanted)
+    if division == "network" and kind != "datacenter":
+        findings.add("system-type", path, f"system_type is {kind!r} in the network division", "datacenter")
 
 
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:

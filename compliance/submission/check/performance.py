@@ -1,6 +1,7 @@
 """Rules on a scenario's performance leg."""
 
 from compliance.evidence.performance import verify_performance
+from compliance.submission.check.descriptions import says_network
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
     ComparedLeg,
@@ -16,7 +17,7 @@ from compliance.submission.check.policy import policy_of
 from compliance.submission.check.settings import check_user_conf
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Benchmark, Scenario
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import NETWORK_SUT, DetailLog
 from runs.record.leg import PERFORMANCE
 
 # The headline of a scenario. [checker] constants.RESULT_FIELD_NEW, RESULT_FIELD_BENCHMARK_OVERWRITE
@@ -25,7 +26,6 @@ _METRIC = {
     "Server": "result_completed_tokens_per_second",
     "SingleStream": "result_90.00_percentile_latency_ns",
 }
-_NETWORK_NAME = "Network SUT"  # [checker] constants.NETWORK_MODE_REQUIRED_SUBSTRING_IN_SUT_NAME
 
 
 def check_performance(
@@ -47,7 +47,7 @@ def check_performance(
         return known  # its figures would be held to the wrong rules
     check_verdict(detail, findings)
     _check_metric(detail, findings)
-    _others(detail, place, findings)
+    _check_name(detail, tree, place, findings)
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_performance(leg), run, findings)
     if part is not None:
@@ -76,8 +76,9 @@ def _check_metric(detail: DetailLog, findings: Findings) -> None:
         findings.add("perf-metric", detail.path, f"{metric} is {value}", "a number above 0")
 
 
-def _others(detail: DetailLog, place: Place, findings: Findings) -> None:
-    name = str(detail.get("sut_name", ""))
-    if (_NETWORK_NAME in name) != (place.division == "network"):
-        wanted = f"{'a name with' if place.division == 'network' else 'no'} {_NETWORK_NAME!r}"
-        findings.add("perf-network", detail.path, f"sut_name is {name!r}", wanted)
+def _check_name(detail: DetailLog, tree: Tree, place: Place, findings: Findings) -> None:
+    """The open division has both kinds: what its description says of itself has to be so."""
+    network = place.division == "network" or (place.division == "open" and says_network(tree, place))
+    if detail.is_network != network and (network or place.division != "open"):
+        wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
+        findings.add("perf-network", detail.path, f"sut_name is {detail.get('sut_name')!r}", wanted)

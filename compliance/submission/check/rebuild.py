@@ -25,7 +25,7 @@ from compliance.submission.check.structure import is_document
 from compliance.submission.source import Source, read_source
 from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan
 from compliance.submission.system import SystemFile, given_in
-from compliance.submission.tree import Division, Place, Tree
+from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.record.layout import RunDir
@@ -153,7 +153,7 @@ class _System:
 
     def _request(self, output: Path, candidates: list[Candidate]) -> SubmitRequest:
         first, tree, made_of = self._first, self._tree, self._made_of
-        division: Division = "open" if first.division == "open" else "closed"
+        division: Division = next((one for one in DIVISIONS if one == first.division), "closed")
         manifests = candidates[0].manifests()
         given = made_of.given
         if given is None:

@@ -15,7 +15,7 @@ from compliance.submission import system as system_module
 from compliance.submission.measurements import measurements
 from compliance.submission.system import SystemDescription, describe, read_system_file
 from compliance.submission.system_detect import detect, is_the_machine
-from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, REPLACE_ME
+from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.tree import REHEARSAL_MARK
 from runs.environment import host_facts
 from runs.errors import InputError
@@ -65,7 +65,7 @@ def test_an_example_of_every_field_is_a_whole_description() -> None:
 
 def test_the_shipped_file_shows_every_field() -> None:
     content = shipped(commented=True)
-    assert set(content["system"]) == set(NAMES) - set(GIVEN)
+    assert set(content["system"]) == {*NAMES, *NETWORK_NAMES} - set(GIVEN)
     assert set(content["measurements"]) == set(measurements_module.FIELDS)
     filled = {name: "available" if value == REPLACE_ME else value for name, value in content["system"].items()}
     read_system_file({**content, "system": filled})
@@ -188,7 +188,7 @@ def test_a_machine_without_accelerators_says_so() -> None:
     ("content", "found"),
     [
         ({"system": {"colling": "air"}}, "colling: there is no such field.*did you mean cooling"),
-        ({"system": {"is_network": False}}, "is_network: leave it out"),
+        ({"system": {"is_network": "true"}}, "is_network is not given here"),
         ({"system": {"submitter": "Other"}}, "submitter is not given here"),
         ({"system": {"status": "maybe"}}, "status 'maybe'"),
         ({"system": {"number_of_nodes": "one"}}, "'one' is no whole number"),
@@ -287,6 +287,7 @@ def test_the_fields_are_those_of_the_official_checker() -> None:
     constants = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(constants)
     assert set(NAMES) == set(constants.SYSTEM_DESC_REQUIRED_FIELDS)
+    assert set(NETWORK_NAMES) == set(constants.SYSTEM_DESC_REQUIRED_FIELDS_NETWORK_MODE)
     filled = set(constants.SYSTEM_DESC_MEANINGFUL_RESPONSE_REQUIRED_FIELDS)
     assert {field.name for field in FIELDS if not field.may_be_empty} == filled
 

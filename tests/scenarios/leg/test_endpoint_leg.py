@@ -1,16 +1,22 @@
 """Legs over HTTP through the front door: what goes on record, and what a server's failure makes of a leg."""
 
+import contextlib
 import json
+import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from runs.errors import ExitCode
+from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from tests.conftest import Finished
+from runs.record.servers import ON_THIS_MACHINE
+from tests.conftest import Finished, StartedMain
 from tests.support import server_dialects as speak
 from tests.support.http_server import HANG, RESET, HttpServer, Reply, json_reply, serving
 from tests.support.legs import check_failed
@@ -39,23 +45,38 @@ def arguments(tmp_path: Path) -> Callable[..., list[object]]:
     conf.write_text(CONF)
 
     def make(url: str, scenario: str, *more: object) -> list[object]:
-        engine = ("--engine", "endpoint", "--api-server", url, "--api-connections", 32)
+        engine = ("--api-server", url, "--api-connections", 32)  # which is an engine endpoint
         places = ("--model-path", model, "--user-conf", conf, "--output-log-dir", tmp_path / "leg")
         return ["run", "--scenario", scenario, *engine, *places, *more]
 
     return make
 
 
+def _command_lines(started: StartedMain) -> set[str]:
+    """What a list of processes shows of a leg and all that it starts, looked at until it is over."""
+    seen = set()
+    parent = psutil.Process(started.process.pid)
+    while started.process.poll() is None:
+        with contextlib.suppress(psutil.Error):
+            seen |= {" ".join(one.cmdline()) for one in (parent, *parent.children(recursive=True))}
+        time.sleep(0.2)
+    return seen
+
+
 @pytest.mark.parametrize("scenario", ["Server", "Offline", "SingleStream"])
 def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
-    scenario: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+    scenario: str, arguments: Callable[..., list[object]], start_main: Callable[..., StartedMain], tmp_path: Path
 ) -> None:
     with serving(HttpServer("/v1/completions", speak.vllm, "vllm", key=KEY)) as server:
         more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
         (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
-        finished = run_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
+        started = start_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
+        seen = _command_lines(started)
+        finished = started.wait()
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    assert any("sut.replicas.replica" in line for line in seen)
+    assert not any(KEY in line for line in seen)
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     (observed,) = manifest.observed["engine"]["replicas"]
     requests = read_requests(tmp_path / "leg" / "requests.jsonl")
@@ -68,8 +89,8 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     assert manifest.engine["configuration"]["declared"]["kv_cache_dtype"] == "auto"
     assert manifest.engine["configuration"]["probes"]["greedy_twice_equal"] is True
     assert not any("declare" in reason for reason in manifest.unofficial_reasons)
-    for path in (tmp_path / "leg").iterdir():
-        assert KEY.encode() not in path.read_bytes(), path
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
     assert KEY not in finished.stdout + finished.stderr
 
 
@@ -144,6 +165,7 @@ def test_a_server_that_breaks_the_rules_is_refused_before_the_start(
         (("--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY"),
         (("--api-declaration", "missing.yaml"), "--api-declaration missing.yaml"),
         (("--serve", "'open"), "--serve"),
+        (("--serve", "one", "--serve", "two"), "2 command(s), and --api-server names 1 server(s)"),
         (("--dtype", "half"), "takes no --dtype"),
     ],
 )
@@ -165,6 +187,34 @@ def test_a_served_command_that_ends_is_told_with_its_last_words(
     assert "no such model" in (tmp_path / "leg" / "server.log").read_text()
 
 
+def test_a_key_in_a_command_that_goes_on_record_is_refused(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    more = ("--api-key-env", "SERVER_KEY", "--serve", f"vllm serve model --api-key {KEY}")
+    finished = run_main(*arguments("http://127.0.0.1:1", "Offline", *more), environment={"SERVER_KEY": KEY})
+    assert finished.code == ExitCode.BAD_INPUT
+    assert "--serve: the key stands in the command" in finished.stderr
+    assert KEY not in finished.stdout + finished.stderr
+    assert not (tmp_path / "leg").exists()
+
+
+def test_the_network_divisions_legs_are_named_by_their_servers(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    with serving(first), serving(second):
+        finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--network-sut"))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    detail = read_detail(tmp_path / "leg" / "mlperf_log_detail.txt")
+    nodes = ", ".join(f"model of vllm at {server.url.removeprefix('http://')}" for server in (first, second))
+    assert detail.get("sut_name") == f"Network SUT ({nodes})"
+    assert detail.is_network
+    assert detail.integer("get_sut_name_duration_ns") > 100_000  # there and back
+    manifest = read_manifest(tmp_path / "leg" / "manifest.json")
+    assert any("the Network division asks for two" in reason for reason in manifest.unofficial_reasons)
+    assert [client[ON_THIS_MACHINE] for client in manifest.observed["engine"]["replicas"]] == [True, True]
+
+
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
     first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
     with serving(first), serving(second):
@@ -176,6 +226,61 @@ def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_mai
     assert all(client["answers"] > 0 for client in clients)
     assert sum(client["answers"] for client in clients) == manifest.observed["samples_completed"]
     assert manifest.engine["configuration"]["connections"] == 16
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _served(*programs: str) -> tuple[str, list[str]]:
+    """Addresses of servers, and the options that start them with these arguments."""
+    ports = _free_ports(len(programs))
+    urls = ",".join(f"http://127.0.0.1:{port}" for port in ports)
+    commands = [
+        f"python -m tests.support.serve_program {port} {more}" for port, more in zip(ports, programs, strict=True)
+    ]
+    return urls, [word for command in commands for word in ("--serve", command)]
+
+
+def _are_gone(urls: str) -> bool:
+    end = time.monotonic() + 20.0
+    for url in urls.split(","):
+        while socket.socket().connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) == 0:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
+    return True
+
+
+def test_servers_are_started_with_the_leg_and_end_with_it(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    urls, serve = _served("", "--after 2")
+    finished = run_main(*arguments(urls, "Server", *serve))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    manifest = read_manifest(tmp_path / "leg" / "manifest.json")
+    assert all(client["answers"] > 0 for client in manifest.observed["engine"]["replicas"])
+    for number in range(2):
+        assert "listens on" in (tmp_path / "leg" / f"server-{number}.log").read_text()
+    assert _are_gone(urls)
+
+
+@pytest.mark.parametrize(
+    ("second", "code"), [("--no-such-option", ExitCode.REFUSED), ("--requests 20", ExitCode.FAILED)]
+)
+def test_one_server_of_several_that_fails_ends_the_leg_and_the_others(
+    second: str, code: ExitCode, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    urls, serve = _served("", second)
+    finished = run_main(*arguments(urls, "Server", *serve))
+    words = "the server ended with status 2" if code == ExitCode.REFUSED else urls.split(",")[1]
+    check_failed(finished, tmp_path / "leg", code, words)
+    assert "server-1.log" in finished.stderr or code == ExitCode.FAILED
+    assert _are_gone(urls)
 
 
 def test_clients_that_cannot_be_shared_out_evenly_are_refused(

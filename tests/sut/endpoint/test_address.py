@@ -54,6 +54,22 @@ def test_a_key_that_no_header_can_hold_is_not_repeated(key: str, monkeypatch: py
     assert not key or key not in str(refused.value)
 
 
+def test_a_key_is_hidden_whole_or_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER_KEY", "sk-0123456789")
+    access = Access.from_environment("SERVER_KEY")
+    assert access.hidden("bad key sk-0123456789!") == "bad key [key]!"
+    assert access.hidden("bad key sk-0123456") == "bad key [key]"
+    assert access.hidden("status 401: task-s") == "status 401: task-s"
+    assert Access().hidden("sk-0123456789") == "sk-0123456789"
+
+
+def test_what_is_on_this_machine_is_told_from_what_is_not() -> None:
+    for host in ("127.0.0.1", "127.8.0.1", "[::1]", "localhost"):
+        assert ServerAddress.parse(f"http://{host}:8000").is_here(), host
+    for host in ("192.0.2.1", "no-such-host.invalid"):  # a documentation address: nothing is sent there
+        assert not ServerAddress.parse(f"http://{host}:8000").is_here(), host
+
+
 def test_certificates_are_verified(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"

@@ -69,7 +69,26 @@ def _compressed(steps: list[Step]) -> Reply:
     return Reply([data], content_type=speak.EVENT_STREAM, headers=("content-encoding: gzip",))
 
 
+def _bare(*data: bytes) -> Change:
+    return lambda _: Reply([Raw(one) for one in data], head=False)
+
+
+def _until_it_closes(steps: list[Step]) -> Reply:
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    return Reply([Raw(head), *[Raw(step) for step in steps if isinstance(step, bytes)]], head=False)
+
+
+REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+
 FAULTS: dict[str, tuple[Change, str]] = {
+    "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: without a word"),
+    "a redirect": (_bare(REDIRECT), "status 307: without a word"),
+    "an id beyond the vocabulary": (_other_ids([1_000]), "id 1000 came, and the model's vocabulary has 1000"),
+    "an id below zero": (_other_ids([-1]), "not what vllm says"),
+    "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "more than 4 MiB"),
+    "the end in half a character": (lambda steps: [*steps[:2], b'data: {"text": "\xc3'], "ends within an event"),
+    "HTTP/1.0 until the connection is closed": (_until_it_closes, "the server closed the connection"),
+    "nothing at all": (_bare(), "the server closed the connection"),
     "429": (lambda _: json_reply({"error": "too many requests"}, 429), 'status 429: {"error": "too many requests"}'),
     "503 without a word": (lambda _: Reply([], 503), "status 503: without a word"),
     "503 cut off": (lambda _: Reply([b"first line\nsecond", RESET], 503), "status 503: first line"),
@@ -111,7 +130,7 @@ def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> None:
 
     async def leg() -> None:
         async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url, connections=1)
+            engine = engine_for(server.url, connections=1, vocab_size=1_000)
             await engine.start()
             before = len(server.requests)
             (told,) = await answers(engine, PROMPTS[:1])
@@ -132,7 +151,24 @@ def _cut(data: list[Step], sizes: int) -> list[Step]:
     return [whole[place : place + sizes] for place in range(0, len(whole), sizes)]
 
 
+def _in_events(steps: list[Step], **reply: Any) -> Reply:
+    return Reply(steps, content_type=speak.EVENT_STREAM, **reply)
+
+
+def _http_1_0(steps: list[Step]) -> Reply:
+    events = b"".join(step for step in steps if isinstance(step, bytes))
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(events)
+    return Reply([Raw(head + bytes(steps[0])), PAUSE_S, Raw(events[len(bytes(steps[0])) :])], head=False)  # type: ignore[arg-type]  # an event
+
+
 HARMLESS: dict[str, Change] = {
+    "heartbeats": lambda steps: [b": ping\n\n", steps[0], b": ping\n\n", *steps[1:], b": ping\n\n"],
+    "several lines of data in an event": lambda steps: [
+        step.replace(b', "', b',\ndata: "') if isinstance(step, bytes) else step for step in steps
+    ],
+    "trailers": lambda steps: _in_events(steps, ending=b"0\r\nx-checksum: 1\r\ncontent-encoding: gzip\r\n\r\n"),
+    "a connection for each answer": lambda steps: _in_events(steps, headers=("connection: close",), closes=True),
+    "HTTP/1.0": _http_1_0,
     "half a character at a time": lambda steps: [steps[0], PAUSE_S, *_cut(steps[2:], 1)],
     "odd chunks": lambda steps: [*_cut(steps[:1], 7), PAUSE_S, *_cut(steps[2:], 13)],
     "slow first byte": lambda steps: [0.3, *steps],
@@ -279,6 +315,41 @@ def test_a_listener_hears_of_one_end_only() -> None:
             (told,) = await answers(engine, PROMPTS[:1])
             await asyncio.sleep(0.2)
             assert [kind for kind, _ in told] == ["first", "failed"]
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_a_connection_that_is_closed_between_requests_is_opened_again() -> None:
+    async def leg() -> None:
+        change: Change = lambda steps: _in_events(steps, closes=True)  # noqa: E731
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url, connections=1)
+            await engine.start()
+            for prompt in PROMPTS:
+                (told,) = await answers(engine, [prompt])
+                assert told[-1][0] == "done"
+                await asyncio.sleep(0.1)
+            assert (await engine.observed()).facts["connections_renewed"] >= len(PROMPTS)
+            engine.check_alive()
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_an_answer_that_comes_twice_ends_the_leg() -> None:
+    """A box on the way that answers once more: the next request must not be given what belongs to this one."""
+
+    async def leg() -> None:
+        again = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\ndata: [DONE]\n\n"
+        change: Change = lambda steps: _in_events(steps, ending=b"0\r\n\r\n" + again)  # noqa: E731
+        async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
+            engine = engine_for(server.url, connections=1)
+            await engine.start()
+            await answers(engine, PROMPTS[:1])
+            await asyncio.sleep(0.1)
+            with pytest.raises(ExecutionError, match="nobody asked for"):
+                engine.check_alive()
             await engine.stop()
 
     asyncio.run(leg())

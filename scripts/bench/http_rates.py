@@ -1,0 +1,47 @@
+"""(m) The highest valid Server rate through `vllm serve` against that of the engine in the leg's own process."""
+
+from pathlib import Path
+from typing import Any
+
+from qsl.embedded.articles import bundled_dataset
+
+from .legs import engine_plan
+from .models import COMPUTE, make_llama
+from .null_path import highest
+from .rates import measured_offline, server_leg
+from .report import Figure, Part, at_least
+from .sizes import Sizes
+from .vllm_serve import vllm_serve
+
+
+def run(work: Path, sizes: Sizes) -> Part:
+    """One Offline leg for the range, then a search on each side."""
+    part = Part("m", "highest valid Server rate over HTTP ÷ in the leg's process")
+    model = make_llama(work / "model", COMPUTE)
+    common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
+    here = {**common, "vllm": True}
+    reached = measured_offline(work / "offline", here, sizes.offline_samples // sizes.compute_share)
+    start, end, step = sizes.http_rate_shares
+    shares = [start + step * number for number in range(round((end - start) / step) + 1)]
+
+    def peak(side: str, options: dict[str, Any]) -> Figure:
+        def valid(share: float) -> bool:
+            place = work / side.replace(" ", "-") / f"{share:.3f}"
+            leg = server_leg(place, {**options, "scenario": "Server"}, share * reached, sizes.server_seconds)
+            return leg.result.verdict == "VALID"
+
+        return part.add(f"C: {side}", "queries/s", [highest(shares, valid) * reached])
+
+    own = peak("in the leg's process", here)
+    with vllm_serve(work / "server", model, engine_plan(work, {**here, "scenario": "Server"})) as url:
+        part.add_ratio(
+            "C: over HTTP ÷ in the leg's process",
+            peak("over HTTP", {**common, "engine": "endpoint", "api_server": url}),
+            own,
+            at_least(0.90),
+        )
+    part.notes.append(
+        f"tried: {start:g} to {end:g} of an Offline rate of {reached:.3g}/s in steps of {step:g}, by halving; VALID by "
+        f"LoadGen's own verdict on legs of {sizes.server_seconds:g} s and 459 queries at least"
+    )
+    return part

@@ -1,0 +1,58 @@
+"""The system under test of the Network division: LoadGen asks it for its name, and so each server is asked for its own.
+
+[inference_rules.adoc, Network Division, QDL Constraints: the name holds "Network SUT", is fetched over the network each
+time, and is made of the names of all nodes, none of which is another's.]
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from runs.loadgen.detail_log import NETWORK_SUT
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.questions import read_card
+from sut.loadgen_sut import LoadgenSut
+
+_NOT_IN_A_LOG = re.compile(r"[^ !#-\[\]-~]")  # LoadGen writes names into JSON as they are
+
+
+class NetworkSut(LoadgenSut):
+    """See the module.
+
+    Args:
+        servers: all of them, which LoadGen sees as one system.
+        access: to each.
+        model_name: at the servers; None where they serve one.
+    """
+
+    def __init__(
+        self, *arguments: Any, servers: list[ServerAddress], access: Access, model_name: str | None, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._servers = servers
+        self._access = access
+        self._model_name = model_name
+
+    @contextlib.contextmanager
+    def handle(self) -> Iterator[int]:
+        handle = self._loadgen.ConstructQDL(self.issue_queries, self.flush_queries, self.name)
+        yield handle
+        self._loadgen.DestroyQDL(handle)
+
+    def name(self) -> str:
+        """LoadGen's callback, on its thread."""
+        try:
+            return asyncio.run(self._name())
+        except BaseException as error:
+            self.fail(error)
+            return f"{NETWORK_SUT} without a name"
+
+    async def _name(self) -> str:
+        nodes = await asyncio.gather(*map(self._node, self._servers))
+        return f"{NETWORK_SUT} ({', '.join(nodes)})"
+
+    async def _node(self, server: ServerAddress) -> str:
+        card = await read_card(server, self._access, self._model_name)
+        return _NOT_IN_A_LOG.sub("", f"{card['id']} of {card.get('owned_by') or 'a server'} at {server.authority}")

@@ -1,0 +1,173 @@
+"""A campaign against a server, from its configuration to a checked tree, in the closed and the network division."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from compliance.signoff import bundle_verdict
+from compliance.submission.check.driver import check_tree
+from compliance.submission.check.official_checker import run_official
+from compliance.submission.check.rebuild import MadeOf, hold_against_runs
+from compliance.submission.check.runs_index import index_runs
+from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
+from compliance.submission.system import read_system_file
+from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
+from compliance.submission.tree import Division
+from runs.errors import ExitCode, InputError
+from runs.loadgen.detail_log import NETWORK_SUT
+from runs.record.layout import CampaignDir
+from runs.rounds import CURRENT_ROUND
+from tests.conftest import ROOT
+from tests.support.http_campaign import USER_CONF, Computing, make_model
+from tests.support.http_server import HttpServer, serving
+from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
+
+pytestmark = pytest.mark.slow
+
+GIVEN = {
+    "status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air", "framework": "vLLM 0.32.0",
+    "other_software_stack": "Linux",
+}  # fmt: skip
+NETWORK = {
+    field.name: field.example
+    for field in NETWORK_FIELDS
+    if field.name not in ("is_network", "number_connections", "network_protocol", "net_software_stack_loadgen")
+}
+Build = Callable[..., SubmitOutcome]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
+    """Of the network division, with a server that does not say what it takes from a cache; made once."""
+    root = tmp_path_factory.mktemp("over-http")
+    (root / "user.conf").write_text(USER_CONF)
+    (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
+    with serving(HttpServer("/v1/completions", Computing(counts=False), "vllm")) as server:
+        asked = {
+            "benchmark": BENCHMARK, "division": "network", "engine": "endpoint", "api_server": server.url,
+            "api_connections": 256, "api_declaration": str(root / "declared.yaml"),
+            "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),
+            "output_log_dir": str(root / "campaign"),
+            "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
+        }  # fmt: skip
+        (root / "campaign.yaml").write_text(json.dumps(asked))
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "main.py"), "campaign", "--config", str(root / "campaign.yaml")],
+            capture_output=True, text=True, check=False, cwd=root,
+        )  # fmt: skip
+    assert done.returncode in (ExitCode.OK, ExitCode.NEGATIVE), done.stdout + done.stderr
+    return CampaignDir(root / "campaign")
+
+
+@pytest.fixture
+def campaign(made: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CampaignDir:
+    lower_limits(made, monkeypatch)
+    return copy_of(made, tmp_path / "campaign")
+
+
+@pytest.fixture
+def build(campaign: CampaignDir, tmp_path: Path) -> Build:
+    for name in ("code", "documentation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "main.txt").write_text("text")
+
+    def run(division: Division = "network", **more: object) -> SubmitOutcome:
+        request = SubmitRequest(
+            results=[campaign.root], output=tmp_path / "tree", organisation="Org", system_name="Box",
+            division=division, round=CURRENT_ROUND, given=read_system_file({"system": {**GIVEN, **NETWORK}}),
+            source=tmp_path / "code", documentation=tmp_path / "documentation", rehearsal=True,
+        )  # fmt: skip
+        return submit(replace(request, **more), lambda text: None)  # type: ignore[arg-type]
+
+    return run
+
+
+def _reasons(outcome: SubmitOutcome) -> str:
+    return "\n".join(refusal.found for refusal in outcome.refusals)
+
+
+def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: CampaignDir, tmp_path: Path) -> None:
+    outcome = build()
+    assert outcome.refusals == []
+    assert any("the Network division asks for two" in reason for reason in outcome.rehearsal)  # one machine, here
+    home = tmp_path / "tree" / "network" / "Org"
+    system = json.loads((home / "systems" / "Box.json").read_bytes())
+    assert set(system) == {field.name for field in (*FIELDS, *NETWORK_FIELDS)}
+    assert (system["is_network"], system["number_connections"]) == ("true", "256")
+    assert system["network_protocol"].startswith("HTTP/1.1")
+    assert system["framework"] == GIVEN["framework"]  # not what is installed beside LoadGen
+    assert (home / "documentation" / "main.txt").is_file()
+    for scenario in SCENARIOS:
+        text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
+        assert NETWORK_SUT in text
+    made_of = MadeOf(index_runs([campaign.root]), source=tmp_path / "code")
+    found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of)[0].findings
+    assert {one.rule for one in found if one.severity == "error"} == {"rehearsal"}, found
+
+
+def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:
+    checkout = os.environ.get("MLPERF_INFERENCE")
+    if not checkout:
+        pytest.skip("MLPERF_INFERENCE names no checkout of mlcommons/inference")
+    build()
+    path = tmp_path / "tree" / "network" / "Org" / "systems" / "Box.json"
+    told = {message.rule for message in run_official(Path(checkout), tmp_path / "tree", CURRENT_ROUND).messages}
+    assert not told & {"perf-network", "system-network", "system-field", "system-division"}
+    for change, rule in (({"is_network": "false"}, "system-network"), ({"nic_sut": None}, "system-field")):
+        whole = json.loads(path.read_bytes())
+        changed = {key: value for key, value in {**whole, **change}.items() if value is not None}
+        path.write_text(json.dumps(changed))
+        official = {one.rule for one in run_official(Path(checkout), tmp_path / "tree", CURRENT_ROUND).messages}
+        assert rule in official
+        assert rule in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
+        path.write_text(json.dumps(whole))
+
+
+def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="was not reached over a network"):
+        build("closed")
+    with pytest.raises(InputError, match="--documentation"):
+        build(documentation=None)
+    with pytest.raises(InputError, match="nic_sut"):
+        build(given=read_system_file({"system": GIVEN}))
+    outcome = build("open")
+    assert outcome.refusals == []
+    assert json.loads((tmp_path / "tree/open/Org/systems/Box.json").read_bytes())["is_network"] == "true"
+    assert not [one for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule]
+
+
+def test_closed_refuses_a_network_sut(build: Build) -> None:
+    assert "the system calls itself 'Network SUT" in _reasons(
+        build("closed", given=read_system_file({"system": GIVEN}))
+    )
+
+
+def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
+    offline = campaign.result(BENCHMARK, "Offline")
+    legs = [offline.performance.root, offline.accuracy.root]
+    assert "H-5/caching_audit_absent" not in {reason.rule for reason in bundle_verdict(legs).reasons}
+    shutil.rmtree(offline.audit("output_caching"))
+    assert _reasons(build()).count("no audit output_caching of it passed") == len(SCENARIOS)
+    assert "H-5/caching_audit_absent" in {reason.rule for reason in bundle_verdict(legs).reasons}
+
+
+def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, campaign: CampaignDir) -> None:
+    for leg in (campaign.result(BENCHMARK, "Server").performance, campaign.result(BENCHMARK, "Server").accuracy):
+        edit(leg.manifest, engine={"versions": {"vllm": "0.1"}})
+    assert "no audit output_caching of it passed" in _reasons(build())
+
+
+def test_a_server_that_counts_needs_none(build: Build, campaign: CampaignDir) -> None:
+    shutil.rmtree(campaign.result(BENCHMARK, "Offline").audit("output_caching"))
+    for path in campaign.root.rglob("manifest.json"):
+        observed = json.loads(path.read_bytes())["observed"]
+        clients = [{**client, "counts_reuse": True} for client in observed["engine"]["replicas"]]
+        edit(path, observed={"engine": {**observed["engine"], "replicas": clients}})
+    assert build().refusals == []

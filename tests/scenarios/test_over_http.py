@@ -1,0 +1,86 @@
+"""Audits and a tune against a server, as a user runs them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from scenarios.tune.places import TuneDir
+from tests.conftest import Finished, StartedMain
+from tests.support.http_campaign import Computing, make_model
+from tests.support.http_server import HttpServer, serving
+
+pytestmark = pytest.mark.slow
+
+CONF = """
+*.Offline.target_qps = 50
+*.Offline.min_duration = 200
+*.Offline.min_query_count = 64
+*.SingleStream.target_latency = 100
+*.Server.target_qps = 1
+*.Server.min_duration = 5000
+*.Server.min_query_count = 459
+*.Server.ttft_latency = 300
+"""
+TIMEOUT_S = 300.0
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def run(start_main: Callable[..., StartedMain], tmp_path: Path) -> Run:
+    """Runs a command against a server."""
+    model = make_model(tmp_path / "model")
+    conf = tmp_path / "user.conf"
+    conf.write_text(CONF)
+
+    def run(command: str, scenario: str, speaks: Computing, *more: object) -> Finished:
+        with serving(HttpServer("/v1/completions", speaks, "vllm")) as server:
+            engine = ("--engine", "endpoint", "--api-server", server.url, "--api-connections", 128)
+            places = ("--model-path", model, "--user-conf", conf, "--output-log-dir", tmp_path / "out")
+            return start_main(command, "--scenario", scenario, *engine, *places, *more).wait(TIMEOUT_S)
+
+    return run
+
+
+def _audit(folder: Path, test: str) -> dict[str, Any]:
+    return dict(json.loads((folder / "out" / "audit" / test / f"audit_{test}.json").read_text()))
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_box_that_answers_from_a_cache_is_caught(keeps: bool, run: Run, tmp_path: Path) -> None:
+    finished = run("audit", "Offline", Computing(1.0, keeps=keeps), "--test", "output_caching", "--samples", 20)
+    assert finished.code == (ExitCode.NEGATIVE if keeps else ExitCode.OK), finished.stdout + finished.stderr
+    assert _audit(tmp_path, "output_caching")["passed"] is not keeps
+
+
+@pytest.mark.parametrize("test", ["TEST06", "output_length", "output_consistency"])
+def test_other_audits_work_unchanged(test: str, run: Run, tmp_path: Path) -> None:
+    finished = run("audit", "Offline", Computing(0.2), "--test", test)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    assert _audit(tmp_path, test)["passed"] is True
+
+
+def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
+    finished = run("tune", "Server", Computing(0.1), "--offline-qps", 60, "--max-probes", 2)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    place = TuneDir(tmp_path / "out")
+    record = json.loads(place.record.read_bytes())
+    confirmed = RunDir(place.root / record["confirmed_by"])
+    assert read_manifest(confirmed.manifest).observed["engine"]["replicas"][0]["answers"] >= 459
+
+
+def test_a_first_look_at_a_server_says_what_the_client_holds(
+    start_main: Callable[..., StartedMain],
+) -> None:
+    with serving(HttpServer("/v1/completions", Computing(0.0, counts=False), "vllm")) as server:
+        finished = start_main("doctor", "--api-server", server.url).wait(TIMEOUT_S)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    lines = [line for line in finished.stdout.splitlines() if server.url in line or " client " in line]
+    assert "dialect vllm, model model" in lines[0]
+    assert "answers/s of one client process" in lines[-1]
+    assert "p99 TTFT at 200/s" in lines[-1]

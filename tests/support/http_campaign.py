@@ -1,0 +1,71 @@
+"""A server of the tests that computes for a while, and what a campaign against it is configured with."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.support import server_dialects as speak
+from tests.support.http_server import Reply, Step, json_reply
+from tests.support.small_tokenizer import make_tokenizer
+
+COMPUTING_S = 0.3  # before the first id, so that a rate is the server's and not the machine's
+TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
+USER_CONF = """
+*.Offline.min_duration = 200
+*.Offline.min_query_count = 64
+*.Offline.target_qps = 50
+*.Server.target_qps = 200
+*.Server.min_duration = 3000
+"""
+
+
+class Computing:
+    """Speaks vLLM's words after a while.
+
+    Args:
+        seconds: before the first id.
+        counts: whether it tells what it takes from a cache.
+        keeps: whether it keeps answers and gives them again at once, as a box before the server might.
+    """
+
+    def __init__(self, seconds: float = COMPUTING_S, *, counts: bool = True, keeps: bool = False) -> None:
+        self._seconds = seconds
+        self._counts = counts
+        self._keeps = keeps
+        self._kept: set[str] = set()
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        reply = speak.vllm(body)
+        steps = [self._step(step) for step in reply.steps]
+        digest = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        waits: Iterable[Step] = [] if digest in self._kept else [self._seconds + (0 if body["stream"] else TOKENS_S)]
+        if self._keeps:
+            self._kept.add(digest)
+        return Reply([*waits, *steps], content_type=reply.content_type)
+
+    def _step(self, step: Step) -> Step:
+        if isinstance(step, float):
+            return TOKENS_S
+        if self._counts or not isinstance(step, bytes) or b"prompt_tokens_details" not in step:
+            return step
+
+        def forget(content: dict[str, Any]) -> None:
+            del content["usage"]["prompt_tokens_details"]
+
+        if step.startswith(b"data: "):
+            return speak.changed(step, forget)
+        content = json.loads(step)
+        forget(content)
+        (made,) = json_reply(content).steps
+        return made
+
+
+def make_model(folder: Path) -> Path:
+    """A model's folder: what prompts are tokenised and answers decoded with."""
+    model = make_tokenizer(folder)
+    config = {"vocab_size": 258, "max_position_embeddings": 100_000, "architectures": ["LlamaForCausalLM"]}
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "generation_config.json").write_text(json.dumps({"bos_token_id": 0, "eos_token_id": 1}))
+    return model
