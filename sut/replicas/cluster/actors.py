@@ -74,10 +74,12 @@ class ReplicaKeeper:
     Args:
         label: before the replica's lines in the log.
         variables: what the user's own environment says of the replica; Ray's guesses are not among it.
+        zone: the leg's time zone, so that all stamps in engine.log are of one.
     """
 
-    def __init__(self, label: str, variables: list[str]) -> None:
+    def __init__(self, label: str, variables: list[str], zone: str) -> None:
         self._label = label
+        os.environ["TZ"] = zone
         if "OMP_NUM_THREADS" not in variables:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of cores of the bundle
 

@@ -7,7 +7,6 @@ however it ends.
 
 import os
 import sys
-import textwrap
 import threading
 import time
 from typing import IO, Any
@@ -16,15 +15,15 @@ import msgspec
 
 from runs.errors import HarnessError, SetupError
 from sut.replicas.cluster.messages import Order, Told, Trouble
-from sut.replicas.cluster.session import connected, passed_on
+from sut.replicas.cluster.session import connected, last_words, passed_on
 from sut.replicas.cluster.survey import bundle
 
 PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
 LOOK_S = 0.5
+CALLS_PER_S = 100  # at most; Ray takes about a millisecond of processor time for each
 START_S = 300.0  # for Ray to start an actor's process, and for that to import the engine's kind
 SILENT_S = 12.0  # an actor that has not answered for so long is stopped or out of reach
 END_S = 5.0
-REASON_LENGTH = 240
 
 
 class Driver:
@@ -85,14 +84,14 @@ class Driver:
                 num_gpus=needs.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
             )
-            actor = options.remote(label, list(passed_on()))
+            actor = options.remote(label, list(passed_on()), time_zone())
             self._actors.append(actor)
             self._asked[actor.launch.remote(msgspec.json.encode(spec))] = index
             self._until_s[index] = time.monotonic() + START_S
 
     def _watch(self) -> None:
         """Hear how each replica is, and ask again."""
-        while not self.over.wait(LOOK_S):
+        while not self.over.wait(max(LOOK_S, len(self._actors) / CALLS_PER_S)):
             heard: list[Any] = []
             if self._asked:
                 heard, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=LOOK_S)
@@ -111,7 +110,7 @@ class Driver:
         except errors.ActorUnavailableError:
             pass  # for the moment; asked again until it has been silent for too long
         except errors.RayError as error:
-            self._tell(Told(replica=index, ended=f"with its Ray actor: {reason(error)}"))
+            self._tell(Told(replica=index, ended=f"with its Ray actor: {last_words(error)}"))
             return
         else:
             self._until_s[index] = time.monotonic() + SILENT_S
@@ -134,10 +133,10 @@ class Driver:
         self._ray.util.remove_placement_group(group)
 
 
-def reason(error: Exception) -> str:
-    """What Ray says of an actor's end, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return textwrap.shorten(lines[-1], REASON_LENGTH) if lines else type(error).__name__
+def time_zone() -> str:
+    """This machine's as the variable TZ tells it anywhere [tzset(3)]: what is east has a minus."""
+    minutes = time.localtime().tm_gmtoff // 60
+    return f"<leg>{'-' if minutes > 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
 
 
 def main() -> None:

@@ -4,20 +4,30 @@ import contextlib
 import logging
 import os
 import socket
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from runs.errors import SetupError
 
 # Variables of the user that mean the same on every node, and are set there too. The others are the node's own.
-PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_", "HF_", "TOKENIZERS_")
+PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
+SECRET = ("_KEY", "_TOKEN")  # Ray shows a job's variables to whoever asks
 REACH_TIMEOUT_S = 5.0
+SAID_LENGTH = 300
 INSTALL = "install it: `.venv/bin/pip install ray==2.60.0` (docs/parallel.md)"
 
 
 def passed_on() -> dict[str, str]:
     """The variables of this process that a leg's processes on all nodes are given."""
-    return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+    return {
+        name: value for name, value in os.environ.items() if name.startswith(PASSED_ON) and not name.endswith(SECRET)
+    }
+
+
+def last_words(error: Exception) -> str:
+    """The last line of an error of Ray's: what comes before are names, or the course of calls elsewhere."""
+    return textwrap.shorten(str(error).strip().rpartition("\n")[2], SAID_LENGTH) or type(error).__name__
 
 
 @contextlib.contextmanager
@@ -44,8 +54,10 @@ def connected(address: str) -> Iterator[Any]:
     try:
         ray.init(address=address, logging_level=logging.ERROR, runtime_env={"env_vars": passed_on()})
     except Exception as error:  # Ray raises whatever it likes
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise SetupError(f"--cluster {address}: {first}", f"{start}; this machine has to be a node of it") from error
+        raise SetupError(
+            f"--cluster {address}: {textwrap.shorten(str(error), SAID_LENGTH)}",
+            f"{start}; this machine has to be a node of it",
+        ) from error
     try:
         yield ray
     finally:

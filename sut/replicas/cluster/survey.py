@@ -11,7 +11,7 @@ from typing import Any
 from runs.environment import harness_facts
 from runs.errors import HarnessError, SetupError
 from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Trouble, Wanted
-from sut.replicas.cluster.session import connected
+from sut.replicas.cluster.session import connected, last_words
 from sut.replicas.planning import PlannedReplica
 
 ANSWER_TIMEOUT_S = 90.0  # a node may have to import vLLM from a slow disk
@@ -73,9 +73,8 @@ class _Asked:
         try:
             return self._ray.get(call, timeout=ANSWER_TIMEOUT_S)
         except self._ray.exceptions.RayError as error:
-            words = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
             raise SetupError(
-                f"node {name} of the cluster cannot be asked: {words[-1] if words else type(error).__name__}",
+                f"node {name} of the cluster cannot be asked: {last_words(error)}",
                 "every node needs this harness at the same path, in an environment like this one (docs/parallel.md)",
             ) from error
 

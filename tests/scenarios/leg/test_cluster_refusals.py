@@ -1,5 +1,6 @@
 """What of `--cluster` is refused before there is a cluster."""
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode
+from sut.replicas.cluster.session import passed_on
 from sut.replicas.cluster.survey import shares
 from tests.conftest import Finished
 from tests.support.legs import arguments
@@ -71,3 +73,12 @@ def test_an_address_where_nothing_answers(run_main: RunMain, tmp_path: Path) -> 
 )
 def test_replicas_are_shared_out_by_what_fits(fit: dict[int, int], count: int, given: dict[int, int]) -> None:
     assert shares(fit, count) == given
+
+
+def test_a_users_variables_are_passed_on_but_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_API_KEY": "secret", "HF_TOKEN": "secret", "PATH": "/bin"}
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert passed_on() == {"VLLM_CPU_KVCACHE_SPACE": "2"}
