@@ -12,8 +12,9 @@ import psutil
 import pytest
 import zmq
 
-from compliance.submission.configuration import configuration, differences
+from compliance.submission.configuration import configuration
 from runs.errors import ExitCode
+from runs.record.conditions import differences
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from sut.replicas.fleet import STRANGERS
@@ -176,9 +177,9 @@ def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
     again = manifest.model_copy(deep=True)
     nodes = again.resolved.nodes
     nodes[:] = [node.model_copy(update={"id": "another", "address": "10.0.0.9"}) for node in nodes]
-    assert differences(configuration(manifest), configuration(again), ("one", "other")) == []
+    assert differences(configuration(manifest), configuration(again)) == {}
     nodes[1].software["vllm"] = "0.1"
-    assert len(differences(configuration(manifest), configuration(again), ("one", "other"))) == 1
+    assert list(differences(configuration(manifest), configuration(again))) == ["node 1.version of vllm"]
 
 
 def test_ctrl_c_and_a_stranger(running: tuple[StartedMain, Path]) -> None:
