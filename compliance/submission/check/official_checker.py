@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from compliance.submission.system_fields import NAMES, NETWORK_NAMES
 from runs.errors import ExecutionError
 from runs.rounds import Round
 
@@ -56,7 +57,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ("has division", "system-division"),
     ("requires a numeric response", "system-number"),
     ("requires a meaningful response", "system-field"),
-    ("systems/.*field .* is missing", "system-field"),
+    (f"field ({'|'.join((*NAMES, *NETWORK_NAMES))}) is missing", "system-field"),
     ("measurements json file not found", "measurements-missing"),
     ("src directory does not exist", "tree-source"),
     ("is missing (user.conf|README.md)|is having empty", "scenario-file"),

@@ -109,7 +109,8 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
         assert NETWORK_SUT in text
     made_of = MadeOf(index_runs([campaign.root]), source=tmp_path / "code")
     found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of)[0].findings
-    assert {one.rule for one in found if one.severity == "error"} == {"rehearsal"}, found
+    broken = {one.rule for one in found if one.severity == "error"}
+    assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
 
 
 def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:
