@@ -40,8 +40,12 @@ def model_facts(name: str) -> ModelFacts:
     """
     folder = Path(name).absolute()  # the engine runs in another working directory
     revision = None
+    try:
+        there = folder.exists()
+    except OSError as error:  # such as a name that is too long
+        raise InputError(f"--model-path {name:.80}: {error.strerror}", "name a model folder or a hub id") from error
     if not folder.is_dir():
-        if folder.exists():
+        if there:
             raise InputError(f"--model-path {name}: this is a file, not a folder", "name the folder that it lies in")
         if name.startswith((".", "/", "~")) or name.count("/") != 1:
             raise InputError(

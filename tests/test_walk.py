@@ -38,6 +38,7 @@ for key, one in list(BENCHMARKS.items()):
 USER_CONF = """
 *.Offline.target_qps = 60
 *.Offline.min_duration = 600
+*.Offline.min_query_count = 128
 *.Server.target_qps = 400
 *.Server.min_duration = 600
 *.Server.min_query_count = 512
@@ -66,7 +67,12 @@ def typed(line: CommandLine, home: Path, *more: str) -> "subprocess.CompletedPro
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(
-        [*words, *more], cwd=home / "harness", env=environment, capture_output=True, text=True, check=False
+        [*words, *(word.replace(DATA, REHEARSAL_DATA) for word in more)],
+        cwd=home / "harness",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     print(line, *words, *more, done.returncode, done.stdout[-3000:], done.stderr[-3000:], sep="\n")
     assert "Traceback" not in done.stderr

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from compliance.audits.registry import AUDITS
 from runs.errors import InputError
-from runs.yaml_file import with_underscores
+from runs.yaml_file import place_of, with_underscores
 from scenarios.leg.config import RunConfig, explained, load_yaml, merged
 
 # An audit plans these itself.
@@ -87,7 +87,9 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
     if unknown := sorted(legs.keys() - RunConfig.model_fields.keys()):
-        raise InputError(f"--{unknown[0].replace('_', '-')}: there is no such option", "see `main.py audit --help`")
+        place = place_of(legs, unknown[0])
+        what = f"{place}: {unknown[0]}: there is no such key" if place else f"--{unknown[0]}: there is no such option"
+        raise InputError(what, "see `main.py audit --help`")
     try:
         options = AuditOptions.model_validate(given)
     except ValidationError as error:

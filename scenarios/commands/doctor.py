@@ -61,7 +61,11 @@ def doctor_click_command() -> click.Command:
     return Command(
         "doctor",
         callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca, cluster: print_report(
-            Console(), model_path, dataset_path, api_server and ServerAsked(api_server, api_key_env, api_ca), cluster
+            Console(),
+            model_path,
+            dataset_path,
+            None if api_server is None else ServerAsked(api_server, api_key_env, api_ca),
+            cluster,
         ),
         help=HELP,
         examples=EXAMPLES,

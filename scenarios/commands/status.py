@@ -1,5 +1,6 @@
 """The `status` command: what runs, and what became of the rest."""
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ import click
 import orjson
 from rich.console import Console
 
-from runs.errors import ExitCode
+from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
@@ -35,6 +36,8 @@ def status(
     folders: tuple[Path, ...], *, watch: bool, interval: float | None, json: bool, output: Path | None
 ) -> ExitCode:
     """Show what is there, again and again with `watch` until nothing runs any more."""
+    if interval is not None and math.isnan(interval):
+        raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
     console = Console()
     terminal = console.is_terminal and not console.is_dumb_terminal
     pause_s = interval or (ON_A_TERMINAL_S if terminal else ELSEWHERE_S)
@@ -76,7 +79,7 @@ def status_click_command() -> click.Command:
             click.Option(["--watch"], is_flag=True, help="Go on until nothing runs any more."),
             click.Option(
                 ["--interval"],
-                type=click.FloatRange(min=0.1),
+                type=click.FloatRange(min=0.1, max=86_400),
                 metavar="SECONDS",
                 help=f"Between two looks. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
             ),

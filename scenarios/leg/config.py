@@ -18,6 +18,7 @@ from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 from sut.replicas.routing import DEFAULT_ROUTING
 
+MOST_REPLICAS = 1024  # each is a process of this machine
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
 
@@ -154,8 +155,9 @@ class LegOptions(BaseModel):
     def _number_of_replicas(cls, value: Any) -> Any:
         if value is None or value == "auto":
             return value
-        if isinstance(value, bool) or not str(value).isdecimal() or int(value) < 1:
-            raise ValueError("must be a whole number from 1, or auto")
+        text = str(value)
+        if isinstance(value, bool) or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= MOST_REPLICAS:
+            raise ValueError(f"must be a whole number from 1 to {MOST_REPLICAS:,}, or auto")
         return str(value)
 
     @field_validator("cluster")

@@ -345,6 +345,8 @@ def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list
 
 def _check_disk(path: Path, samples: int, trace: bool) -> None:
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
+    if not existing.is_dir():
+        raise SetupError(f"output directory {path} cannot be written: {existing} is no directory", "name another")
     needed = DISK_RESERVE_BYTES + samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
     free = shutil.disk_usage(existing).free
     if free < needed:

@@ -4,6 +4,7 @@ A step stands here when it is over and not before, so a tune that was killed rep
 is replaced as a whole: a reader never sees half a line.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_atomic
+from runs.reading import MAX_LOG_BYTES, read_whole
 from scenarios.identity import Difference, Identity, differences
 from scenarios.tune.option_space import Options
 from scenarios.tune.option_trials import Phase, Probe
@@ -114,12 +116,9 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[Line] = []
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
+        if not os.path.lexists(path):
             return
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}", "make the file readable") from error
+        content = read_whole(path, "make the file readable", max_bytes=MAX_LOG_BYTES)
         for number, line in enumerate(content.splitlines(), start=1):
             try:
                 self._lines.append(_LINE.validate_python(orjson.loads(line)))

@@ -48,13 +48,13 @@ class Fault:
         Raises:
             InputError: another kind, or N is not a whole number.
         """
-        kind, _, at = text.partition("@")
+        kind, mark, at = text.partition("@")
         if kind not in get_args(FaultKind):
             raise InputError(
                 f"--dummy-fault {text}: unknown kind {kind!r}",
                 f"use one of {', '.join(FAULT_KINDS)}, as KIND@N",
             )
-        if at and not at.isdecimal():
+        if mark and not at.isdecimal():
             raise InputError(
                 f"--dummy-fault {text}: {at!r} is not a whole number", "write KIND@N, for example swallow@10"
             )

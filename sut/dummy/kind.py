@@ -15,14 +15,16 @@ from sut.dummy.engine import SHORTEST_OUTPUT, Cheat, DummyEngine, Fault
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.loadgen_sut import LoadgenSut
 
+LONGEST = 1e9  # ms, or µs: days
+
 
 class DummyOptions(BaseModel):
     """What a user may ask of the dummy engine."""
 
-    dummy_ttft_ms: float = option_field(2.0, "Time to first token.", "dummy", "MS", ge=0, allow_inf_nan=False)
-    dummy_tpot_ms: float = option_field(0.05, "Time per output token.", "dummy", "MS", ge=0, allow_inf_nan=False)
+    dummy_ttft_ms: float = option_field(2.0, "Time to first token.", "dummy", "MS", ge=0, le=LONGEST)
+    dummy_tpot_ms: float = option_field(0.05, "Time per output token.", "dummy", "MS", ge=0, le=LONGEST)
     dummy_prefill_us: float = option_field(
-        0.0, "Time per prompt token, added to the time to first token.", "dummy", "US", ge=0, allow_inf_nan=False
+        0.0, "Time per prompt token, added to the time to first token.", "dummy", "US", ge=0, le=LONGEST
     )
     dummy_slots: int = option_field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N", ge=0)
     dummy_shortest_tokens: int = option_field(
@@ -50,6 +52,12 @@ class DummyKind(EngineKind[DummyOptions]):
     def plan(self, asked: DummyOptions, leg: LegFacts) -> EnginePlan:
         for text in asked.dummy_fault:
             Fault.parse(text)
+        if asked.dummy_shortest_tokens > max(SHORTEST_OUTPUT, leg.sampling.max_tokens):
+            most = leg.sampling.max_tokens
+            raise InputError(
+                f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: an output has {most} at most",
+                f"give 1 to {most}",
+            )
         if asked.dummy_cheat and leg.model_folder is not None:
             raise InputError("--dummy-cheat needs the dummy engine with its own tokenizer", "leave --model-path out")
         options = {

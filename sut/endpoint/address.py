@@ -38,7 +38,7 @@ class ServerAddress:
             parts = urlsplit(text)
             port = parts.port
         except ValueError as error:
-            raise InputError(f"--api-server: {error}", fix) from error
+            raise InputError(f"--api-server {text}: {error}", fix) from error
         if parts.username or parts.password:
             raise InputError("--api-server: the URL has a user or password in it", "use --api-key-env for a key")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:

@@ -5,11 +5,11 @@ The names are those that vLLM's engine has on record, so that the mechanisms' ru
 
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.benchmark import OfficialModel
 from runs.errors import InputError
+from runs.yaml_file import read_yaml
 
 
 class Declaration(BaseModel):
@@ -50,13 +50,7 @@ def read_declaration(path: Path) -> Declaration:
     """
     fix = "write it as configs/endpoint-declaration.yaml is written"
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"--api-declaration {path}: {error.strerror}", "name a readable YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"--api-declaration {path} is not YAML: {error}", fix) from error
-    try:
-        return Declaration.model_validate(content)
+        return Declaration.model_validate(read_yaml(path, "--api-declaration"))
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, problem['loc'])) or 'the file'}: {problem['msg']}" for problem in error.errors()

@@ -1,0 +1,194 @@
+"""Bad input to every command: an exit code of the contract, a message with the value and the fix, nothing written."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import main
+
+LEG = ["run", "--scenario", "Server", "--engine", "dummy", "--dry-run"]
+ENDPOINT = ["run", "--scenario", "Server", "--engine", "endpoint", "--api-server", "http://127.0.0.1:9", "--dry-run"]
+AUDIT = ["audit", "--test", "output_caching", "--scenario", "Offline", "--engine", "dummy", "--dry-run"]
+TUNE = ["tune", "--scenario", "Server", "--engine", "dummy", "--dry-run"]
+SUBMIT = ["submit", "adir", "--organisation", "O", "--system-name", "S", "--output", "tree"]
+SIGNOFF = ["signoff", "--scope", "harness", "--ref", "adir"]
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+def listening(path: Path) -> None:
+    there = Path.cwd()
+    os.chdir(path.parent)  # a socket's name must be short
+    try:
+        socket.socket(socket.AF_UNIX).bind(path.name)
+    finally:
+        os.chdir(there)
+
+
+# What a file can be instead of what was asked for; each is refused wherever a file is read.
+FILES: dict[str, Callable[[Path], object]] = {
+    "absent": lambda path: None,
+    "adirectory": Path.mkdir,
+    "pipe": os.mkfifo,
+    "socket": listening,
+    "loop": lambda path: path.symlink_to(path.name),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "sparse": sparse,
+    "latin": lambda path: path.write_bytes("größe: 1\n".encode("latin-1")),
+    "nul": lambda path: path.write_bytes(b"a: 1\0\n"),
+    "text": lambda path: path.write_text("just words\n"),
+    "list": lambda path: path.write_text("[1, 2]\n"),
+    "twice": lambda path: path.write_text("a: 1\na: 2\n"),
+    "unknown": lambda path: path.write_text('{"no_such_key": 1}\n'),
+    "nested": lambda path: path.write_text("a: " + "[" * 5000 + "\n"),
+    "number": lambda path: path.write_text(f"a: {'9' * 5000}\n"),
+    "tag": lambda path: path.write_text("a: !!python/object/apply:os.system ['true']\n"),
+    "alias": lambda path: path.write_text("a: &a [1,1]\nb: &b [*a,*a]\nc: [*b,*nothing]\n"),
+    "cut": lambda path: path.write_text('{"a": '),
+}
+OPTIONS = {
+    "run --config": [*LEG, "--config"],
+    "run --user-conf": [*LEG, "--user-conf"],
+    "run --audit-conf": [*LEG, "--audit-conf"],
+    "run --dataset-path": [*LEG, "--dataset-path"],
+    "run --api-declaration": [*ENDPOINT, "--api-declaration"],
+    "audit --config": [*AUDIT, "--config"],
+    "tune --config": [*TUNE, "--config"],
+    "campaign --config": ["campaign", "--dry-run", "--config"],
+    "submit --system": [*SUBMIT, "--system"],
+    "signoff --claim": [*SIGNOFF, "--claim"],
+    "gate --declaration": ["gate", "adir", "--declaration"],
+    "store --declaration": ["store", "ingest", "adir", "--declaration"],
+}
+FOLDERS = {
+    "gate": ["gate"],
+    "verify": ["verify"],
+    "check": ["check"],
+    "status": ["status"],
+    "results": ["results"],
+    "report": ["report"],
+    "signoff --ref": ["signoff", "--scope", "harness", "--ref"],
+    "store ingest": ["store", "ingest"],
+    "store --db": ["store", "summary", "--db"],
+    "submit": ["submit", "--organisation", "O", "--system-name", "S", "--output", "tree"],
+    "doctor --dataset-path": ["doctor", "--dataset-path"],
+}
+# Nothing runs in an empty directory; a row that declares nothing, from before there were declarations, is not judged.
+FINE = {("status", "adirectory"), ("gate", "unknown")}
+
+LISTS = ("x", "max_num_seqs=", "dtype=[1]", "dummy_slots=[]", "dummy_slots=[x]")
+VALUES = [
+    *[[*LEG, "--target-qps", value] for value in ("-1", "0", "nan", "inf", "-inf", "1e400", "many", "1e9", "")],
+    *[[*LEG, "--total-sample-count", value] for value in ("-1", "0", "1.5", "9" * 30, "nan", "65", "")],
+    *[[*LEG, "--stall-timeout-s", value] for value in ("-1", "0", "nan", "inf", "soon")],
+    *[[*LEG, "--engine-start-timeout-s", value] for value in ("-1", "0", "nan", "inf")],
+    *[[*LEG, "--admission", "fcfs", "--admission-tokens", value] for value in ("0", "-5", "1.5")],
+    *[[*LEG, "--admission", "fcfs", "--admission-queries", value] for value in ("0", "-5", "x")],
+    *[[*LEG, "--replicas", value] for value in ("0", "-1", "two", "1000000", "1.5")],
+    *[[*LEG, "--dummy-ttft-ms", value] for value in ("-1", "nan", "inf", "1e300")],
+    *[[*LEG, "--dummy-tpot-ms", value] for value in ("-1", "nan", "inf")],
+    *[[*LEG, "--dummy-slots", value] for value in ("-1", "x", "1.5")],
+    *[[*LEG, "--dummy-shortest-tokens", value] for value in ("500", "0", "-1")],
+    *[[*LEG, "--dummy-fault", value] for value in ("boom", "die@", "die@x", "die@-1", "")],
+    *[[*LEG, "--dummy-cheat", value] for value in ("none", "")],
+    *[[*LEG, "--engine-arg", value] for value in ("x", "=1", "")],
+    *[[*LEG, "--sampling-arg", value] for value in ("temperature=hot", "no_such=1", "top_p=nan", "max_tokens=-1", "x")],
+    *[[*LEG, "--routing", value] for value in ("best", "")],
+    *[[*LEG, "--scenario", value] for value in ("MultiStream", "", "Offline ")],
+    *[[*LEG, "--lg-model-name", value] for value in ("llama", "")],
+    *[[*LEG, "--model-path", value] for value in ("", ".", "/dev/null", "/no/model", "a\0b", "x" * 5000)],
+    *[[*LEG, "--mechanism", value] for value in ("/dev/zero", "a/b/c")],
+    *[[*LEG, "--output-log-dir", value] for value in ("", "a\0b", "x" * 300, "/dev/null/x")],
+    *[[*ENDPOINT, "--api-server", value] for value in ("", "localhost", "ftp://x", "http://", "http://x:99999", "http://[::")],
+    *[[*ENDPOINT, "--api-connections", value] for value in ("0", "-1", "x")],
+    *[[*ENDPOINT, "--api-dialect", value] for value in ("", "esperanto")],
+    *[[*ENDPOINT, "--api-key-env", value] for value in ("", "NO_SUCH_VARIABLE")],
+    *[[*AUDIT, "--samples", value] for value in ("0", "-1", "65", "9" * 30, "x")],
+    *[[*AUDIT, "--audit-samples", value] for value in ("0", "-1", "x")],
+    *[[*AUDIT, "--sample-index", value] for value in ("a", "-1", "99999", "", "1,,2")],
+    *[[*AUDIT, "--threshold", value] for value in ("2", "-1", "nan", "inf", "0")],
+    *[[*AUDIT, "--test", value] for value in ("TEST01", "", "test06")],
+    [*AUDIT, "--target-qps", "nan"],
+    *[[*TUNE, "--offline-qps", value] for value in ("0", "-1", "nan", "inf")],
+    *[[*TUNE, "--max-probes", value] for value in ("0", "9", "-1", "x")],
+    *[[*TUNE, "--resolution", value] for value in ("0", "nan", "2", "-1")],
+    *[[*TUNE, "--estimate-s", value] for value in ("0", "nan", "-1", "inf")],
+    *[[*TUNE, "--search", "--search-trials", value] for value in ("-1", "x")],
+    *[[*TUNE, "--search", "--search-budget-s", value] for value in ("nan", "-1", "inf")],
+    *[[*TUNE, "--search", "--search-values", value] for value in LISTS],
+    *[[*SIGNOFF, "--noise-band", value] for value in ("0", "-1", "nan", "inf", "100", "x")],
+    *[[*SIGNOFF, "--remeasure", value] for value in ("-1", "4", "x")],
+    ["signoff", "--scope", "all"],
+    ["signoff", "--scope", "patch", "--ref", "adir", "--cand", "absent"],
+    ["signoff", "--backtest-folder", "adir", "--backtest"],
+    *[["status", "--interval", value] for value in ("0", "-1", "nan", "inf", "x")],
+        ["gate", "adir", "--registry", "adir"],
+    ["gate", "adir", "--division", "half"],
+    *[["check", "adir", *words] for words in (["--round", "v9"], ["--official", "adir"])],
+    *[["check", "adir", "--runs", value] for value in ("adir", "absent")],
+    *[["verify", "adir", *words] for words in (["--scenario", "All"], ["--accuracy-only", "--performance-only"])],
+    *[["verify", "adir", *words] for words in (["--document", "x.pdf"], ["--dataset-path", "absent"])],
+    ["store", "query", "--db", "absent.sqlite"],
+    ["store", "compare", "a", "b", "--db", "absent.sqlite"],
+    ["store", "nothing"],
+    *[["results", "adir", "--csv", "--json"], ["results", "adir"], ["report", "adir"], ["report"], ["verify"]],
+    ["submit"],
+    *[["init", value] for value in ("", "a\0b", "x" * 300)],
+    *[["doctor", "--api-server", value] for value in ("", "localhost", "http://127.0.0.1:9")],
+    *[["doctor", "--model-path", value] for value in ("", "adir", "/dev/null", "a\0b")],
+]  # fmt: skip
+NO_VALUE_TO_NAME = ("", "verify", "submit", "report")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "adir").mkdir()
+    return tmp_path
+
+
+def refused(words: list[str], value: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(str(path) for path in here.rglob("*"))
+    code = main.main(words)
+    told = capsys.readouterr()
+    text = told.err + (told.out if words[0] in ("doctor", "signoff") else "")
+    assert code in ((2, 3) if words[0] != "signoff" else (1, 2, 3, 4)), (code, told)
+    assert "Traceback" not in told.out + told.err
+    if words[0] not in ("doctor", "signoff") or code == 2:
+        assert told.err.startswith(("error: ", "Usage: ", "  note: ")), told.err
+    assert (
+        value[:60].encode("unicode_escape").decode() in text.replace("\\x00", "\x00").encode("unicode_escape").decode()
+    ), text
+    if "fix: " not in text:
+        assert "Usage: " in text or words[0] in ("doctor", "signoff"), text
+    assert sorted(str(path) for path in here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_file_that_is_none(option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FILES[kind](here / kind)
+    refused([*OPTIONS[option], kind], kind, here, capsys)
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("option", FOLDERS)
+def test_a_place_that_is_none(option: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FILES[kind](here / kind)
+    if (option, kind) in FINE:
+        assert main.main([*FOLDERS[option], kind]) == 0
+    else:
+        refused([*FOLDERS[option], kind], kind, here, capsys)
+
+
+@pytest.mark.parametrize("words", VALUES, ids=lambda words: "-".join((words[0], *words[-2:]))[:60])
+def test_a_value_that_is_none(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    value = "" if words[-1] in (*NO_VALUE_TO_NAME, "1e400", "1e300", "1e9") else words[-1].partition("=")[0]
+    refused(words, value, here, capsys)
