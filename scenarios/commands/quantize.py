@@ -8,6 +8,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.commands import answer
+from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.quantize.run import ENVIRONMENT, Request, Scheme, quantize
 
@@ -18,6 +19,12 @@ embedded model is quantised with the bundled articles, to try it out. A run decl
 --mechanism weight_quantization/VARIANT.
 
 Exit codes: 0 done, 2 bad input, 3 no such environment or the output is taken, 4 failed."""
+
+EXAMPLES = (
+    "the embedded model, to try it out: quantize --scheme fp8 --output ../mlperf/fp8",
+    "with the official calibration: quantize --scheme int8 --output DIR --model-path MODEL --calibration FILE",
+    "a quick look: quantize --scheme fp8 --output DIR --samples 16",
+)
 
 
 def _quantize(
@@ -40,10 +47,11 @@ def _quantize(
 
 def quantize_click_command() -> click.Command:
     """The command for main.py; its callback returns the exit code."""
-    return click.Command(
+    return Command(
         "quantize",
         callback=_quantize,
         help=HELP,
+        examples=EXAMPLES,
         params=[
             click.Option(["--scheme"], type=click.Choice(get_args(Scheme)), required=True, help="What to quantise to."),
             click.Option(["--output"], type=PATH, metavar="DIR", required=True, help="Folder to make."),
