@@ -159,6 +159,9 @@ def build_published_tree(root: Path) -> Tree:
     source = tree.source("closed", "Intel")
     source.mkdir()
     (source / "README.md").write_text("# Source\n")
+    documents = tree.organisation("closed", "Intel") / "documentation"
+    documents.mkdir()
+    (documents / "calibration.md").write_text("# How the weights were quantised\n")
     return tree
 
 
