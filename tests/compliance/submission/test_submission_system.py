@@ -90,7 +90,7 @@ def test_the_shipped_file_is_not_taken_at_its_word() -> None:
 def test_a_placeholder_that_is_left_is_named(content: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
         read_system_file(content)
-    assert caught.value.message == f"--system: still REPLACE-ME in 1 fields: {field}"
+    assert caught.value.message == f"--system: still REPLACE-ME in 1 field: {field}"
 
 
 def test_what_the_legs_recorded_is_used() -> None:
