@@ -89,8 +89,25 @@ def test_a_step_that_fails_is_recorded_and_repeated(tmp_path: Path) -> None:
 
     again = Steps(tmp_path, 600, lambda _: None)
     assert again.step("good", ["x"], fails, 10) == done
-    assert again.step("good", ["other options"], lambda: done, 10) is done
-    assert again.step("bad", ["y"], lambda: done, 10) is done
+    assert again.step("good", ["other options"], lambda: done, 10) == done
+    assert again.step("bad", ["y"], lambda: done, 10) == done
+
+
+def test_a_step_goes_on_in_its_directory_unless_it_is_another_one_now(tmp_path: Path) -> None:
+    def start(*arguments: str) -> None:
+        steps = Steps(tmp_path, 600, lambda _: None)
+        steps.command("tuned", ["tune", "--scenario", *arguments], expected_s=1, continues=True)
+
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "tuned").mkdir()
+    kept = tmp_path / "tuned" / "journal.jsonl"
+    kept.write_text("")
+    start("Nowhere")  # fails, and is recorded
+    start("Nowhere")
+    assert kept.exists()
+    start("Elsewhere")
+    assert not kept.exists()
+    assert (tmp_path / "discarded" / "1" / "tuned" / "journal.jsonl").exists()
 
 
 def test_one_engine_sees_one_device_where_replicas_are_the_default() -> None:

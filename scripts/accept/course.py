@@ -72,7 +72,7 @@ class Course:
         for layout in self.layouts:
             self._offline_rate(layout)
             if layout is one and self.asked.real_engine:
-                self._generate(one)
+                self._llm_generate(one)
         self._scaling()
         for scenario in SHARE_OF_OFFLINE:
             self._server(scenario, best)
@@ -159,7 +159,7 @@ class Course:
 
     # The others -----------------------------------------------------------------------------------------------------
 
-    def _generate(self, layout: Layout) -> None:
+    def _llm_generate(self, layout: Layout) -> None:
         """`LLM.generate` with the prompts, the order and the options of the Offline leg, when that is over."""
         what, name = "Offline leg ÷ LLM.generate", f"{layout.name}-generate"
         leg = next((one for one in self.steps.outcomes if one.name == f"{layout.name}-Offline"), None)
@@ -170,10 +170,12 @@ class Course:
         seconds = read_result(run.result).duration_ns or 0
         expected_s = self.asked.sizes.start_s + CALLS * seconds / 1e9
 
-        def call() -> Outcome:
-            return _generate(run, self.steps.place(name), name, layout.environment)
+        arguments = [str(run.root), str(read_manifest(run.manifest).start_time_ns)]
 
-        outcome = self.steps.step(name, [str(run.root)], call, expected_s)
+        def call() -> Outcome:
+            return Outcome(name, arguments, 0, 0.0, answer=_generate(run, self.steps.place(name), layout.environment))
+
+        outcome = self.steps.step(name, arguments, call, expected_s)
         rate = outcome.answer.get("samples_per_second")
         self.table.figure("LLM.generate, same prompts and options", rate, "samples/s")
         ours = self._offline.get(layout.name)
@@ -256,7 +258,7 @@ def _leg_of(outcome: Outcome, place: Path) -> RunDir | None:
     return RunDir(place / confirmed) if confirmed else None
 
 
-def _generate(run: RunDir, folder: Path, name: str, environment: dict[str, str]) -> Outcome:
+def _generate(run: RunDir, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
     manifest, requests = read_manifest(run.manifest), read_requests(run.requests)
     plan = manifest.resolved
     rows = load_dataset(plan.dataset_path).prompts
@@ -265,5 +267,4 @@ def _generate(run: RunDir, folder: Path, name: str, environment: dict[str, str])
     model, sampling = Path(plan.model_path), SamplingPolicy(**plan.sampling)
     with llm_server(folder, model, plan.engine_options, variables, prompts, sampling) as server:
         seconds = [server.ask("all").seconds for _ in range(CALLS)]
-    facts = {"calls_s": seconds, "samples": len(prompts), "samples_per_second": len(prompts) / min(seconds)}
-    return Outcome(name, [str(run.root)], 0, sum(seconds), answer=facts)
+    return {"calls_s": seconds, "samples": len(prompts), "samples_per_second": len(prompts) / min(seconds)}

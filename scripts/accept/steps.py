@@ -1,5 +1,6 @@
 """Steps: commands of main.py, each in a process of its own. What one came to is kept, and a repeated start goes on."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -84,8 +85,9 @@ class Steps:
         """
 
         def run() -> Outcome:
-            place = self.place(name)
-            if place.exists() and not continues:
+            place, before = self.place(name), _recorded(self._record(name))
+            same = before is None or before.arguments == list(arguments)
+            if place.exists() and not (continues and same):
                 set_aside([place], self._folder / "discarded")
             return self._run(name, list(arguments), environment or {})
 
@@ -93,9 +95,9 @@ class Steps:
 
     def step(self, name: str, arguments: list[str], run: Callable[[], Outcome], expected_s: float) -> Outcome:
         """Do `run`, unless that was done before or there is no time for it; what fails is an outcome too."""
-        record = self._folder / "steps" / f"{name}.json"
-        outcome = _done_before(record, arguments)
-        if outcome is not None:
+        record = self._record(name)
+        outcome = _recorded(record)
+        if outcome is not None and outcome.answered and outcome.arguments == arguments:
             self._say(f"{name}: done before")
         elif self.left_s < max(expected_s, LEAST_S):
             error = f"not begun: it takes about {expected_s:.0f} s, and {max(0.0, self.left_s):.0f} s are left"
@@ -106,6 +108,7 @@ class Steps:
             started = time.monotonic()
             try:
                 outcome = run()
+                outcome = dataclasses.replace(outcome, seconds=outcome.seconds or time.monotonic() - started)
             except HarnessError as error:
                 if error.exit_code == ExitCode.INTERRUPTED:
                     raise
@@ -114,6 +117,9 @@ class Steps:
             write_json(record, asdict(outcome))
         self.outcomes.append(outcome)
         return outcome
+
+    def _record(self, name: str) -> Path:
+        return self._folder / "steps" / f"{name}.json"
 
     @property
     def left_s(self) -> float:
@@ -161,10 +167,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
 
 
-def _done_before(record: Path, arguments: list[str]) -> Outcome | None:
-    """What the same step came to in an earlier start, if it came to an answer."""
+def _recorded(record: Path) -> Outcome | None:
+    """What a step came to in an earlier start."""
     try:
-        outcome = Outcome(**orjson.loads(record.read_bytes()))
+        return Outcome(**orjson.loads(record.read_bytes()))
     except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
         return None
-    return outcome if outcome.answered and outcome.arguments == arguments else None

@@ -7,7 +7,6 @@ What finds no free connection waits in order.
 
 import asyncio
 import contextlib
-import resource
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -17,12 +16,12 @@ from typing import Protocol
 from runs.errors import ExecutionError, SetupError
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.connection import HttpConnection, Receiver
+from sut.open_files import allow_open_files
 
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
 IDLE_TOO_LONG = 408  # what some proxies send before they close a connection that nothing came on
-SPARE_FILES = 256  # everything else that the process has open
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -216,15 +215,7 @@ def check_limits(address: ServerAddress, size: int) -> None:
     Raises:
         SetupError: too few open files, or too few local ports.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = size + SPARE_FILES
-    if soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise SetupError(
-                f"{size} connections to {address.url} need {needed} open files; the limit is {hard}",
-                "lower --api-connections, or raise the limit (ulimit -Hn)",
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    allow_open_files(size, f"{size} connections to {address.url}", "lower --api-connections")
     try:
         low, high = map(int, PORT_RANGE.read_text().split())
     except (OSError, ValueError):

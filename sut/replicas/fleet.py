@@ -14,6 +14,7 @@ from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
 from sut.lateness import Lateness
 from sut.loadgen_sut import int32_ids
+from sut.open_files import allow_open_files
 from sut.replicas.agreement import disagreement
 from sut.replicas.line import KeyPair, LegSocket, Line
 from sut.replicas.member import Host, Member
@@ -35,6 +36,7 @@ from sut.replicas.messages import (
 from sut.replicas.replica import PULSE_MARK
 from sut.replicas.routing import Routing
 
+FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one in passing
 START_LOOK_S = 0.2
 STOP_TIMEOUT_S = 10.0
 STRANGER_LOOK_S = 1.0
@@ -79,8 +81,10 @@ class Fleet:
     async def start(self) -> EngineReport:
         """Raises:
         HarnessError: a replica's own, naming it.
-        SetupError: a replica ended without a word, or is another engine than the first.
+        SetupError: a replica ended without a word, is another engine than the first, or there are too many.
         """
+        count = len(self._start.specs)
+        allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
         keys = [KeyPair.new() for _ in self._start.specs]
         self._socket = LegSocket(self._start.listen_on, {pair.public for pair in keys})
         self._line = Line(self._socket.socket, self._receive)
