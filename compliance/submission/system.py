@@ -161,8 +161,9 @@ def describe(
     missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
     if missing:
         lines = "\n".join(f'    {field.name}: "{field.example}"  # {field.meaning}' for field in missing)
+        lacking = ", ".join(field.name for field in missing)
         raise InputError(
-            f"the system description lacks {len(missing)} fields: {', '.join(field.name for field in missing)}",
+            f"the system description lacks {counted(len(missing), 'field')}: {lacking}",
             f"add them to the file of --system, for example:\n  system:\n{lines}",
         )
     if rehearsal:

@@ -126,7 +126,7 @@ def test_all_missing_fields_are_told_together_with_examples() -> None:
 
 def test_an_empty_value_is_a_missing_one() -> None:
     given = example()["system"] | {"cooling": "  "}
-    with pytest.raises(InputError, match="lacks 1 fields: cooling"):
+    with pytest.raises(InputError, match="lacks 1 field: cooling"):
         described(given)
 
 
@@ -142,7 +142,7 @@ def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
     if field.may_be_empty or field.name in have:
         assert field.name in described(given).values
     else:
-        with pytest.raises(InputError, match=f"lacks 1 fields: {field.name}$|lacks 1 fields: {field.name}\n"):
+        with pytest.raises(InputError, match=f"lacks 1 field: {field.name}$|lacks 1 field: {field.name}\n"):
             described(given)
 
 
@@ -168,10 +168,10 @@ def test_the_nodes_of_a_cluster_are_counted() -> None:
     values = described(given, on_nodes([GPU, GPU], [GPU, GPU])).values
     assert (values["number_of_nodes"], values["accelerators_per_node"]) == ("2", "2")
     assert "ray 2.60.0" in values["other_software_stack"]
-    with pytest.raises(InputError, match="lacks 1 fields: accelerators_per_node"):
+    with pytest.raises(InputError, match="lacks 1 field: accelerators_per_node"):
         described(given, on_nodes([GPU, GPU], [GPU]))
     del given["host_networking_topology"]
-    with pytest.raises(InputError, match="lacks 1 fields: host_networking_topology"):
+    with pytest.raises(InputError, match="lacks 1 field: host_networking_topology"):
         described(given, on_nodes([GPU], [GPU]))
 
 

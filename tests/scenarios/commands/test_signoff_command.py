@@ -61,7 +61,7 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
         "--out", out, "--ledger", ledger, "--feedback", mend,
     )  # fmt: skip
     assert done.code == ExitCode.OK, done.stderr
-    assert "measured again 1 times, of at most 1" in done.stdout
+    assert "measured again 1 time, of at most 1" in done.stdout
     after = digests(folder)
     assert {name: after[name] for name in before} == before
     again = [folder / f"{name}-again-1" for name in names]
