@@ -21,6 +21,7 @@ from compliance.audits.base import (
     need_legs,
     refuse_foreign_knobs,
 )
+from compliance.evidence.plausibility import shared_answers
 from compliance.finding import Finding, applied
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Mode
 from runs.benchmarks import BENCHMARKS
@@ -169,6 +170,7 @@ def judge_entries(
     needs_first = scenario != "Offline"
     wrong: dict[str, list[str]] = {name: [] for name in _RULES}
     lengths: list[int] = []
+    answers: list[tuple[int, Ids]] = []
     for entry in entries:
         place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
         ids = _ids(entry.data, dtype)
@@ -176,6 +178,7 @@ def judge_entries(
             wrong["ids"].append(place)
             continue
         lengths.append(len(ids))
+        answers.append((entry.qsl_idx, ids))
         if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= max_tokens:
             wrong["length"].append(f"{place}: {len(ids)}")
         if entry.token_count != len(ids):
@@ -216,6 +219,8 @@ def judge_entries(
         add("other special ids", "other", f"none of the tokenizer's {len(others)} special ids but those that end")
     add("end-of-sequence id once", "stop_once", f"at most one of {_listed(stops.tolist())}")
     add("end-of-sequence id last", "stop_last", "nothing after it")
+    if shared := shared_answers(answers):
+        checks.append(shared)
     return checks
 
 

@@ -34,6 +34,7 @@ SIGN_OFF = Policy(
         "accuracy-target": "C-3/accuracy_gate_fail",
         "accuracy-count": "C-3/accuracy_gate_fail",
         "accuracy-no-target": "C-1/no_reference_scores",
+        "accuracy-scored-again": None,  # C-1 tells
         "one-system": None,  # the conditions of every two legs are compared instead
         "plausible-repeats": "H-5/cached_answers",
         "plausible-first-token": "H-5/no_time_for_prompt",

@@ -15,7 +15,6 @@ from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start
 from tests.support.official import shorten_benchmarks
-from tests.support.once import once
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 SAMPLES = 100  # of the short runs
@@ -39,15 +38,9 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
-def short_tree(factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
-    """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
-    submitter writes is made up."""
-    folder = once(factory, "short-tree", _build_short_tree)
-    return Tree(folder / "tree"), folder / "runs"
-
-
-def _build_short_tree(root: Path) -> None:
-    tree, runs = Tree(root / "tree"), root / "runs"
+def build_short_tree(root: Path, runs: Path) -> Tree:
+    """A closed v6.1 tree of one datacenter system. Its logs are real; what a submitter writes is made up."""
+    tree = Tree(root / "tree")
     for scenario, conf in _SETTINGS.items():
         place = Place("closed", "Example", "one-node", "llama3.1-8b", scenario)
         override = {**conf, "performance_sample_count_override": SAMPLES}
@@ -69,6 +62,7 @@ def _build_short_tree(root: Path) -> None:
         _add_first_tokens(legs["TEST06"], scenario)
         fill_place(tree, place, legs)
     _describe(tree, "closed", "Example", "one-node", "datacenter")
+    return tree
 
 
 def fill_place(tree: Tree, place: Place, legs: dict[str, RunDir]) -> None:
@@ -159,9 +153,6 @@ def build_published_tree(root: Path) -> Tree:
     source = tree.source("closed", "Intel")
     source.mkdir()
     (source / "README.md").write_text("# Source\n")
-    documents = tree.organisation("closed", "Intel") / "documentation"
-    documents.mkdir()
-    (documents / "calibration.md").write_text("# How the weights were quantised\n")
     return tree
 
 

@@ -98,6 +98,9 @@ def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | Non
     for wanted in _LINES:
         if not lines & set(wanted):
             findings.add("audit-text", path, f"no line {' or '.join(map(repr, wanted))}", "all three checks passed")
+    for line in sorted(lines):
+        if line.partition(":")[2].strip() == "False":
+            findings.add("audit-text", path, line, "no check failed")
     if test06.INCOMPLETE in lines:
         findings.add("audit-text", path, f"it says {test06.INCOMPLETE!r}", test06.COMPLETE)
     if test06.SKIPPED in lines and scenario != "Offline":

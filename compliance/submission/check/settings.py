@@ -3,7 +3,9 @@
 LoadGen skips what it does not know, so this reader does as well: it looks for lines that it can hold against the log.
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from compliance.submission.check.finding import Findings
@@ -12,6 +14,7 @@ from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.user_conf import Setting, in_force, lines_taken
 
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _MS = 1_000_000.0  # ns
 # user.conf key → (record of the log, factor to its unit), by LoadGen scenario. [loadgen] TestSettings::FromConfig
 _ANY: dict[str, tuple[str, float]] = {
@@ -22,6 +25,12 @@ _ANY: dict[str, tuple[str, float]] = {
     "performance_sample_count_override": ("requested_performance_sample_count_override", 1),
     "sample_concatenate_permutation": ("requested_sample_concatenate_permutation", 1),
     "use_token_latencies": ("requested_use_token_latencies", 1),
+    "performance_issue_unique": ("requested_performance_issue_unique", 1),
+    "performance_issue_same": ("requested_performance_issue_same", 1),
+    "performance_issue_same_index": ("requested_performance_issue_same_index", 1),
+    "qsl_rng_seed": ("requested_qsl_rng_seed", 1),
+    "sample_index_rng_seed": ("requested_sample_index_rng_seed", 1),
+    "schedule_rng_seed": ("requested_schedule_rng_seed", 1),
 }
 _OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
     "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},
@@ -85,10 +94,7 @@ def _check(path: Path, models: tuple[str, ...] | None, detail: DetailLog, findin
 
 
 def _lines(text: str) -> Iterator[Setting]:
-    """Those with a number."""
+    """Those with a number, which LoadGen reads up to the first sign that belongs to none (of 5_00 the 5)."""
     for line in lines_taken(text):
-        try:
-            float(line.value)
-        except ValueError:
-            continue
-        yield line
+        if number := _NUMBER.match(line.value):
+            yield replace(line, value=number[0])

@@ -15,7 +15,8 @@ OTHER = "gpt-oss-120b"
 
 @pytest.fixture(scope="module")
 def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return trees.short_tree(tmp_path_factory)[0]
+    folder = tmp_path_factory.mktemp("trees")
+    return trees.build_short_tree(folder, folder / "runs")
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ DOCUMENT = ROOT / "docs" / "check.md"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
-    return trees.short_tree(tmp_path_factory)
+    folder = tmp_path_factory.mktemp("trees")
+    return trees.build_short_tree(folder, folder / "runs"), folder / "runs"
 
 
 @pytest.fixture

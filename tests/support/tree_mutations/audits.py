@@ -43,6 +43,13 @@ def no_audit(tree: Tree) -> Path | None:
 
 edit("audit_text_says_no", "audit-text", file=_text, old="EOS check pass: True", new="EOS check pass: False")
 edit(
+    "audit_text_says_no_and_yes",
+    "audit-text",
+    file=_text,
+    old="EOS check pass: True",
+    new="EOS check pass: False\nEOS check pass: True",
+)
+edit(
     "audit_text_ends_in_failed",
     "audit-text",
     file=_text,
@@ -115,3 +122,17 @@ def the_performance_log_as_audit(tree: Tree) -> Path | None:
         return None
     run = RunDir(tree.audit(place, "TEST06") / "performance" / "run_1")
     return Path(shutil.copy(tree.performance(place).detail, run.detail))
+
+
+@mutation("audit-answers")
+def audit_has_one_answer_for_all(tree: Tree) -> Path | None:
+    path = _answers(tree)
+    if path is None:
+        return None
+    entries = json.loads(path.read_text())
+    width = len(entries[0]["data"]) // entries[0]["token_count"]  # hexadecimal digits an id
+    ids = [(1000 + number).to_bytes(width // 2, "little").hex().upper() for number in range(20)]
+    kept = {"data": "".join(ids), "token_count": len(ids)}
+    kept |= {"token_data": ids[0]} if "token_data" in entries[0] else {}
+    path.write_text(json.dumps([{**entry, **kept} for entry in entries]))
+    return path

@@ -125,6 +125,20 @@ def user_conf_of_another_run(tree: Tree) -> Path:
     return path
 
 
+@mutation("user-conf-differs")
+def user_conf_with_other_seeds(tree: Tree) -> Path:
+    path = tree.user_conf(some(tree))
+    path.write_text(f"{path.read_text()}\n*.*.schedule_rng_seed = 1\n")
+    return path
+
+
+@mutation("user-conf-differs")
+def user_conf_that_issues_one_sample(tree: Tree) -> Path:
+    path = tree.user_conf(some(tree))
+    path.write_text(f"{path.read_text()}\n*.*.performance_issue_same = 1\n")
+    return path
+
+
 @mutation("user-conf-absent")
 def user_conf_without_a_target(tree: Tree) -> Path | None:
     place = first(tree, "Server", "SingleStream")
