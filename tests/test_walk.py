@@ -1,10 +1,11 @@
-"""docs/walk.md, typed line by line in a fresh clone: a rehearsal of it, with short legs of the dummy engine.
+"""docs/walk.md up to the campaign, typed line by line in a fresh clone, with short legs of the dummy engine.
 
 What comes from outside is put in its place, the files that the reader is told to edit are edited, and the benchmark is
 made small in every process; all else is typed as it stands.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,16 +118,18 @@ def test_the_walk(home: Path) -> None:
                 ("--dummy-ttft-ms", "700", "--offline-qps", "200") if "Offline" in line.words else ("--estimate-s", "1")
             )
             assert typed(line, home, *more, "--max-probes", "2").returncode in (0, 1)
-        elif name == "submit":
-            assert typed(line, home, "--rehearsal").returncode == 0
-        elif name == "check":
-            words = line.words[: line.words.index("--official")]
-            found = typed(CommandLine(line.page, line.line, words), home)
-            assert found.returncode == 1
-            assert "rehearsal" in found.stdout
+        elif name == "campaign" and "--dry-run" not in line.words:
+            # All but the scores is as it should be: the answers of this tokenizer are shorter than the targets ask for.
+            # So there is nothing to submit; tests/compliance/submission goes on from there.
+            finished = typed(line, home)
+            assert finished.returncode == 1
+            for scenario in ("Offline", "Server", "Interactive"):
+                for leg in ("performance", "TEST06"):
+                    assert re.search(rf"(?m)^{scenario} {leg} +done", finished.stdout)
+            break
         else:
             assert typed(line, home).returncode == 0
-    assert set(seen) == {"init", "scripts/prepare_dataset.py", "doctor", "tune", "campaign", "submit", "check"}
+    assert set(seen) == {"init", "scripts/prepare_dataset.py", "doctor", "tune", "campaign"}
     clean = subprocess.run(
         ["git", "-C", str(home / "harness"), "status", "--porcelain", "-uno"], capture_output=True, check=True
     )
