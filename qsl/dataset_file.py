@@ -17,7 +17,7 @@ from runs.reading import MIB, read_whole
 
 PREPARE_FIX = "make the file with scripts/prepare_dataset.py, or save the table as JSON"
 
-MAX_BYTES = 8192 * MIB  # 24,576 rows of text and ids make some 200 MB
+MAX_BYTES = 512 * MIB  # 24,576 rows of text and ids make some 200 MB
 _PICKLE_SUFFIXES = {".pkl", ".pickle", ".pck", ".pkl.gz", ".pickle.gz", ".p", ".pt"}
 _GZIP = b"\x1f\x8b"
 # First bytes of files that are not JSON but that people do pass, and what each is.
@@ -53,6 +53,8 @@ def read_bytes(path: Path) -> bytes:
     for magic, what, fix in _FOREIGN:
         if data.startswith(magic):
             raise InputError(f"data set file {path} is {what}, not JSON", fix)
+    if b"\0" in data:  # before a parser takes memory for it
+        raise InputError(f"data set file {path} is not JSON: it has a byte of zeros", PREPARE_FIX)
     if not data.strip():
         raise InputError(f"data set file {path} is empty ({len(data)} bytes)", PREPARE_FIX)
     return data

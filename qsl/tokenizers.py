@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import orjson
 
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.hub import from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
+from runs.reading import read_object
 
 BYTES = "bytes"
 
@@ -134,10 +134,9 @@ def _tokenizer_class(folder: Path) -> Any:
 def _json_object(path: Path) -> dict[str, Any]:
     """A JSON file's object; empty where there is none."""
     try:
-        content = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        return read_object(path, "")
+    except InputError:
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def tokenizer_fingerprint(model_path: str) -> str:

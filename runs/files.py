@@ -39,11 +39,11 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def sha256_of(path: Path) -> str:
+def sha256_of(path: Path, *, max_bytes: int = 2**60) -> str:
     """Hex SHA-256 of a regular file's bytes.
 
     Raises:
-        InputError: it cannot be read, or is a pipe or a device.
+        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`.
     """
-    with open_file(path, "name a readable file", max_bytes=2**60) as stream:
+    with open_file(path, "name a readable file", max_bytes=max_bytes) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -79,7 +79,10 @@ def read_whole(
     """
     with open_file(path, fix, max_bytes=max_bytes, within=within, option=option) as stream:
         try:
-            content = stream.read(max_bytes + 1)
+            size = os.fstat(stream.fileno()).st_size  # to ask for more would take memory for more
+            content = stream.read(size + 1)
+            if len(content) > size:
+                content += stream.read(max_bytes - size)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}", fix) from error
     if len(content) > max_bytes:

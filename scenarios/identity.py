@@ -16,6 +16,7 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import HarnessError, InputError
 from runs.loadgen.user_conf import lookup, parse_conf
+from runs.reading import read_record
 from runs.record import conditions
 from runs.record.conditions import shown
 from runs.record.layout import RunDir
@@ -67,9 +68,7 @@ def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
     Raises:
         InputError: its user.conf is missing or damaged.
     """
-    conf = run.user_conf.read_text() if run.user_conf.is_file() else None
-    if conf is None:
-        raise InputError(f"{run.user_conf} is missing", "the leg has to be run again")
+    conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
     gpus = [] if manifest.resolved.nodes else manifest.accelerator
     machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, gpus)
     return {

@@ -6,20 +6,22 @@ from pathlib import Path
 
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
+from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
+from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.loadgen.detail_log import DetailLog
+from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest
 
-_TRUNCATION_MARK = re.compile(rb"\n\s*\.\.\.\s*\n")
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
 
 def is_truncated(run: RunDir) -> bool:
     """Was the middle of the accuracy log taken out for submission?"""
     path = run.accuracy_log
-    return path.is_file() and path.stat().st_size < 64 * 1024 and bool(_TRUNCATION_MARK.search(path.read_bytes()))
+    return path.is_file() and path.stat().st_size < 64 * 1024 and bool(TRUNCATION_MARK.search(read_record(path, "")))
 
 
 def hash_in_accuracy_text(text: str, path: Path) -> str | None:
@@ -39,6 +41,8 @@ def record_contradictions(leg: FinishedLeg, accuracy_text: str | None) -> Iterat
     """What a leg's manifest says and its logs do not."""
     manifest, detail = leg.manifest, leg.detail
     if manifest is None:
+        if leg.run.seal.is_file() and not leg.foreign:
+            yield fail("record-seal", f"{leg.run.manifest.name} is missing beside a seal", leg.run.manifest)
         return
     yield from _hashes(leg, manifest, accuracy_text)
     yield from record_is_whole(leg.run, manifest)
@@ -55,6 +59,15 @@ def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
     ):
         if recorded != logged:
             yield f"manifest.json has {name} {recorded}, the detail log {logged}"
+    for name, told, planned in (
+        ("data set", manifest.dataset.get("sha256"), plan.dataset_sha256),
+        ("rows of the data set", manifest.dataset.get("rows_used"), plan.sample_count),
+        ("engine", manifest.engine.get("name"), plan.engine),
+    ):
+        if told != planned:
+            yield f"manifest.json has {name} {told}, and planned {planned}"
+    if plan.loadgen_key not in BENCHMARKS:
+        yield f"manifest.json has the benchmark {plan.loadgen_key[:40]!r}, which there is not"
     if not plan.audit and modes[plan.mode] != detail.mode:
         yield f"manifest.json has mode {plan.mode}, the detail log {detail.mode}"
     for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):

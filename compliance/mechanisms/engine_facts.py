@@ -68,7 +68,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     except InputError as error:
         gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
-    told = {**_declared(configuration), **configuration}
+    told = {**declared_settings(configuration), **configuration}
     record = manifest.resolved.engine_record
     if record.runs_model and "kv_cache_dtype" not in told:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
@@ -96,7 +96,7 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each place of the manifest that names engine settings; the running engine's configuration first."""
     places = (
         ("engine.configuration", manifest.engine.get("configuration")),
-        ("engine.configuration, declared", _declared(manifest.engine.get("configuration") or {})),
+        ("engine.configuration, declared", declared_settings(manifest.engine.get("configuration") or {})),
         ("engine.in_force", manifest.engine.get("in_force")),
         ("engine.asked", manifest.engine.get("asked")),
         ("resolved.engine_options", manifest.resolved.engine_options),
@@ -108,9 +108,10 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"manifest.json {place}", settings
 
 
-def _declared(configuration: Mapping[str, Any]) -> dict[str, Any]:
+def declared_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """What the operator of a server says that it computes with, which no record can show."""
-    return configuration.get("declared") or {}
+    declared = configuration.get("declared")
+    return declared if isinstance(declared, dict) else {}
 
 
 def _facts(
@@ -214,7 +215,7 @@ def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(given, str) and given.strip() not in ("", "None", "null"):
         try:
             given = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"method": None, "given": given}
     return given if isinstance(given, dict) else {}
 

@@ -15,7 +15,7 @@ import orjson
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import SUPPORT_STATUS, Declaration
 from compliance.mechanisms.eligibility import eligibility
-from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run, misdeclared
+from compliance.mechanisms.engine_facts import EngineFacts, declared_settings, facts_of_run, misdeclared
 from compliance.mechanisms.quality import QualityEvidence, quality_evidence
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
@@ -209,7 +209,7 @@ def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str,
     plan = manifest.resolved
     names = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
     observed = manifest.engine.get("configuration") or {}
-    configuration = {**(observed.get("declared") or {}), **observed}
+    configuration = {**declared_settings(observed), **observed}
     return conditions | {
         "gpu_type": " + ".join(sorted(set(names))) or "cpu",
         "gpu_count": len(names),

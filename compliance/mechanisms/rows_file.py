@@ -11,7 +11,9 @@ from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.row import JudgedRow, rows_of_runs
 from compliance.mechanisms.validation import RECORD
 from runs.errors import HarnessError, InputError
-from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.reading import MIB, read_whole
+
+MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
 
 
 def read_rows(
@@ -23,7 +25,9 @@ def read_rows(
         InputError: unreadable, not JSON, or not rows.
     """
     try:
-        content = orjson.loads(read_whole(path, "name a run directory or a JSON file of rows", max_bytes=MAX_LOG_BYTES))
+        content = orjson.loads(
+            read_whole(path, "name a run directory or a JSON file of rows", max_bytes=MAX_ROWS_BYTES)
+        )
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path} is not JSON: {error}", "name a run directory or a JSON file of rows") from error
     rows = content if isinstance(content, list) else [content]

@@ -21,6 +21,7 @@ from compliance.signoff.judge import sign_off
 from compliance.signoff.reasons import as_word
 from compliance.signoff.verdict import Scope, Verdict
 from runs.errors import InputError
+from runs.reading import open_file, read_whole
 
 RUNS_NAME = "runs.tar.xz"
 CASES_NAME = "cases.jsonl"
@@ -115,12 +116,7 @@ def read_cases(folder: Path) -> list[Case]:
         InputError: missing or damaged; names the line.
     """
     path = folder / CASES_NAME
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(
-            f"--backtest {path}: {error.strerror}", "name a folder with cases.jsonl and runs.tar.xz"
-        ) from error
+    lines = read_whole(path, "name a folder with cases.jsonl and runs.tar.xz", option="--backtest").splitlines()
     cases = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -143,7 +139,10 @@ def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterato
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
         unpacked = Path(temporary) / "archive"
         try:
-            with tarfile.open(folder / RUNS_NAME) as archive:
+            with (
+                open_file(folder / RUNS_NAME, "take the archive as it was") as stream,
+                tarfile.open(fileobj=stream) as archive,
+            ):
                 archive.extractall(unpacked, filter="data")
         except (OSError, tarfile.TarError) as error:
             raise InputError(

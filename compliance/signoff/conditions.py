@@ -33,6 +33,27 @@ _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 
 
+class HostName(str):
+    """A host's name. Two are one where their machine's start is one, too: a machine may be named anew."""
+
+    boot_id: object = None
+
+    @classmethod
+    def of(cls, host: dict[str, Any]) -> "HostName":
+        name = cls(host.get("hostname"))
+        name.boot_id = host.get("boot_id")
+        return name
+
+    def __eq__(self, other: object) -> bool:
+        same_start = isinstance(other, HostName) and self.boot_id is not None and self.boot_id == other.boot_id
+        return same_start or str(self) == str(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def conditions_of(evidence: Evidence) -> Conditions:
     """Everything that two comparable legs have in common, flat: `engine.slots`, `model`, `host.cpu`, …"""
     detail, manifest = evidence.detail, evidence.manifest
@@ -55,9 +76,10 @@ def conditions_of(evidence: Evidence) -> Conditions:
         "accelerators": [_accelerator(one) for one in manifest.accelerator],
     }
     found |= {f"sampling.{name}": value for name, value in plan.sampling.items()}
-    found |= {f"host.{name}": manifest.host.get(name) for name in ("hostname", "cpu", "cores_usable", "system")}
+    found["host.hostname"] = HostName.of(manifest.host)
+    found |= {f"host.{name}": manifest.host.get(name) for name in ("cpu", "cores_usable", "system")}
     found |= {f"software.{name}": value for name, value in manifest.software.items()}
-    found |= {f"environment.{name}": value for name, value in plan.environment.items()}
+    found |= _environment(plan.environment)
     found |= {f"engine.{name}": value for name, value in plan.engine_options.items()}
     found |= _resolved(evidence)
     return found
@@ -76,8 +98,11 @@ def _resolved(evidence: Evidence) -> Conditions:
     configuration |= log.configuration
     configuration |= {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
     found = {f"resolved.{name}": value for name, value in configuration.items()}
-    kept = {name: value for name, value in environment.items() if name not in _ENVIRONMENT_LEFT_OUT}
-    return found | {f"environment.{name}": value for name, value in kept.items()}
+    return found | _environment(environment)
+
+
+def _environment(variables: dict[str, Any]) -> Conditions:
+    return {f"environment.{name}": value for name, value in variables.items() if name not in _ENVIRONMENT_LEFT_OUT}
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:

@@ -25,6 +25,9 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     for evidence in legs:
         if evidence.manifest is None:
             continue
+        if not evidence.manifest.current:
+            text = f"a record of version {evidence.manifest.schema_version}: unverifiable in a bundle"
+            yield fail("P-1/missing_raw", text, evidence.run.manifest)
         of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
         everything = conditions_of(evidence) | {"harness commit": evidence.manifest.harness.get("git_commit")}
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (

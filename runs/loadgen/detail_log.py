@@ -220,7 +220,10 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
-    ordinary = not (metadata.get("is_error") or metadata.get("is_warning"))
+    pid, is_error, is_warning = (metadata.get(name) for name in ("pid", "is_error", "is_warning"))
+    if type(pid) is not int or type(is_error) is not bool or type(is_warning) is not bool:
+        raise _damaged(log.path, number, f"({key}) lacks pid, is_error or is_warning", cut)
+    ordinary = not (is_error or is_warning)
     if ordinary and key not in _REPEATED:
         if key in seen:
             log.repeated.setdefault(key, number)
@@ -229,13 +232,12 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     log.clock_ms.add(float(time_ms))
     if key == "power_end":
         log.ended_ms = float(time_ms)
-    if isinstance(pid := metadata.get("pid"), int):
-        log.pids.add(pid)
-    if metadata.get("is_error") is True:
+    log.pids.add(pid)
+    if is_error:
         log.error_count += 1
         if len(log.errors) < MAX_KEPT_RECORDS:
             log.errors.append(LogRecord(key, record["value"], float(time_ms), number))
-    elif metadata.get("is_warning") is True:
+    elif is_warning:
         log.warning_count += 1
         if len(log.warnings) < MAX_KEPT_RECORDS:
             log.warnings.append(LogRecord(key, record["value"], float(time_ms), number))

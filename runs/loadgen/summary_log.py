@@ -15,7 +15,6 @@ from runs.numbers.numbers import PERCENTILE_NAMES, RATE_KEYS, latency_keys
 from runs.reading import read_record
 
 MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
-_FIELD = re.compile(r"^\s*(?P<name>[^:*]+?)\s*:\s*(?P<value>\S.*?)\s*$")
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spellings of older versions.
 _RENAMED = {"time to output token": "time per output token"}
@@ -65,8 +64,10 @@ def read_summary(path: Path) -> SummaryLog:
                 summary.error_count = count
             else:
                 summary.warning_count = count
-        elif not line.startswith(_NO_FIELDS) and (found := _FIELD.match(line)):
-            summary.fields.append((_normalise(found["name"]), found["value"]))
+        elif not line.startswith(_NO_FIELDS):
+            name, _, value = (part.strip() for part in line.partition(":"))
+            if name and value and "*" not in name:
+                summary.fields.append((_normalise(name), value))
     if summary.error_count is None and summary.verdict is None:
         raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
     return summary

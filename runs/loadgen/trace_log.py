@@ -19,17 +19,19 @@ from runs.reading import bounded_lines
 NO_TIME = -1
 MAX_LINE_BYTES = 1024 * 1024
 
-_TS = rb'"ts":(-?\d+)\.(\d{3}),'
+_TS = rb'"ts":(-?\d{1,100})\.(\d{3}),'
 # Sample: a completed sample. Token: its first token (SingleStream). Both carry the same arguments.
 _SAMPLE = re.compile(
     rb'\{"name":"(?:Sample|Token)","cat":"default","ph":"b".*?'
     + _TS
-    + rb'"args":\{"sample_seq":(\d+),"query_seq":(\d+),"sample_idx":(\d+),'
-    rb'"issue_start_ns":(-?\d+),"complete_ns":(-?\d+)\}\}'
+    + rb'"args":\{"sample_seq":(\d{1,100}),"query_seq":(\d{1,100}),"sample_idx":(\d{1,100}),'
+    rb'"issue_start_ns":(-?\d{1,100}),"complete_ns":(-?\d{1,100})\}\}'
 )
 # The Server scenario writes first tokens as a counter without a sample: it is found by its scheduled time.
 _TOKEN_LATENCY = re.compile(
-    rb'\{"name":"Token_Latency","ph": ?"C".*?' + _TS + rb'"args":\{ ?"issue_delay":(-?\d+),"issue_to_done":(-?\d+)\}\}'
+    rb'\{"name":"Token_Latency","ph": ?"C".*?'
+    + _TS
+    + rb'"args":\{ ?"issue_delay":(-?\d{1,100}),"issue_to_done":(-?\d{1,100})\}\}'
 )
 _COLUMNS = ("sample_seq", "query_seq", "sample_index", "scheduled_ns", "issue_delay_ns", "complete_ns")
 

@@ -51,8 +51,8 @@ LARGEST_INTEGER = 10**12  # 30 years in ms; LoadGen's own arithmetic overflows a
 LARGEST_SEED = 2**64 - 1
 
 _BLANKS = " \t\r\v\f"  # what LoadGen takes as space between words; Python would also take Unicode's spaces
-_INTEGER = re.compile(r"(0|[1-9][0-9]*)")
-_REAL = re.compile(r"(0|[1-9][0-9]*)(\.[0-9]+)?")
+_INTEGER = re.compile(r"(0|[1-9][0-9]{0,30})")
+_REAL = re.compile(r"(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?")
 
 
 @dataclass(frozen=True)

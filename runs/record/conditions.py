@@ -16,6 +16,8 @@ ROLE = frozenset(
         "model_path",
         "engine_start_timeout_s",
         "stall_timeout_s",
+        "environment.VLLM_PORT",
+        "environment.VLLM_HOST_IP",
         "environment.VLLM_CPU_KVCACHE_SPACE",  # follows the free memory at the start; changes no answer
         "replicas.cluster.address",
         "replicas.cluster.listen_on",

@@ -11,7 +11,7 @@ from typing import Any
 
 from runs.reading import MAX_LOG_BYTES, open_record
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 
 # Names in vLLM's line `Initializing a V1 LLM engine (…) with config: …`, and the manifest's for the same.
 _CONFIGURATION = {
@@ -26,12 +26,12 @@ _CONFIGURATION = {
     "pipeline_parallel_size": "pipeline_parallel_size",
     "data_parallel_size": "data_parallel_size",
 }
-_START = re.compile(r"Initializing a V1 LLM engine[^\n]*? with config: ([^\n]*)")
+_START = re.compile(r"Initializing a V1 LLM engine[^\n]{0,400}? with config: ([^\n]{0,65536})")
 _MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
-_KV_TOKENS = re.compile(r"KV cache size: ([\d,]+) tokens")
+_KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
 _BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
-_MAIN_PID = re.compile(r"\(MainProcess pid=(\d+)\)")
+_MAIN_PID = re.compile(r"\(MainProcess pid=(\d{1,10})\)")
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
 _MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
@@ -88,4 +88,4 @@ def _plain(value: str) -> Any:
     value = value.removeprefix("torch.").strip("'\"")
     if value in ("True", "False", "None"):
         return {"True": True, "False": False, "None": None}[value]
-    return int(value) if value.isdecimal() else value
+    return int(value) if value.isdecimal() and len(value) < 20 else value

@@ -7,9 +7,8 @@ answers `scenario`, `benchmark`, `mode`, `manifest` and `requests` from that cli
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
-
-import orjson
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark
@@ -19,6 +18,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import SummaryLog, read_summary
 from runs.loadgen.trace_log import Trace, read_trace
+from runs.reading import MAX_LOG_BYTES, read_object
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -65,18 +65,18 @@ class FinishedLeg:
     @cached_property
     def trace(self) -> Trace | None:
         """LoadGen's trace; None also where it was off and the file is empty."""
-        found = read_trace(self.run.trace) if self.run.trace.exists() else None
+        found = read_trace(self.run.trace) if _is_there(self.run.trace) else None
         return found if found is not None and len(found) else None
 
     @cached_property
     def requests(self) -> RequestTable | None:
         """Our own record of every request."""
-        return read_requests(self.run.requests) if self.run.requests.exists() else None
+        return read_requests(self.run.requests) if _is_there(self.run.requests) else None
 
     @cached_property
     def manifest(self) -> Manifest | None:
         """Our own record of the leg."""
-        return read_manifest(self.run.manifest) if self.run.manifest.exists() and not self.foreign else None
+        return read_manifest(self.run.manifest) if _is_there(self.run.manifest) and not self.foreign else None
 
     @cached_property
     def engine_log(self) -> EngineLog:
@@ -86,10 +86,9 @@ class FinishedLeg:
     def progress(self) -> dict[str, Any]:
         """The last heartbeat; empty where there is none."""
         try:
-            content = orjson.loads(self.run.progress.read_bytes())
-        except (OSError, orjson.JSONDecodeError):
+            return read_object(self.run.progress, "", within=self.run.root)
+        except InputError:
             return {}
-        return content if isinstance(content, dict) else {}
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -126,6 +125,11 @@ class FinishedLeg:
         return round_of(Seeds(seeds.qsl_rng_seed, seeds.sample_index_rng_seed, seeds.schedule_rng_seed))
 
 
+def _is_there(path: Path) -> bool:
+    """Also a link that leads nowhere: whoever reads it says so."""
+    return path.exists() or path.is_symlink()
+
+
 def finished_leg(run: RunDir, asked: Scenario | None = None) -> FinishedLeg:
     """The leg in a directory, if it can be judged at all.
 
@@ -151,7 +155,7 @@ def finished_leg(run: RunDir, asked: Scenario | None = None) -> FinishedLeg:
 def log_hashes(run: RunDir) -> dict[str, str]:
     """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
     names = (*LOADGEN_LOGS, run.requests.name)
-    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
+    return {name: sha256_of(run.root / name, max_bytes=MAX_LOG_BYTES) for name in names if (run.root / name).is_file()}
 
 
 def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | None) -> Scenario:

@@ -14,7 +14,7 @@ from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
 from runs.record.engine_records import EngineRecord, engine_record
-from runs.record.manifest_parts import FinishedParts, SamplingPart, absent_fields
+from runs.record.manifest_parts import FinishedParts, Nanoseconds, OurExitCode, Pid, SamplingPart, absent_fields
 
 # 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
 SCHEMA_VERSION: Literal[3] = 3
@@ -180,11 +180,11 @@ class Manifest(BaseModel):
     engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
     replicas: list[dict[str, Any]] = Field(default_factory=list)  # each of several engines: where, what, how much
     observed: dict[str, Any] = Field(default_factory=dict)  # samples, cached tokens, contention, hashes of the logs
-    parent_pid: int
-    pid: int | None = None
-    start_time_ns: int | None = None
-    end_time_ns: int | None = None
-    exit_code: int | None = None
+    parent_pid: Pid
+    pid: Pid | None = None
+    start_time_ns: Nanoseconds | None = None
+    end_time_ns: Nanoseconds | None = None
+    exit_code: OurExitCode | None = None
     error: dict[str, Any] | None = None
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 from runs.accelerators import FACTS
-from runs.record.contention import Contention
+from runs.errors import ExitCode
 from runs.record.layout import LOADGEN_LOGS
 from runs.record.loop_lag import LoopLag
 
@@ -36,8 +36,11 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
+Pid = Annotated[int, Field(ge=1, lt=2**31)]
+Nanoseconds = Annotated[int, Field(ge=0, lt=2**62)]  # since 1970, to the year 2116
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Versions = dict[str, Text]
+OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
 
 
@@ -156,7 +159,7 @@ class ObservedPart(_Part):
     samples_issued: AtLeastOne
     samples_completed: AtLeastOne
     cached_prompt_tokens: Count
-    contention: Contention | NotRecordedPart
+    contention: dict[str, FiniteFloat | int | None] | NotRecordedPart  # as `runs.record.contention` judges it
     loop_lag: LoopLag | None  # None: the leg was over within the first interval
     start_stages: dict[str, Seconds]
     engine: dict[str, Any] | None  # what it saw of itself, where its kind looks
@@ -198,11 +201,11 @@ class FinishedParts(_Part):
     engine: EnginePart
     replicas: list[ReplicaPart]
     observed: ObservedPart
-    pid: AtLeastOne
-    parent_pid: AtLeastOne
-    start_time_ns: AtLeastOne
-    end_time_ns: AtLeastOne
-    exit_code: Count
+    pid: Pid
+    parent_pid: Pid
+    start_time_ns: Nanoseconds
+    end_time_ns: Nanoseconds
+    exit_code: OurExitCode
 
 
 def absent_fields(model: BaseModel, place: str = "") -> Iterator[str]:

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from runs.errors import InputError
 from runs.files import write_json
 from runs.reading import read_object
+from runs.record.manifest_parts import Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
 
@@ -32,8 +33,8 @@ class Progress:
     __pydantic_config__: ClassVar = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     phase: str  # one of PHASES
-    time_ns: int
-    pid: int
+    time_ns: Nanoseconds
+    pid: Pid
     scenario: str
     mode: str
     expected: int | None = None  # samples LoadGen will issue, where known
@@ -89,6 +90,6 @@ def read_last_progress(path: Path) -> Progress:
 def read_progress(path: Path) -> Progress | None:
     """The last heartbeat, or None when there is none to be read."""
     try:
-        return Progress(**read_object(path, "", within=path.parent))
-    except (InputError, TypeError):
+        return _HEARTBEAT.validate_json(orjson.dumps(read_object(path, "", within=path.parent)))
+    except (InputError, ValidationError):
         return None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
 from runs.files import sha256_of, write_json
-from runs.reading import read_object
+from runs.reading import MAX_LOG_BYTES, read_object
 from runs.record.layout import RunDir
 
 _FIX = "take the unchanged run directory, or run the leg again"
@@ -46,17 +46,21 @@ class BrokenFile:
     name: str
     state: Literal["changed", "missing", "added"]
     sealed: SealedFile | None
-    sha256: str | None  # of the file that is there
+    sha256: str | None  # of the file that is there; None where its length tells enough
 
 
-def write_seal(run: RunDir) -> str:
+def write_seal(run: RunDir, sealed_ns: int | None = None) -> str:
     """Seal a finished leg; nothing of it may be written afterwards.
+
+    Args:
+        run: the leg.
+        sealed_ns: when, in ns since 1970; None: now.
 
     Returns:
         The hex SHA-256 of seal.json.
     """
     files = {name: SealedFile(bytes=path.stat().st_size, sha256=sha256_of(path)) for name, path in _files(run)}
-    seal = Seal(schema_version=1, sealed_ns=time.time_ns(), files=files)
+    seal = Seal(schema_version=1, sealed_ns=time.time_ns() if sealed_ns is None else sealed_ns, files=files)
     write_json(run.seal, seal.model_dump())
     return sha256_of(run.seal)
 
@@ -85,10 +89,12 @@ def broken_files(run: RunDir, seal: Seal) -> Iterator[BrokenFile]:
     for name, sealed in sorted(seal.files.items()):
         if name not in present:
             yield BrokenFile(name, "missing", sealed, None)
-        elif (found := sha256_of(present[name])) != sealed.sha256:
+        elif present[name].stat().st_size != sealed.bytes:  # without reading what may have no end
+            yield BrokenFile(name, "changed", sealed, None)
+        elif (found := sha256_of(present[name], max_bytes=MAX_LOG_BYTES)) != sealed.sha256:
             yield BrokenFile(name, "changed", sealed, found)
     for name in sorted(run.own_names & present.keys() - seal.files.keys()):
-        yield BrokenFile(name, "added", None, sha256_of(present[name]))
+        yield BrokenFile(name, "added", None, sha256_of(present[name], max_bytes=MAX_LOG_BYTES))
 
 
 def _files(run: RunDir) -> Iterator[tuple[str, Path]]:

@@ -52,13 +52,14 @@ class ResultStore:
         except (OSError, sqlite3.Error) as error:
             raise SetupError(f"--db {path} cannot be opened: {error}", "name a file that you may write") from error
         connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
         try:
             yield cls(connection, path)
         except sqlite3.OperationalError as error:
             raise SetupError(f"--db {path}: {error}", "name a file that you may write, not used by another") from error
         except sqlite3.IntegrityError as error:
             raise InputError(f"--db {path}: {error}", "the older table asks for values that runs lack") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in a damaged file
             raise InputError(f"--db {path} is no SQLite database: {error}", "name a result store") from error
         finally:
             connection.close()
@@ -115,7 +116,7 @@ class ResultStore:
         """
         condition, values = self._condition(where or {})
         query = f"SELECT * FROM {self._table}{condition} ORDER BY timestamp, rowid"
-        return [dict(row) for row in self._connection.execute(query, values)]
+        return [_readable(row) for row in self._connection.execute(query, values)]
 
     def grouped(self, by: list[str], where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Counts and means for each combination of values; means and the best rate are over valid runs.
@@ -140,7 +141,7 @@ class ResultStore:
             f"SELECT {names}, COUNT(*) AS runs, SUM(status IS 'success') AS succeeded, SUM(valid IS 1) AS valid_runs, "
             f"{measures} FROM {self._table}{condition} GROUP BY {names} ORDER BY {names}"
         )
-        return [dict(row) for row in self._connection.execute(query, values)]
+        return [_readable(row) for row in self._connection.execute(query, values)]
 
     def find(self, run: str) -> dict[str, Any]:
         """The row of a run id, or of the start of one.
@@ -149,7 +150,7 @@ class ResultStore:
             InputError: none, or several.
         """
         query = f"SELECT * FROM {self._table} WHERE substr(run_id, 1, length(?1)) = ?1"
-        found = [dict(row) for row in self._connection.execute(query, (run,))]
+        found = [_readable(row) for row in self._connection.execute(query, (run,))]
         exact = [row for row in found if row["run_id"] == run]
         if len(exact or found) != 1 or not run:
             problem = "no run" if not found else f"{len(found)} runs"
@@ -169,6 +170,11 @@ class ResultStore:
         ]
         values = [value for value in where.values() if value != "null"]
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
+
+
+def _readable(row: sqlite3.Row) -> dict[str, Any]:
+    """A row; bytes, which we store none of, as hexadecimal text."""
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in dict(row).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,10 @@ USER_CONF = """
 *.SingleStream.target_latency = 8
 *.SingleStream.min_duration = 400
 """
-OURS = ("manifest.json", "requests.jsonl", "result.json", "accuracy.json", "progress.json", "engine.log", "user.conf")
+OURS = (
+    *("manifest.json", "requests.jsonl", "result.json", "accuracy.json", "progress.json"),
+    *("engine.log", "user.conf", "seal.json"),
+)
 
 
 class DummyLegs:

@@ -24,6 +24,7 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
     WINDOW_EARLY_S,
 )
+from compliance.signoff.proofs.given_settings import given_settings
 from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
 from runs.errors import InputError
 from runs.record.contention import contention_of
@@ -45,6 +46,8 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _batch(evidence, manifest, table)
     yield from _asked(evidence, manifest)
     yield from _settings(evidence, manifest)
+    yield from given_settings(evidence, manifest)
+    yield from _replicas(evidence, manifest, table)
 
 
 def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
@@ -89,7 +92,10 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
         ("tpot_p99_ms", spans_ns),
     ):
         said_ms = progress.get(name)
-        if said_ms is None or not len(times_ns):
+        if not len(times_ns):
+            continue
+        if not isinstance(said_ms, int | float):
+            yield fail("P-4/heartbeat_differs", f"the last heartbeat has no {name}, the record has", where)
             continue
         true_ms = float(np.sort(times_ns)[min(int(len(times_ns) * 0.99), len(times_ns) - 1)]) / 1e6
         true_ms = max(true_ms, HISTOGRAM_LOW_MS)
@@ -181,8 +187,24 @@ def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     logged = evidence.detail.values
     for name, given in manifest.loadgen_settings.items():
         said = logged.get(f"requested_{name}")
-        if type(given) not in (int, float) or type(said) not in (int, float):
+        if isinstance(given, str) or said is None or said == given:  # names differ; the record is held against those
             continue
-        if abs(said - given) > SIX_DIGITS * abs(given):
+        if type(said) is not type(given) and not {type(said), type(given)} <= {int, float}:
+            yield fail(
+                "P-7/settings_contradict_record", f"{name} is {given!r}, in LoadGen's log {said!r}", evidence.run.detail
+            )
+        elif abs(said - given) > SIX_DIGITS * abs(given):
             text = f"LoadGen was given {name} {given}, and by its log {said}"
             yield fail("P-7/settings_contradict_record", text, evidence.run.detail, given=given, logged=said)
+
+
+def _replicas(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """P-4: every answer is of an engine that the record has."""
+    engines = len(manifest.replicas)
+    if table.replica is None:
+        wrong = engines > 0
+    else:
+        wrong = not engines or bool(((table.replica < 0) | (table.replica >= engines)).any())
+    if wrong:
+        text = f"requests.jsonl has no answers of replicas, or of others than the {engines} of the record"
+        yield fail("P-4/record_incomplete", text, evidence.run.requests, replicas=engines)

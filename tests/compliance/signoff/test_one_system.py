@@ -18,7 +18,7 @@ Edit = Callable[[dict[str, Any]], None]
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def edited(legs: FrozenLegs, folder: Path, name: str, edit: Edit) -> Path:

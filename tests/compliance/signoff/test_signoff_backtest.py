@@ -25,7 +25,7 @@ from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "4beefbcae7fa0af75e8629c9f7817a6a489cea7fcf377027fef7b9845de71e66"
+FROZEN = "273931b9847e8fae6454fa5ca71f08da5e1e9a7c3479976192417cc13cb7de71"
 
 
 def test_the_labels_are_frozen() -> None:

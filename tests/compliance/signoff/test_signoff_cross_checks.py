@@ -93,6 +93,7 @@ def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs,
     run = RunDir(legs.copy(tmp_path / "leg", "off-slots-1"))
     content = orjson.loads(run.manifest.read_bytes())
     content["resolved"]["engine"] = "vllm"
+    content["model"]["sha256"] = {"model.safetensors": "0" * 64}
     content["engine"]["configuration"] = {"max_num_seqs": 2, "data_parallel_size": 2}
     write_json(run.manifest, content)
 

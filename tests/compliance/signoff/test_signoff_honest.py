@@ -113,7 +113,7 @@ def test_a_machine_that_others_took_computes_no_larger_batch(
     manifest = read_manifest(RunDir(leg).manifest)
     configuration = dict(manifest.engine["configuration"]) | {"slots": 1}
     manifest.engine["configuration"] = configuration
-    manifest.observed["loop_lag"] = {"p99_ms": lag_ms, "worst_ms": lag_ms}
+    manifest.observed["loop_lag"] = {"p99_ms": lag_ms, "worst_ms": lag_ms, "moments": 9, "interval_ms": 1.0}
     foreign_s = foreign * 10
     manifest.observed["contention"] = {
         **{"window_s": 5.0, "usable_cores": 2, "busy_cpu_s": foreign_s, "own_cpu_s": 0.0, "foreign_cpu_s": foreign_s},

@@ -1,7 +1,8 @@
 """The archive of the back-test: real legs, and of every faulty case the files that its faults changed.
 
-`python -m tests.signoff.forge.archive` forges all cases of recipes.jsonl anew, from the legs in the archive, and packs
-both again. Cases are stored as they were forged: what a fault does may change only with a new name.
+`python -m tests.signoff.forge.archive` brings the legs in the archive into the present form of the record, forges all
+cases of recipes.jsonl anew from them, and packs both again: that is all there is to do when the form changes. Cases are
+stored as they were forged, each leg sealed anew as who forges with care would.
 """
 
 import io
@@ -19,6 +20,7 @@ import orjson
 from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
+from tests.signoff.forge.lift import lift
 
 RECIPES = Path(__file__).with_name("recipes.jsonl")
 DICTIONARY_BYTES = 64 << 20  # larger than all files together: most are near copies of others
@@ -105,6 +107,8 @@ def pack_with_cases(legs: Path) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="forge-") as temporary:
         unpack(Path(temporary))
+        for leg in (Path(temporary) / LEGS).iterdir():
+            lift(RunDir(leg))
         pack_with_cases(Path(temporary) / LEGS)
 
 

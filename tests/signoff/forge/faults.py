@@ -29,6 +29,7 @@ from tests.signoff.forge.leg_faults import (
     repeat_fastest,
     round_stamps,
 )
+from tests.signoff.forge.lift import seal
 from tests.signoff.forge.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
 from tests.signoff.forge.record_faults import (
     add_to_requests,
@@ -103,6 +104,16 @@ def set_manifest(run: RunDir, path: str, value: Any) -> None:
     write_json(run.manifest, content)
 
 
+def set_progress(run: RunDir, name: str, value: Any) -> None:
+    """Another value in the last heartbeat."""
+    write_json(run.progress, orjson.loads(run.progress.read_bytes()) | {name: value})
+
+
+def drop_processes(run: RunDir) -> None:
+    """No record of the detail log names its process."""
+    run.detail.write_text(re.sub(r'"pid": ?\d+, ?', "", run.detail.read_text()))
+
+
 def shift_manifest(run: RunDir, by_ns: int) -> None:
     """The leg's own start and end, moved."""
     for name in ("start_time_ns", "end_time_ns"):
@@ -173,7 +184,7 @@ def adopt(run: RunDir, other: RunDir) -> None:
 
 
 def cover(run: RunDir) -> None:
-    """Hide what was done: counts, hashes and result.json are made anew."""
+    """Hide what was done: counts, hashes, result.json and seal are made anew."""
     records = read_records(run) if run.requests.is_file() else []
     content = orjson.loads(run.manifest.read_bytes())
     content["observed"] |= {LOG_HASHES: log_hashes(run), "samples_completed": len(records)}
@@ -190,6 +201,7 @@ def cover(run: RunDir) -> None:
         write_result(run, build_result(run, scenario=read_manifest(run.manifest).resolved.scenario))
     except HarnessError:
         run.result.unlink(missing_ok=True)
+    seal(run)
 
 
 FAULTS: dict[str, Callable[..., None]] = {
@@ -198,7 +210,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         set_detail, scale_reported, set_summary, add_to_requests, shift_requests, stretch_requests, shorten_requests,
         swap_requests, reorder_requests, regenerate_from_trace, regenerate_from_percentiles, regenerate_steady,
         invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
-        set_manifest, shift_manifest, take, append, append_requests, remove, empty,
+        set_manifest, set_progress, drop_processes, shift_manifest, take, append, append_requests, remove, empty,
         cut, edit_text, edit_trace, scrub, adopt, cover,
         borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
         round_stamps,
@@ -211,7 +223,7 @@ WITH_ANOTHER_LEG = frozenset(
 
 
 def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:
-    """Put one fault into a copied leg.
+    """Put one fault into a copied leg, and seal it anew.
 
     Args:
         run: the copy.
@@ -227,3 +239,4 @@ def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:
     if fault in WITH_ANOTHER_LEG:
         arguments = [RunDir(legs / arguments[0]), *arguments[1:]]
     FAULTS[fault](run, *arguments)
+    seal(run)  # as who forges with care would

@@ -1,0 +1,40 @@
+"""Honest variations of a campaign are built into a tree, signed off."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from compliance.submission.submit import SubmitOutcome
+from runs.record.layout import CampaignDir
+from tests.honest.variations import VARIATIONS, Pair, run_at
+from tests.support.submission_legs import results_of
+
+pytestmark = pytest.mark.slow
+
+NAMES = (
+    *("busy", "rebooted-between", "resumed-campaign", "files-of-a-desktop", "verified-before"),
+    *("environment-elsewhere", "no-boot-id", "less-memory-after-a-reboot"),
+)
+
+
+def accepted(outcome: SubmitOutcome) -> None:
+    assert outcome.refusals == []
+    assert outcome.signed is not None
+    assert outcome.signed.decision in ("PASS", "FLAG"), outcome.signed.headline
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_honest_campaign_is_submitted(build: Callable[..., SubmitOutcome], campaign: CampaignDir, name: str) -> None:
+    for result in results_of(campaign):
+        VARIATIONS[name](Pair(result.root))
+    accepted(build())
+
+
+@pytest.mark.parametrize("zone_s", [0, 5 * 3600 + 2700])
+def test_a_campaign_over_new_year(build: Callable[..., SubmitOutcome], campaign: CampaignDir, zone_s: int) -> None:
+    start = datetime(2026, 12, 31, 20, 59, 59, tzinfo=UTC)
+    for number, result in enumerate(results_of(campaign)):
+        run_at(result.performance, start + timedelta(hours=3 * number), zone_s)
+        run_at(result.accuracy, start + timedelta(hours=3 * number + 1), zone_s)
+    accepted(build())

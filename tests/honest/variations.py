@@ -1,0 +1,439 @@
+"""Sixty ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
+
+A variation gets the two legs of a result (performance, accuracy) and may move or add files; it returns where the result
+lies afterwards, None where it stayed. Files that only the leg's own process writes are sealed anew.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.files import write_json
+from runs.record.layout import RunDir
+from runs.record.leg import LOG_HASHES, log_hashes
+from tests.signoff.forge.faults import cover, set_detail, set_manifest
+from tests.signoff.forge.rebuilt_faults import beat, rebuild
+from tests.signoff.forge.record_faults import each_record, shift_requests
+from tests.support.editing import reseal
+
+_STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
+HOUR_S = 3600
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The legs of a result in a directory of their own."""
+
+    root: Path
+
+    @property
+    def performance(self) -> RunDir:
+        return RunDir(self.root / "performance" / "run_1")
+
+    @property
+    def accuracy(self) -> RunDir:
+        return RunDir(self.root / "accuracy")
+
+    @property
+    def legs(self) -> tuple[RunDir, RunDir]:
+        return self.performance, self.accuracy
+
+
+Variation = Callable[[Pair], Path | None]
+VARIATIONS: dict[str, Variation] = {}
+OFFLINE_TOO = frozenset(
+    {"new-year", "zone-east", "summer-time-begins", "moved", "busy", "renamed-host", "two-localhosts"}
+)
+
+
+def varied(name: str) -> Callable[[Variation], Variation]:
+    def add(variation: Variation) -> Variation:
+        assert name not in VARIATIONS
+        VARIATIONS[name] = variation
+        return variation
+
+    return add
+
+
+def _manifest(run: RunDir) -> dict[str, Any]:
+    content: dict[str, Any] = orjson.loads(run.manifest.read_bytes())
+    return content
+
+
+def close(run: RunDir) -> None:
+    """As the leg's own process would have closed such a record."""
+    set_manifest(run, f"observed.{LOG_HASHES}", log_hashes(run))
+    reseal(run)
+
+
+def told(run: RunDir, **facts: Any) -> None:
+    """Other facts in the manifest, by dotted name (__ for the dot)."""
+    for name, value in facts.items():
+        set_manifest(run, name.replace("__", "."), value)
+    close(run)
+
+
+# Clocks ---------------------------------------------------------------------------------------------------------------
+
+
+def run_at(run: RunDir, start: datetime, zone_s: int = 0, change_s: int = 0) -> None:
+    """The leg as if it had started then.
+
+    Args:
+        run: the leg.
+        start: in UTC.
+        zone_s: of the machine's local time, in which LoadGen prints.
+        change_s: by how much the machine's clocks were put on while it ran.
+    """
+    before = _manifest(run)
+    by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
+    local_s = time.localtime(before["start_time_ns"] / 1e9).tm_gmtoff
+    shift_requests(run, by_ns)
+    for name in ("start_time_ns", "end_time_ns"):
+        set_manifest(run, name, before[name] + by_ns)
+    progress = orjson.loads(run.progress.read_bytes())
+    write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
+    values = {record["key"]: record["value"] for record in _records(run)}
+    for key, form, more_s in (("test_datetime", _DATE, 0), ("power_begin", _STAMP, 0), ("power_end", _STAMP, change_s)):
+        moment = datetime.strptime(values[key], form) + timedelta(
+            microseconds=by_ns / 1e3, seconds=zone_s - local_s + more_s
+        )
+        set_detail(run, key, moment.strftime(form) if form == _DATE else moment.strftime(form)[:-3])
+    close(run)
+
+
+def _records(run: RunDir) -> list[dict[str, Any]]:
+    return [orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines()]
+
+
+def _both_at(
+    start: datetime, zone_s: int = 0, change_s: int = 0, apart: timedelta = timedelta(minutes=10)
+) -> Variation:
+    def variation(pair: Pair) -> None:
+        run_at(pair.performance, start, zone_s, change_s)
+        run_at(pair.accuracy, start + apart, zone_s + change_s)
+
+    return variation
+
+
+def _utc(*moment: int) -> datetime:
+    return datetime(*moment, tzinfo=UTC)  # type: ignore[misc, arg-type]
+
+
+def _zone(hours: float) -> int:
+    return int(hours * HOUR_S)
+
+
+_BEFORE_MIDNIGHT = (23, 59, 59)
+for _name, _variation in {
+    "new-year": _both_at(_utc(2026, 12, 31, *_BEFORE_MIDNIGHT)),
+    "new-year-local-east": _both_at(_utc(2026, 12, 31, 15, 59, 59), _zone(8)),
+    "new-year-local-west": _both_at(_utc(2027, 1, 1, 4, 59, 59), _zone(-5)),
+    "first-of-january-in-the-east": _both_at(_utc(2026, 12, 31, 12), _zone(13)),
+    "last-of-december-in-the-west": _both_at(_utc(2027, 1, 1, 3), _zone(-10)),
+    "accuracy-leg-in-the-next-year": _both_at(_utc(2026, 12, 31, 23, 50), apart=timedelta(minutes=30)),
+    "summer-time-begins": _both_at(_utc(2027, 3, 28, 0, *_BEFORE_MIDNIGHT[1:]), _zone(1), HOUR_S),
+    "summer-time-ends": _both_at(_utc(2026, 10, 25, 0, *_BEFORE_MIDNIGHT[1:]), _zone(2), -HOUR_S),
+    "summer-time-by-half-an-hour": _both_at(_utc(2026, 10, 3, 15, 29, 59), _zone(10.5), HOUR_S // 2),
+    "zone-east": _both_at(_utc(2026, 11, 22, 12), _zone(14)),
+    "zone-west": _both_at(_utc(2026, 11, 22, 3), _zone(-12)),
+    "zone-of-three-quarters": _both_at(_utc(2026, 11, 22, 12), _zone(5.75)),
+    "zone-of-a-half": _both_at(_utc(2026, 11, 22, 12), _zone(-9.5)),
+    "leap-day": _both_at(_utc(2028, 2, 28, *_BEFORE_MIDNIGHT)),
+    "before-a-leap-second": _both_at(_utc(2016, 12, 31, 23, 59, 50)),
+    "midnight": _both_at(_utc(2026, 11, 22, *_BEFORE_MIDNIGHT)),
+    "after-2038": _both_at(_utc(2038, 1, 19, 3, 14, 7)),
+    "clock-never-set": _both_at(_utc(1970, 1, 1, 0, 1)),
+    "legs-a-week-apart": _both_at(_utc(2026, 11, 15, 8), apart=timedelta(days=6)),
+    "accuracy-before-performance": _both_at(_utc(2026, 11, 22, 8), apart=timedelta(hours=-3)),
+    "legs-right-after-each-other": _both_at(_utc(2026, 11, 22, 8), apart=timedelta(seconds=30)),
+}.items():  # fmt: skip
+    VARIATIONS |= {_name: _variation}
+
+
+@varied("summer-time-between-the-legs")
+def _between(pair: Pair) -> None:
+    run_at(pair.performance, _utc(2027, 3, 27, 12), _zone(1))
+    run_at(pair.accuracy, _utc(2027, 3, 28, 12), _zone(2))
+
+
+# Places and files -----------------------------------------------------------------------------------------------------
+
+
+def _to(*parts: str) -> Variation:
+    def variation(pair: Pair) -> Path:
+        target = pair.root.parent.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.move(pair.root, target))
+
+    return variation
+
+
+for _name, _parts in {
+    "moved": ("archive", "2026", "result"),
+    "name-with-spaces": ("my results (final)", "result 1"),
+    "name-in-another-script": ("результаты", "結果-é"),
+    "name-in-capitals": ("RESULT",),
+    "name-with-brackets": ("[b]{x}", "result*1?"),
+    "name-with-a-dash": ("-x", "--result"),
+    "long-name": ("a" * 200, "b" * 200),
+    "hidden": (".cache", ".result"),
+}.items():
+    VARIATIONS[_name] = _to(*_parts)
+
+
+@varied("through-a-link")
+def _through_a_link(pair: Pair) -> Path:
+    link = pair.root.with_name("link")
+    link.symlink_to(pair.root.name)
+    return link
+
+
+@varied("legs-are-links")
+def _legs_are_links(pair: Pair) -> None:
+    elsewhere = pair.root.with_name("big-disk")
+    shutil.move(pair.accuracy.root, elsewhere)
+    pair.accuracy.root.symlink_to(elsewhere)
+
+
+@varied("read-only")
+def _read_only(pair: Pair) -> None:
+    for path in (*pair.root.rglob("*"), pair.root):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+
+@varied("times-of-files-lost")
+def _times_lost(pair: Pair) -> None:
+    for path in pair.root.rglob("*"):
+        os.utime(path, (0, 0))
+
+
+@varied("hard-links")
+def _hard_links(pair: Pair) -> Path:
+    target = pair.root.with_name("linked")
+    shutil.copytree(pair.root, target, copy_function=os.link)
+    return target
+
+
+@varied("files-of-a-desktop")
+def _desktop(pair: Pair) -> None:
+    for run in pair.legs:
+        for name in (".DS_Store", "Thumbs.db", "._manifest.json", "manifest.json~", ".nfs0001"):
+            (run.root / name).write_bytes(b"\0\1\2")
+
+
+@varied("notes-beside")
+def _notes(pair: Pair) -> None:
+    (pair.performance.root / "NOTES.md").write_text("looked at by Ada\n")
+    (pair.root / "report.html").write_text("<html></html>")
+
+
+@varied("verified-before")
+def _verified_before(pair: Pair) -> None:
+    for run in pair.legs:
+        (run.root / "verify_performance.txt").write_text("TEST PASS\n")
+        (run.root / "verify_performance.json").write_text("{}\n")
+
+
+@varied("an-older-verdict-elsewhere")
+def _older(pair: Pair) -> None:
+    (pair.root / "audit_verdict.json").write_text('{"verdict": "FAIL"}')
+
+
+# Campaigns ------------------------------------------------------------------------------------------------------------
+
+
+@varied("resumed-campaign")
+def _resumed(pair: Pair) -> None:
+    """What was interrupted lies beside."""
+    lost = pair.root / "discarded" / "performance-1"
+    shutil.copytree(pair.performance.root, lost)
+    told(RunDir(lost), status="interrupted", exit_code=130)
+    for name in ("mlperf_log_summary.txt", "mlperf_log_detail.txt"):
+        (lost / name).unlink()
+
+
+@varied("interrupted-audit-beside")
+def _audit_beside(pair: Pair) -> None:
+    (pair.root / "audit" / "TEST06").mkdir(parents=True)
+
+
+@varied("commented-configuration")
+def _commented(pair: Pair) -> None:
+    for run in pair.legs:
+        run.user_conf.write_text("# rates of Monday\n\n" + run.user_conf.read_text())
+        close(run)
+
+
+@varied("no-git")
+def _no_git(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, harness__git_commit=None, harness__git_changed=None)
+
+
+@varied("environment-elsewhere")
+def _environment_elsewhere(pair: Pair) -> None:
+    told(pair.accuracy, loadgen__extension="/scratch/venv/mlperf_loadgen.so")
+
+
+@varied("data-set-by-another-name")
+def _other_name(pair: Pair) -> None:
+    data = Path(_manifest(pair.accuracy)["resolved"]["dataset_path"])
+    copy = pair.root.with_name("cnn_eval.json")
+    shutil.copy(data, copy)
+    told(pair.accuracy, resolved__dataset_path=str(copy), dataset__path=str(copy))
+
+
+@varied("other-place-for-the-output")
+def _other_output(pair: Pair) -> None:
+    told(pair.accuracy, asked__output_log_dir="/mnt/results/accuracy")
+
+
+# Machines -------------------------------------------------------------------------------------------------------------
+
+
+def _busy(share: float) -> Variation:
+    def variation(pair: Pair) -> None:
+        for run in pair.legs:
+            window_s = _window_s(run)
+            foreign_s = round(share * 2 * window_s, 2)
+            told(
+                run,
+                observed__contention={
+                    "window_s": round(window_s, 4), "usable_cores": 2, "busy_cpu_s": foreign_s + 0.25,
+                    "own_cpu_s": 0.25, "stolen_cpu_s": 0.0, "foreign_cpu_s": foreign_s, "load_average_start": 9.0,
+                    "load_average_end": 12.5,
+                },
+            )  # fmt: skip
+
+    return variation
+
+
+def _window_s(run: RunDir) -> float:
+    records = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
+    return (max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)) / 1e9
+
+
+VARIATIONS["busy"] = _busy(0.3)
+VARIATIONS["very-busy"] = _busy(0.95)
+
+
+def _late(by_ms: int, every: int) -> Variation:
+    """LoadGen is late with some queries of a Server leg, and their answers are, so its results too."""
+
+    def variation(pair: Pair) -> None:
+        run = pair.performance
+        last = sum(1 for _ in run.requests.open("rb")) - 250
+
+        def edit(one: dict[str, Any]) -> dict[str, Any]:
+            if one["seq"] % every or one["seq"] > last:
+                return one
+            return one | {name: one[name] + by_ms * 1_000_000 for name in ("issue_ns", "first_token_ns", "complete_ns")}
+
+        each_record(run, edit)
+        rebuild(run, 1)
+        beat(run)
+        cover(run)
+        reseal(run)
+
+    return variation
+
+
+@varied("slow-event-loop")
+def _slow_loop(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, observed__loop_lag={**_manifest(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
+
+
+@varied("processor-times-unreadable")
+def _unreadable(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, observed__contention={"not_recorded": "/proc/stat: Permission denied"})
+
+
+@varied("renamed-host")
+def _renamed(pair: Pair) -> None:
+    """The lease of its address ended."""
+    for run, name in zip(pair.legs, ("ip-10-0-0-7", "ip-10-0-0-9"), strict=True):
+        told(run, host__hostname=name, host__boot_id="0b7a")
+
+
+@varied("container-anew")
+def _container(pair: Pair) -> None:
+    for run, name in zip(pair.legs, ("3f1c9aa1", "77be0021"), strict=True):
+        told(run, host__hostname=name, host__boot_id="0b7a")
+
+
+@varied("rebooted-between")
+def _rebooted(pair: Pair) -> None:
+    for run, boot in zip(pair.legs, ("0b7a", "91cc"), strict=True):
+        told(run, host__boot_id=boot)
+
+
+@varied("no-boot-id")
+def _no_boot_id(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, host__boot_id=None)
+
+
+def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> Variation:
+    """Both legs at the same time, each on its machine (name, boot id)."""
+
+    def variation(pair: Pair) -> None:
+        for run in pair.legs:
+            run_at(run, _utc(2026, 11, 22, 8))
+        for run, (name, boot) in zip(pair.legs, (first, second), strict=True):
+            told(run, host__hostname=name, host__boot_id=boot)
+
+    return variation
+
+
+VARIATIONS["two-localhosts"] = _at_once(("localhost", "0b7a"), ("localhost", "91cc"))
+VARIATIONS["two-localhosts-without-boot-id"] = _at_once(("localhost", None), ("localhost", None))
+
+
+@varied("same-process-number-after-a-reboot")
+def _same_pid(pair: Pair) -> None:
+    """Containers number their processes anew."""
+    pid, old = (_manifest(run)["pid"] for run in pair.legs)
+    for path in (pair.accuracy.detail, pair.accuracy.manifest, pair.accuracy.progress):
+        path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
+    close(pair.accuracy)
+
+
+@varied("less-memory-after-a-reboot")
+def _less_memory(pair: Pair) -> None:
+    told(pair.accuracy, host__memory_bytes=_manifest(pair.accuracy)["host"]["memory_bytes"] - 4_194_304)
+
+
+@varied("ports-differ")
+def _ports(pair: Pair) -> None:
+    for run, port in zip(pair.legs, ("29500", "29617"), strict=True):
+        told(run, resolved__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
+
+
+@varied("many-heartbeats-missed")
+def _heartbeats(pair: Pair) -> None:
+    """A disk that was slow at the end: the last heartbeat is a second younger than the leg's end."""
+    for run in pair.legs:
+        progress = orjson.loads(run.progress.read_bytes())
+        write_json(run.progress, progress | {"time_ns": _manifest(run)["end_time_ns"]})
+        close(run)
+
+
+@varied("warm-up-longer")
+def _warm_up(pair: Pair) -> None:
+    run_at(pair.accuracy, _utc(2026, 11, 22, 8))
+    run_at(pair.performance, _utc(2026, 11, 22, 10))
+    for run in pair.legs:
+        told(run, start_time_ns=_manifest(run)["start_time_ns"] - 1_800_000_000_000)
+
+
+LATE: dict[str, Variation] = {"late-159-ms": _late(159, 16), "late-338-ms": _late(338, 40)}  # of a Server leg

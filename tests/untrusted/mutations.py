@@ -1,0 +1,238 @@
+"""Changes of files as nobody makes them by hand: seeded, so that each can be made again by its number.
+
+Three kinds: of bytes (whatever the file is), of JSON values (where it holds JSON or lines of it), and of what lies in
+the file's place (a pipe, a device, a sparse file).
+"""
+
+import os
+import random
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+HUGE = 6 << 30  # bytes of the sparse file
+
+# What may stand where a value was expected.
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2**63 - 1, 2**64 - 1, -(2**63), 1e308, -1e308, 5e-324, "", "x", "x" * 70_000, "\0",
+    "nan", "1e999", "/dev/zero", "/proc/self/mem", "../../..", "~", "http://[", "٣٤", "\ud7ff\U0001f600", "{}",
+    "[" * 5000,
+    [], [[]], {}, {"": None}, [None] * 3, [1, "x"], {"a": {"b": []}},
+)  # fmt: skip
+NUMBERS = (b"1" * 5000, b"-1", b"1e999", b"0", b"99999999999999999999999", b"1.5", b"NaN", b"Infinity", b"0x10", b"")
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?")
+# Each is long work for a careless pattern, or no text at all.
+INSERTS = (
+    b"\0" * 64, b"\xff\xfe\x00", b" " * 200_000, b"\n" * 100_000, b"\r", b"\x1b[2J", b"[" * 100_000, b'{"a":' * 50_000,
+    b"1" * 20_000, b"Initializing a V1 LLM engine " * 20_000, b'"seq_id" : ' * 20_000, b":::MLLOG ",
+    b"hash=" + b"0" * 64,
+    "\u2028\u202e".encode(), b"KV cache size: " + b"9" * 5000 + b" tokens", b"x : " * 50_000, b"\t" * 60_000 + b"\n...",
+)  # fmt: skip
+
+Change = Callable[[bytes, random.Random], bytes]
+
+
+def _place(content: bytes, chance: random.Random) -> int:
+    return chance.randrange(len(content) + 1)
+
+
+def flip(content: bytes, chance: random.Random) -> bytes:
+    """One bit of each of one to three bytes."""
+    changed = bytearray(content)
+    for _ in range(chance.randint(1, 3) if changed else 0):
+        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def truncate(content: bytes, chance: random.Random) -> bytes:
+    return content[: _place(content, chance)]
+
+
+def insert(content: bytes, chance: random.Random) -> bytes:
+    place = _place(content, chance)
+    return content[:place] + chance.choice(INSERTS) + content[place:]
+
+
+def cut_out(content: bytes, chance: random.Random) -> bytes:
+    place = _place(content, chance)
+    return content[:place] + content[place + chance.randint(1, 400) :]
+
+
+def _by_line(change: Callable[[list[bytes], random.Random], None]) -> Change:
+    def changed(content: bytes, chance: random.Random) -> bytes:
+        lines = content.splitlines(keepends=True)
+        if lines:
+            change(lines, chance)
+        return b"".join(lines)
+
+    return changed
+
+
+def _drop(lines: list[bytes], chance: random.Random) -> None:
+    del lines[chance.randrange(len(lines))]
+
+
+def _double(lines: list[bytes], chance: random.Random) -> None:
+    place = chance.randrange(len(lines))
+    lines[place:place] = [lines[place]] * chance.choice((1, 1, 2000))
+
+
+def _swap(lines: list[bytes], chance: random.Random) -> None:
+    one, other = (chance.randrange(len(lines)) for _ in range(2))
+    lines[one], lines[other] = lines[other], lines[one]
+
+
+def number(content: bytes, chance: random.Random) -> bytes:
+    """Another number, or none, where one stands."""
+    found = list(_NUMBER.finditer(content))
+    if not found:
+        return content
+    one = chance.choice(found)
+    return content[: one.start()] + chance.choice(NUMBERS) + content[one.end() :]
+
+
+def encoding(content: bytes, chance: random.Random) -> bytes:
+    text = content.decode("latin-1")
+    if chance.random() < 0.3:
+        return b"\xef\xbb\xbf" + content
+    return text.encode(chance.choice(("utf-16", "utf-32", "utf-16-be", "cp500")))
+
+
+def replace(content: bytes, chance: random.Random) -> bytes:
+    """Nothing of it."""
+    return chance.choice((b"", b"\n", b"null", b"[]", b"{}", b"0", b'"x"', b"[" * 100_000, chance.randbytes(4096)))
+
+
+def json_value(content: bytes, chance: random.Random) -> bytes:
+    """Another value, no value, or the same key twice, somewhere in a JSON file or in a line of one."""
+    lines = content.splitlines(keepends=True)
+    whole = _parsed(content)
+    if whole is not None:
+        return orjson.dumps(_elsewhere(whole, chance), option=orjson.OPT_INDENT_2)
+    if not lines:
+        return content
+    place = chance.randrange(len(lines))
+    head, brace, rest = lines[place].partition(b"{")
+    value = _parsed(brace + rest)
+    if value is None:
+        return content
+    lines[place] = head + orjson.dumps(_elsewhere(value, chance)) + b"\n"
+    return b"".join(lines)
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _elsewhere(value: Any, chance: random.Random) -> Any:
+    """The value with one node of it exchanged or taken out."""
+    if not isinstance(value, dict | list) or not value:
+        return chance.choice(VALUES)
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key: Any = chance.choice(keys)
+    if isinstance(value[key], dict | list) and value[key] and chance.random() < 0.75:
+        value[key] = _elsewhere(value[key], chance)
+    elif chance.random() < 0.25:
+        del value[key]
+    elif isinstance(value, dict) and chance.random() < 0.1:
+        value[chance.choice(("", "unknown", "\0", "x" * 5000))] = chance.choice(VALUES)
+    else:
+        value[key] = chance.choice(VALUES)
+    return value
+
+
+def same_key_twice(content: bytes, chance: random.Random) -> bytes:
+    places = [found.end() for found in re.finditer(rb"\{", content)]
+    keys = re.findall(rb'"[\w ]{1,40}"\s*:', content)
+    if not places or not keys:
+        return content
+    place = chance.choice(places)
+    return content[:place] + chance.choice(keys) + chance.choice((b"null,", b"0,", b'"x",')) + content[place:]
+
+
+CONTENTS: dict[str, Change] = {
+    "flip": flip, "truncate": truncate, "insert": insert, "cut-out": cut_out, "drop-line": _by_line(_drop),
+    "double-line": _by_line(_double), "swap-lines": _by_line(_swap), "number": number, "encoding": encoding,
+    "replace": replace, "json-value": json_value, "same-key-twice": same_key_twice,
+}  # fmt: skip
+
+
+# What lies there instead ----------------------------------------------------------------------------------------------
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _outside(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+def _sparse(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(HUGE)
+
+
+def _large(path: Path) -> None:
+    """Within every limit on logs, all of it NUL."""
+    with path.open("wb") as stream:
+        stream.truncate(500 << 20)
+
+
+def _socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # the name of a socket may have 100 characters
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def _nothing(path: Path) -> None:
+    """It is gone."""
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "pipe": _pipe, "folder": _folder, "loop": _loop, "endless": _endless, "outside": _outside, "sparse": _sparse,
+    "large": _large, "socket": _socket, "nothing": _nothing,
+}  # fmt: skip
+
+
+def mutate(path: Path, chance: random.Random, kinds_share: float = 0.15) -> str:
+    """Change one file, or put something else in its place; returns how, "" where nothing could be changed."""
+    if chance.random() < kinds_share:
+        name = chance.choice(list(KINDS))
+        path.unlink()
+        KINDS[name](path)
+        return name
+    before = path.read_bytes()
+    name = chance.choice(list(CONTENTS))
+    after = CONTENTS[name](before, chance)
+    path.write_bytes(after)
+    return name if after != before else ""
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder with whatever lies in it."""
+    shutil.rmtree(folder, ignore_errors=True)
