@@ -64,8 +64,6 @@ TREE_RULES: dict[str, Rule] = _rules(
      "submit it in the open division"),
     ("measurements-fewer-weights", "error", "[rules] closed division: no pruning, no sparsifying",
      "a closed model has all its weights", "submit it in the open division"),
-    ("measurements-calibration", "warning", "[rules] the quantization method must be publicly described",
-     "how closed weights were quantised is described", "write documentation/calibration.md"),
     ("measurements-model", "error", "[rules] one model in all scenarios of a benchmark",
      "scenarios of a closed benchmark say that they ran one model", "correct the file, or run the scenarios again"),
     ("scenario-file", "error", "[checker] measurements_checks.required_files_check",

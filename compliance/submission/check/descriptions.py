@@ -25,7 +25,6 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _YES = re.compile(r"\s*(y(es)?|true|1)\b", re.IGNORECASE)
-_FEW_BITS = re.compile(r"(?i)(int|fp|nf)[1-8](?!\d)")  # int8, nvfp4, mxfp4, fp8
 _SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
 ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantisation differ in published results
 _FEWER_WEIGHTS = re.compile(r"(?<!no )(?<!not )\b(prun|sparsi|distill)\w*", re.IGNORECASE)
@@ -159,20 +158,14 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
         findings.add("measurements-fewer-weights", path, f"weight_transformations: {found[0]!r} in {changes!r}")
 
 
-def check_models(tree: Tree, places: list[Place], contents: Contents, findings: Findings) -> None:
-    """Scenarios of one closed benchmark say that they ran one model, and how it was quantised is written somewhere."""
-    described = {
-        path.relative_to(tree.root).parts[:2] for path in contents.files if path.name.lower().startswith("calibration")
-    }
+def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
+    """Scenarios of one closed benchmark say that they ran one model, however it was quantised."""
     said: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         value = read_object(tree.measurements(place), Findings(tree.root), "measurements-missing", "measurements-field")
         mine = (value or {}).get("starting_weights_filename")
         if place.division != "closed" or value is None or not isinstance(mine, str):
             continue
-        if _FEW_BITS.search(types := str(value.get("weight_data_types"))) and (
-            place.division, place.organisation) not in described:  # fmt: skip
-            findings.add("measurements-calibration", tree.measurements(place), f"weight_data_types is {types!r}")
         first, theirs = said.setdefault((place.organisation, place.system, place.benchmark), (place, mine))
         if _other_model(mine, theirs):
             text = f"starting_weights_filename is {mine!r}; in {first.scenario} it is {theirs!r}"

@@ -58,7 +58,7 @@ def check_tree(root: Path, in_round: Round) -> Checked:
     check_rehearsal(tree, contents, findings)
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
-    check_models(tree, found, contents, findings)
+    check_models(tree, found, findings)
     outcomes = _check_all(tree, found)
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]

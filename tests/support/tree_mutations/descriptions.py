@@ -83,13 +83,6 @@ def pruned(tree: Tree) -> Path:
     return edit_object(tree.measurements(some(tree)), weight_transformations="quantization, 2:4 pruned")
 
 
-@mutation("measurements-calibration")
-def quantised_without_a_word(tree: Tree) -> Path:
-    place = some(tree)
-    shutil.rmtree(tree.organisation(place.division, place.organisation) / "documentation", ignore_errors=True)
-    return edit_object(tree.measurements(place), weight_data_types="mxfp4")
-
-
 def another_model(name: str) -> None:
     """Register another model in the last scenario of the first system."""
 
