@@ -31,16 +31,16 @@ test-fast: setup
 # Most tests wait for legs that sleep: several files at a time. Cheats are told by their times and vLLM takes all cores,
 # so these run alone.
 test: lint
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not vllm and not long" --ignore=tests/redteam
-	$(PY) -m pytest -q -m "not vllm and not long" tests/redteam
-	$(PY) -m pytest -q -m "vllm and not long"
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not vllm and not long" --ignore=tests/redteam
+	$(PY) -m pytest -q --durations=25 -m "not vllm and not long" tests/redteam
+	$(PY) -m pytest -q --durations=25 -m "vllm and not long"
 
 # What takes longer than `make test` may, or fetches packages.
 test-long: setup
 	$(PY) -m pytest -q -m long
 
 redteam: setup
-	$(PY) -m pytest -q tests/redteam
+	$(PY) -m pytest -q -m "not long" tests/redteam
 
 bench: setup
 	$(PY) -m scripts.bench

@@ -8,7 +8,7 @@ to fit a rule.
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -129,13 +129,13 @@ def read_cases(folder: Path) -> list[Case]:
     return cases
 
 
-def run_cases(folder: Path = DEFAULT_FOLDER, only: str | None = None) -> Iterator[CaseOutcome]:
-    """Sign off every case anew, on copies in a temporary folder.
+def run_cases(folder: Path = DEFAULT_FOLDER, cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
+    """Sign off cases of a folder anew, by default every one, on copies in a temporary folder.
 
     Raises:
         InputError: the folder is damaged, or names a leg that there is not.
     """
-    cases = [case for case in read_cases(folder) if only is None or only in case.name]
+    cases = read_cases(folder) if cases is None else cases
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
         unpacked = Path(temporary) / "archive"
         try:

@@ -10,6 +10,7 @@ from runs.errors import ExitCode
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
+from scenarios.leg.supervisor import signals_raise
 from scenarios.quantize.run import ENVIRONMENT, Request, Scheme, quantize
 
 HELP = """Quantise a model with the benchmark's calibration data: weights, recipe.yaml, calibration.md.
@@ -35,7 +36,7 @@ def _quantize(
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    with console.status("quantising"):
+    with signals_raise(), console.status("quantising"):
         made = quantize(Request(model_path, output, scheme, calibration, samples, python), say)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30

@@ -15,6 +15,7 @@ from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
+from tests.support.once import once
 from tests.support.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., SubmitOutcome]
@@ -23,7 +24,7 @@ X = "x"
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
-    return make_campaign(tmp_path_factory.mktemp("submission-legs"))
+    return CampaignDir(once(tmp_path_factory, "submission-legs", make_campaign) / "campaign")
 
 
 @pytest.fixture

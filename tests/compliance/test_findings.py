@@ -8,7 +8,7 @@ import pytest
 
 from compliance.finding import Policy, applied
 from compliance.rules import RULES, UnknownRuleError
-from compliance.signoff.backtest import run_cases
+from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
 from compliance.submission.check.policy import CLOSED, OPEN
 from compliance.verify.legs import find_results
@@ -38,7 +38,7 @@ def test_every_policy_over_a_leg_knows_every_rule_on_legs(policy: Policy) -> Non
 def test_verify_gives_the_same_verdict_without_a_word(
     wordless: Callable[[], None], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    legs = DummyLegs(tmp_path_factory.mktemp("wordless-legs"))
+    legs = DummyLegs(tmp_path_factory)
     folders = [legs(scenario, mode) for scenario in ("Offline", "Server") for mode in ("performance", "accuracy")]
     folders += [legs.copy(tmp_path / name, "Server").root for name in ("edited", "foreign", "lacking", "cut")]
     edited, foreign, lacking, cut = folders[-4:]
@@ -64,15 +64,13 @@ def test_verify_gives_the_same_verdict_without_a_word(
     assert judged() == before
 
 
-@pytest.mark.slow
-def test_every_frozen_case_keeps_verdict_and_reason_without_a_word(wordless: Callable[[], None]) -> None:
+@pytest.mark.parametrize(
+    "one_in", [30, pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=[pytest.mark.slow, pytest.mark.long])]
+)
+def test_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None], one_in: int) -> None:
     wordless()
-    assert [outcome.case.name for outcome in run_cases() if not outcome.right] == []
-
-
-def test_some_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None]) -> None:
-    wordless()
-    assert [outcome.case.name for outcome in run_cases(only="swap-") if not outcome.right] == []
+    cases = read_cases(DEFAULT_FOLDER)[::one_in]
+    assert [outcome.case.name for outcome in run_cases(cases=cases) if not outcome.right] == []
 
 
 @pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])

@@ -59,22 +59,24 @@ def test_one_cheat(tmp_path: Path) -> None:
     assert said == documented("SingleStream")["pad-eos"]["TEST06"] == CAUGHT
 
 
-# Repetitions that every audit is asked for; they are spread over the scenarios that it can run in.
-REPETITIONS = 20
+# Every audit is asked so often; the repetitions are spread over the scenarios that it can run in.
+repeated = pytest.mark.parametrize("repetitions", [5, pytest.param(20, marks=pytest.mark.long)])
 SCENARIOS_OF = {"output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS}
 
 
 @pytest.mark.slow
+@repeated
 @pytest.mark.parametrize("test", SCENARIOS_OF)
-def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
-    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(REPETITIONS)]
+def test_honest_systems_pass_each_audit(test: str, repetitions: int, tmp_path: Path) -> None:
+    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(repetitions)]
     with ThreadPoolExecutor(WORKERS) as pool:
         said = pool.map(lambda work: run_audit(test, work[1], tmp_path / str(work[0])), enumerate(scenarios))
-        assert list(said) == [PASSES] * REPETITIONS
+        assert list(said) == [PASSES] * repetitions
 
 
 @pytest.mark.slow
-def test_honest_systems_answer_alike_in_both_modes(tmp_path: Path) -> None:
+@repeated
+def test_honest_systems_answer_alike_in_both_modes(repetitions: int, tmp_path: Path) -> None:
     """output_consistency with legs of its own, whose lengths output_length judges too."""
 
     def examined(number: int) -> tuple[str, str]:
@@ -84,4 +86,4 @@ def test_honest_systems_answer_alike_in_both_modes(tmp_path: Path) -> None:
         return said, judge_legs("output_length", legs / "accuracy", legs / "performance", folder)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        assert list(pool.map(examined, range(REPETITIONS))) == [(PASSES, PASSES)] * REPETITIONS
+        assert list(pool.map(examined, range(repetitions))) == [(PASSES, PASSES)] * repetitions

@@ -20,7 +20,7 @@ PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published
 @pytest.fixture(scope="session")
 def loadgen_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Real runs by name (`tests.support.loadgen_runs`). Read them only; take `copied_run` to change one."""
-    return Runs(tmp_path_factory.mktemp("loadgen"))
+    return Runs(tmp_path_factory)
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """Real LoadGen runs around the null SUT, each made once per test session."""
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from runs.record.layout import RunDir
 from tests.support.null_sut import Spec, start
+from tests.support.once import once
 
 EDGE = "llama3_1-8b-edge"
 INTERACTIVE = "llama3_1-8b-interactive"
@@ -104,13 +108,11 @@ ALL: dict[str, Spec] = {**VALID, **{name: spec for name, (spec, _) in INVALID.it
 class Runs:
     """Makes a run when it is first asked for, and keeps it."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._made: dict[str, RunDir] = {}
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
 
     def __getitem__(self, name: str) -> RunDir:
-        if name not in self._made:
-            spec = ALL[name]
-            spec.outdir = str(self._root / name)
-            self._made[name] = start(spec)
-        return self._made[name]
+        def make(folder: Path) -> None:
+            start(replace(ALL[name], outdir=str(folder / name)))
+
+        return RunDir(once(self._factory, f"loadgen-{name}", make) / name)

@@ -4,24 +4,24 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import pytest
+
 from compliance.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
+from tests.support.once import once
 
 
 class FrozenLegs:
     """Unpacks when it is first asked."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root / "archive"
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
 
     def __call__(self, name: str) -> Path:
         """A leg's directory. Read it only."""
-        if not self._root.exists():
-            with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:
-                archive.extractall(self._root, filter="data")
-        return self._root / LEGS / name
+        return once(self._factory, "frozen-legs", _unpack) / LEGS / name
 
     def paths(self, *names: str) -> list[Path]:
         return [self(name) for name in names]
@@ -30,8 +30,13 @@ class FrozenLegs:
         """A copy with faults in it."""
         shutil.copytree(self(name), target)
         for fault, *arguments in faults:
-            inject(RunDir(target), str(fault), arguments, self._root / LEGS)
+            inject(RunDir(target), str(fault), arguments, self(""))
         return target
+
+
+def _unpack(folder: Path) -> None:
+    with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def evidence(path: Path) -> Evidence:

@@ -15,6 +15,7 @@ from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start
 from tests.support.official import shorten_benchmarks
+from tests.support.once import once
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 SAMPLES = 100  # of the short runs
@@ -38,9 +39,15 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
-def build_short_tree(root: Path, runs: Path) -> Tree:
-    """A closed v6.1 tree of one datacenter system. Its logs are real; what a submitter writes is made up."""
-    tree = Tree(root / "tree")
+def short_tree(factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
+    """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
+    submitter writes is made up."""
+    folder = once(factory, "short-tree", _build_short_tree)
+    return Tree(folder / "tree"), folder / "runs"
+
+
+def _build_short_tree(root: Path) -> None:
+    tree, runs = Tree(root / "tree"), root / "runs"
     for scenario, conf in _SETTINGS.items():
         place = Place("closed", "Example", "one-node", "llama3.1-8b", scenario)
         override = {**conf, "performance_sample_count_override": SAMPLES}
@@ -62,7 +69,6 @@ def build_short_tree(root: Path, runs: Path) -> Tree:
         _add_first_tokens(legs["TEST06"], scenario)
         fill_place(tree, place, legs)
     _describe(tree, "closed", "Example", "one-node", "datacenter")
-    return tree
 
 
 def fill_place(tree: Tree, place: Place, legs: dict[str, RunDir]) -> None:

@@ -1,12 +1,15 @@
-"""Real legs of the dummy engine for the tests of `main.py verify`, each made once per session, and copies to damage."""
+"""Real legs of the dummy engine for the tests of `main.py verify`, each made once a session, and copies to damage."""
 
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
+from tests.support.once import once
 
 # Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
 USER_CONF = """
@@ -27,27 +30,12 @@ OURS = (
 class DummyLegs:
     """Makes legs when they are asked for."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
 
     def __call__(self, scenario: str, mode: str = "performance") -> Path:
         """The leg's directory. Read it only."""
-        out = self._root / scenario / mode
-        if not out.exists():
-            conf = self._root / "user.conf"
-            conf.write_text(USER_CONF)
-            command = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", out]
-            command += ["--accuracy"] if mode == "accuracy" else []
-            command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
-            done = subprocess.run(
-                [sys.executable, str(ROOT / "main.py"), *map(str, command)],
-                cwd=self._root,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-        return out
+        return once(self._factory, f"{scenario}-{mode}", lambda home: _make(home, scenario, mode)) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
         """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
@@ -56,3 +44,19 @@ class DummyLegs:
             for name in OURS:
                 (target / name).unlink(missing_ok=True)
         return RunDir(target)
+
+
+def _make(home: Path, scenario: str, mode: str) -> None:
+    conf = home / "user.conf"
+    conf.write_text(USER_CONF)
+    command = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
+    command += ["--accuracy"] if mode == "accuracy" else []
+    command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), *map(str, command)],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

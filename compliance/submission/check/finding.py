@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Finding
+from compliance.finding import Finding, Severity
 from compliance.rules import find_rule
 
 SHOWN = 200  # characters of foreign content in a message
@@ -17,13 +17,21 @@ class Findings:
         self._root = root
         self.items: list[Finding] = []
 
-    def add(self, rule_id: str, path: Path, found: str, expected: str = "", fix: str = "") -> None:
-        """Note a breach; `expected` and `fix` are the rule's own words where they are not given."""
+    def add(
+        self,
+        rule_id: str,
+        path: Path,
+        found: str,
+        expected: str = "",
+        fix: str = "",
+        severity: Severity | None = None,
+    ) -> None:
+        """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given."""
         rule = find_rule(rule_id)
         self.items.append(
             Finding(
                 rule_id,
-                rule.severity,
+                severity or rule.severity,
                 "",
                 (path.relative_to(self._root),),
                 found=printable(found),

@@ -19,7 +19,7 @@ from tests.support.verify_legs import DummyLegs
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory.mktemp("legs"))
+    return DummyLegs(tmp_path_factory)
 
 
 def judged(run: RunDir) -> Verdict:

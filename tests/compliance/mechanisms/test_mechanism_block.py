@@ -27,7 +27,7 @@ FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def block(given: object) -> dict[str, Any]:

@@ -35,7 +35,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:

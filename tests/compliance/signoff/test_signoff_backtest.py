@@ -69,7 +69,7 @@ def test_every_case_gets_its_verdict_and_its_true_reason() -> None:
 @pytest.mark.parametrize("only", ["honest-patch", "regenerate", "swap-requests", "flag-"])
 def test_some_of_the_cases(only: str) -> None:
     """A quick look at the same thing."""
-    outcomes = list(run_cases(only=only))
+    outcomes = list(run_cases(cases=[case for case in read_cases(DEFAULT_FOLDER) if only in case.name]))
     assert outcomes
     assert [one.case.name for one in outcomes if not one.right] == []
 

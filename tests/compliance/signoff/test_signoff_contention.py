@@ -23,7 +23,7 @@ With = Callable[[str, float], Path]
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def record(foreign_share: float, over_s: float = WINDOW_S, **changed: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tests.support.signoff_fixtures import FrozenLegs, evidence
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def findings(path: Path) -> list[Finding]:

@@ -29,7 +29,7 @@ Records = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def slugs(verdict: Verdict) -> set[str]:

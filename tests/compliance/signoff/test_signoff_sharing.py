@@ -22,7 +22,7 @@ from tests.support.signoff_fixtures import FrozenLegs
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ def test_submit_scores_each_leg_once(
     build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
+    assert [one.sentence for one in outcome.refusals] == []
     assert outcome.signed is not None
     assert outcome.signed.decision in ("PASS", "FLAG")
     assert len(outcome.judged) == 2

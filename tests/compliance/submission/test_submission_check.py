@@ -27,8 +27,7 @@ OTHER_TREE, OTHER_ROUND = os.environ.get("CHECK_TREE"), os.environ.get("CHECK_RO
 
 @pytest.fixture(scope="module")
 def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    folder = tmp_path_factory.mktemp("trees")
-    return trees.build_short_tree(folder, folder / "runs")
+    return trees.short_tree(tmp_path_factory)[0]
 
 
 @pytest.fixture(scope="module")

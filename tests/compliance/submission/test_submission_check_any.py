@@ -15,8 +15,7 @@ OTHER = "gpt-oss-120b"
 
 @pytest.fixture(scope="module")
 def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    folder = tmp_path_factory.mktemp("trees")
-    return trees.build_short_tree(folder, folder / "runs")
+    return trees.short_tree(tmp_path_factory)[0]
 
 
 @pytest.fixture

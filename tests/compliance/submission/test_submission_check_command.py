@@ -25,8 +25,7 @@ DOCUMENT = ROOT / "docs" / "check.md"
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
-    folder = tmp_path_factory.mktemp("trees")
-    return trees.build_short_tree(folder, folder / "runs"), folder / "runs"
+    return trees.short_tree(tmp_path_factory)
 
 
 @pytest.fixture

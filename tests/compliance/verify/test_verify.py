@@ -23,7 +23,7 @@ from tests.support.verify_legs import DummyLegs
 
 @pytest.fixture(scope="session")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory.mktemp("verify-legs"))
+    return DummyLegs(tmp_path_factory)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ SUMMARY, DETAIL, ACCURACY_LOG = "mlperf_log_summary.txt", "mlperf_log_detail.txt
 
 @pytest.fixture(scope="session")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory.mktemp("damage-legs"))
+    return DummyLegs(tmp_path_factory)
 
 
 def judged(directory: Path) -> Verdict:
@@ -214,8 +214,8 @@ def test_an_older_pass_does_not_survive_damage(
 
 
 @pytest.mark.slow
-def test_honest_logs_contradict_nothing(tmp_path: Path) -> None:
-    runs = Runs(tmp_path)
+def test_honest_logs_contradict_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    runs = Runs(tmp_path_factory)
     for name in ALL:
         run: RunDir = runs[name]
         detail = read_detail(run.detail)

@@ -157,7 +157,7 @@ def test_models_are_looked_for_on_this_machine_alone(
 def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     hub_cache: Path, no_network: list[object], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    run = DummyLegs(tmp_path_factory.mktemp("legs")).copy(tmp_path / "leg", "SingleStream", "accuracy")
+    run = DummyLegs(tmp_path_factory).copy(tmp_path / "leg", "SingleStream", "accuracy")
     manifest = json.loads(run.manifest.read_bytes())
     manifest["resolved"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))

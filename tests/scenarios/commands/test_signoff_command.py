@@ -29,7 +29,7 @@ CONF = """
 
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
-    return FrozenLegs(tmp_path_factory.mktemp("frozen"))
+    return FrozenLegs(tmp_path_factory)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,25 @@ def test_a_failure_leaves_nothing(
     )  # fmt: skip
     assert (done.code, "CUDA out of memory" in done.stderr) == (4, True)
     assert list(folder.iterdir()) == []
+
+
+def test_an_interruption_ends_the_process_and_leaves_nothing(
+    start_main: Callable[..., StartedMain], model: Path, make_dataset: Callable[..., Path], tmp_path: Path
+) -> None:
+    python, folder = tmp_path / "python", tmp_path / "here"
+    sleeps = f"import os, time\npathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\ntime.sleep(60)\n"
+    text = interpreter(tmp_path).read_text().replace("import torch\n", sleeps)
+    python.write_text(text)
+    folder.mkdir()
+    started = start_main("quantize", "--scheme", "fp8", "--model-path", model, "--calibration", make_dataset([1]),
+                         "--output", folder / "out", "--python", python)  # fmt: skip
+    while not (tmp_path / "pid").exists():
+        assert started.process.poll() is None
+        time.sleep(0.05)
+    started.process.terminate()
+    assert started.wait().code == 130
+    assert list(folder.iterdir()) == []
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
 
 
 @pytest.mark.long
