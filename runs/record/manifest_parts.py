@@ -155,11 +155,24 @@ class NotRecordedPart(_Part):
     not_recorded: Text
 
 
+class ContentionPart(_Part):
+    """The fields of `runs.record.contention.Contention`; the sign-off says what a null among them means."""
+
+    window_s: Seconds | None
+    usable_cores: AtLeastOne | None
+    busy_cpu_s: Seconds | None
+    stolen_cpu_s: Seconds | None
+    own_cpu_s: Seconds | None
+    foreign_cpu_s: Seconds | None
+    load_average_start: Seconds | None
+    load_average_end: Seconds | None
+
+
 class ObservedPart(_Part):
     samples_issued: AtLeastOne
     samples_completed: AtLeastOne
     cached_prompt_tokens: Count
-    contention: dict[str, FiniteFloat | int | None] | NotRecordedPart  # as `runs.record.contention` judges it
+    contention: ContentionPart | NotRecordedPart
     loop_lag: LoopLag | None  # None: the leg was over within the first interval
     start_stages: dict[str, Seconds]
     engine: dict[str, Any] | None  # what it saw of itself, where its kind looks

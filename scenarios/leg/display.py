@@ -193,8 +193,8 @@ class LiveLines:
                 self._console.print(cut, end="", soft_wrap=True, highlight=False)
             rows.append(captured.get())
         up = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
+        self._shown = True  # before they are: a stop in between wipes them
         self._write(ERASE + "\n".join(rows) + up + "\r")
-        self._shown = True
 
     def erase(self) -> None:
         """Leave a clean line."""

@@ -18,7 +18,7 @@ from runs.record.requests_log import RequestRecord, encode
 def detail_lines(values: Mapping[str, Any]) -> str:
     """A detail log with these records."""
     records = (
-        {"key": key, "value": value, "time_ms": 1.0, "metadata": {"is_error": False, "is_warning": False}}
+        {"key": key, "value": value, "time_ms": 1.0, "metadata": {"is_error": False, "is_warning": False, "pid": 1}}
         for key, value in values.items()
     )
     return "".join(f":::MLLOG {json.dumps(record)}\n" for record in records)

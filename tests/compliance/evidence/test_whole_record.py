@@ -113,7 +113,7 @@ def test_a_manifest_that_lacks_a_field_or_has_another_is_none(legs: DummyLegs, t
         ("loadgen_settings", "min_duration_ms", None),
         ("loadgen_settings", "server_target_qps", "100"),
         ("observed", "contention", {}),
-        ("observed.contention", "foreign_cpu_s", None),
+        ("observed.contention", "foreign_cpu_s", -1.0),
         ("engine", "prefix_caching", None),
         ("resolved", "engine", "vllm"),  # without a hash of its weights
         ("", "software", {}),

@@ -95,15 +95,17 @@ def test_a_yaml_declaration_is_read_when_it_is_named(tmp_path: Path) -> None:
     assert again == config
 
 
-def test_a_run_that_declares_nothing_is_a_baseline_also_in_a_record_without_the_block(legs: FrozenLegs) -> None:
-    path = legs("off-1") / "manifest.json"
-    assert "mechanism" not in json.loads(path.read_text())
-    assert read_manifest(path).mechanism == declared()
-
-
-def test_what_the_configuration_declares_stands_in_the_manifest(legs: FrozenLegs, tmp_path: Path) -> None:
-    copy = legs.copy(tmp_path / "leg", "off-1", ["set_manifest", "asked.mechanism", FP8])
-    assert read_manifest(copy / "manifest.json").mechanism == FP8
+@pytest.mark.parametrize(("asked", "read"), [(None, declared()), (FP8, FP8)])
+def test_an_older_record_without_the_block_declares_what_was_asked(
+    legs: FrozenLegs, tmp_path: Path, asked: object, read: object
+) -> None:
+    path = legs.copy(tmp_path / "leg", "off-1") / "manifest.json"
+    content = json.loads(path.read_bytes())
+    assert content.pop("mechanism") == declared()
+    content["schema_version"] = 2
+    content["asked"]["mechanism"] = asked
+    path.write_text(json.dumps(content))
+    assert read_manifest(path).mechanism == read
 
 
 def test_a_real_leg_records_what_it_declares_and_the_gate_reads_it_there(

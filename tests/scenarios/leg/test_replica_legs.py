@@ -195,7 +195,7 @@ def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running
 def test_a_number_of_replicas_that_is_none(value: str, run_main: RunMain) -> None:
     finished = run_main("--scenario", "Offline", "--engine", "dummy", "--replicas", value)
     assert finished.code == ExitCode.BAD_INPUT
-    assert f"--replicas {value}: must be a whole number from 1, or auto" in finished.stderr
+    assert f"--replicas {value}: must be a whole number from 1 to 1,024, or auto" in finished.stderr
 
 
 def test_one_engine_stays_in_the_legs_process(run_main: RunMain, tmp_path: Path) -> None:
