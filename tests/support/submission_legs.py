@@ -83,7 +83,14 @@ def claim_official(campaign: CampaignDir) -> None:
     """Let the records say what those of an official campaign would say. The sign-off sees through it."""
     for path in campaign.root.rglob("manifest.json"):
         weights = {"weights": OFFICIAL, "sha256": {"model.safetensors": "0" * 64}}
-        edit(path, official=True, unofficial_reasons=[], resolved={"engine": "vllm"}, engine={"name": "vllm"}, model=weights)
+        edit(
+            path,
+            official=True,
+            unofficial_reasons=[],
+            resolved={"engine": "vllm"},
+            engine={"name": "vllm"},
+            model=weights,
+        )
 
 
 def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:

@@ -127,10 +127,9 @@ def test_hundreds_of_mutations_of_an_input(leg: Path, tmp_path: Path, name: str)
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tree")
-    root: Path = trees.build_short_tree(folder, folder / "runs").root
-    call("check", root, "--runs", folder / "runs")
-    return root
+    tree, runs = trees.short_tree(tmp_path_factory)
+    call("check", tree.root, "--runs", runs)
+    return tree.root
 
 
 def check_mutated(tree: Path, folder: Path, numbers: range) -> list[str]:

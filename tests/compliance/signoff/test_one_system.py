@@ -8,10 +8,12 @@ import orjson
 import pytest
 
 from compliance.signoff.one_system import foreign_legs, one_system
+from runs.accelerators import FACTS
 from runs.files import write_json
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
 LEGS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
+ANOTHER = {**dict.fromkeys(("vendor", *FACTS)), "name": "another"}  # an accelerator
 TWO_YEARS_NS = 2 * 365 * 86_400 * 10**9
 Edit = Callable[[dict[str, Any]], None]
 
@@ -58,7 +60,7 @@ def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
         ("srv-1", to("model.sha256", {"model.safetensors": "0" * 64}), "several_systems"),
         ("srv-acc", to("resolved.dataset_sha256", "0" * 64), "several_systems"),
         ("srv-1", to("loadgen.extension_sha256", "0" * 64), "several_systems"),
-        ("srv-1", to("accelerator", [{"name": "another"}]), "several_systems"),
+        ("srv-1", to("accelerator", [ANOTHER]), "several_systems"),
         ("srv-1", to("resolved.sampling.temperature", 0.7), "several_systems"),
         ("srv-acc", later, "far_apart"),
     ],
