@@ -1,4 +1,4 @@
-"""Sixty ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
+"""Ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
 
 A variation gets the two legs of a result (performance, accuracy) and may move or add files; it returns where the result
 lies afterwards, None where it stayed. Files that only the leg's own process writes are sealed anew.
@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import orjson
 
 from runs.files import write_json
-from runs.record.layout import RunDir
+from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from tests.signoff.forge.faults import cover, set_detail, set_manifest
 from tests.signoff.forge.rebuilt_faults import beat, rebuild
@@ -27,19 +26,8 @@ _STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
 HOUR_S = 3600
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(ResultDir):
     """The legs of a result in a directory of their own."""
-
-    root: Path
-
-    @property
-    def performance(self) -> RunDir:
-        return RunDir(self.root / "performance" / "run_1")
-
-    @property
-    def accuracy(self) -> RunDir:
-        return RunDir(self.root / "accuracy")
 
     @property
     def legs(self) -> tuple[RunDir, RunDir]:
