@@ -30,7 +30,6 @@ from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
 from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
-from runs.record.manifest_parts import WeightsPart
 
 _MAX_TEXT_BYTES = 1024 * 1024
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
@@ -336,8 +335,7 @@ def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
-    recorded = leg.manifest.model.get("weights") if leg.manifest else None
-    weights = WeightsPart.model_validate(recorded) if recorded else None
+    weights = leg.manifest.weights if leg.manifest else None
     return targets_that_apply(
         leg.benchmark, expected_samples(leg.detail), lambda: _is_bundled(leg), lambda: _weights_sha256(leg), weights
     )

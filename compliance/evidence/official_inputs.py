@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from compliance.finding import Finding, applied
 from runs.record.leg import FinishedLeg
-from runs.record.manifest_parts import WeightsPart
 from runs.record.official_inputs import data_set_reasons, model_reasons
 
 
@@ -19,11 +18,10 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     yield applied("record-data-set", "data set", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
     if not (plan.engine_record.runs_model and plan.engine_record.computes_here):
         return
-    recorded = manifest.model.get("weights")
-    if not recorded:
+    weights = manifest.weights
+    if weights is None:
         reasons, known = ["nothing tells what they are"], ""
     else:
-        weights = WeightsPart.model_validate(recorded)
         reasons = model_reasons(official, weights.shape, weights, manifest.model.get("sha256") or {})
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:

@@ -73,7 +73,7 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     if record.runs_model and "kv_cache_dtype" not in told:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
     others = len(gaps)
-    if record.runs_model and record.computes_here and not manifest.model.get("weights"):
+    if record.runs_model and record.computes_here and manifest.weights is None:
         gaps.append("manifest.json: model.weights is missing: nothing tells the weights' precision")
     facts = _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
     return replace(facts, weights_gap=bool(gaps) and not others)

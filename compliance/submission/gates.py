@@ -138,11 +138,11 @@ def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
     first: dict[tuple[str, str], tuple[str, dict[str, object]]] = {}
     for candidate in candidates:
         for manifest in list(candidate.manifests().values())[:1]:
-            weights = manifest.model.get("weights") or {}
+            weights = manifest.weights
             files = configuration(manifest)["model"]
             parts: dict[str, dict[str, object]] = {
-                "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights.get("shape")},
-                str(weights.get("precision")): {"model": files},
+                "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights and weights.shape},
+                str(weights and weights.precision): {"model": files},
             }
             for kind, facts in parts.items():
                 name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))

@@ -84,5 +84,5 @@ def _transformation(manifest: Manifest) -> str:
 
 def _quantized(manifest: Manifest) -> str:
     """The precision of quantised weights by their headers, else by the engine's name for it; "" for plain ones."""
-    weights = manifest.model.get("weights") or {}
-    return str(weights["precision"]) if weights.get("quantized") else _in_force(manifest, "quantization") or ""
+    weights = manifest.weights
+    return weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""

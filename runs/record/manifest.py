@@ -14,7 +14,15 @@ from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
 from runs.reading import read_object
 from runs.record.engine_records import EngineRecord, engine_record
-from runs.record.manifest_parts import FinishedParts, Nanoseconds, OurExitCode, Pid, SamplingPart, absent_fields
+from runs.record.manifest_parts import (
+    FinishedParts,
+    Nanoseconds,
+    OurExitCode,
+    Pid,
+    SamplingPart,
+    WeightsPart,
+    absent_fields,
+)
 
 # 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
 SCHEMA_VERSION: Literal[3] = 3
@@ -196,6 +204,18 @@ class Manifest(BaseModel):
             if kind.runs_model and kind.computes_here and not parts.model.sha256:
                 raise ValueError("model.sha256: no file of the model that ran")
         return self
+
+    @model_validator(mode="after")
+    def _weights_can_be_read(self) -> Self:
+        """In a record of any version and status: judges ask for them."""
+        _ = self.weights
+        return self
+
+    @property
+    def weights(self) -> WeightsPart | None:
+        """What the headers of the model's weights say; None where that is not on record."""
+        recorded = self.model.get("weights")
+        return None if recorded is None else WeightsPart.model_validate(recorded)
 
     @property
     def current(self) -> bool:

@@ -232,3 +232,15 @@ def test_a_leg_of_an_older_version_is_judged_and_is_no_official_one(
     assert verdict.outcome == "PASS"
     assert any("version of the record" in reason for reason in verdict.unofficial)
     assert verify_result(find_results([run.root])[0], official=True).exit_code == 1
+
+
+@pytest.mark.parametrize("weights", [{"x": 1}, {}, "bfloat16", [1]])
+@pytest.mark.parametrize("version", [2, 3])
+def test_weights_that_cannot_be_read_are_refused_in_any_version(
+    legs: DummyLegs, tmp_path: Path, version: int, weights: object
+) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline", "accuracy")
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["schema_version"] = version
+    manifest["model"]["weights"] = weights
+    assert refuses(run, json.dumps(manifest))
