@@ -81,6 +81,13 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> Part:
     rate = part.add(f"rate of the first {sizes.real_seconds:.0f} s", "samples/s", [whole.rate(0.0, sizes.real_seconds)])
     short = part.add(f"rate of {more_count:,} samples", "samples/s", [more.whole_rate])
     part.add_ratio("rate ÷ that", rate, short, at_least(0.95))
+    begin = part.add(
+        f"rate of the first {sizes.memory_seconds:.0f} s", "samples/s", [whole.rate(0.0, sizes.memory_seconds)]
+    )
+    begin_of_set = part.add(
+        f"rate of those of {sizes.rows:,} samples", "samples/s", [once.rate(0.0, sizes.memory_seconds)]
+    )
+    part.add_ratio("rate ÷ that, same seconds", begin, begin_of_set)
     for minute in range(int(sizes.real_seconds // MINUTE_S)):
         minute_rate = whole.rate(minute * MINUTE_S, (minute + 1) * MINUTE_S)
         part.add(f"rate in minute {minute + 1}", "samples/s", [minute_rate])

@@ -17,6 +17,10 @@ KEEP_FREED_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(256 << 20),
 }
+# Once all blocks of the KV cache were given out and taken back, a request's lie scattered over it, and with pages of
+# 4 KiB the engine is slower by up to a tenth. Huge pages, where the kernel gives them on request (madvise).
+# [the GNU C Library's manual, "Memory Allocation Tunables"]
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def computes_in_core(options: dict[str, Any], cores: int) -> bool:
@@ -60,7 +64,7 @@ def cpu_environment(options: dict[str, Any], cores: list[int], engines: int = 1)
             environment["OMP_PROC_BIND"] = "true"
     quarter_gib = int(psutil.virtual_memory().available * 0.25 / ranks / engines) >> 30
     environment["VLLM_CPU_KVCACHE_SPACE"] = str(max(1, min(KV_CACHE_GIB_ON_CPU, quarter_gib)))
-    return environment | KEEP_FREED_MEMORY
+    return environment | KEEP_FREED_MEMORY | HUGE_PAGES
 
 
 def core_binding(cores: list[int], ranks: int) -> str:

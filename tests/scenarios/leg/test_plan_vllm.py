@@ -40,6 +40,7 @@ def test_vllm_on_a_cpu(for_vllm: Callable[..., PreparedLeg]) -> None:
     assert options["max_model_len"] == 20 + 128
     assert for_vllm(dtype="bfloat16").plan.engine_options["dtype"] == "bfloat16"
     assert for_vllm().plan.environment["MALLOC_MMAP_MAX_"] == "0"
+    assert for_vllm().plan.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
 def test_a_cpu_engine_computes_where_it_schedules(for_vllm: Callable[..., PreparedLeg]) -> None:
