@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from qsl.embedded.articles import bundled_dataset
-
 from .legs import engine_plan
-from .models import COMPUTE, make_llama
+from .models import COMPUTE, VOCAB_SIZE, make_llama
 from .null_path import highest
 from .rates import measured_offline, server_leg
 from .report import Figure, Part, at_least
+from .rows import write_rows
 from .sizes import Sizes
 from .vllm_serve import vllm_serve
 
@@ -18,9 +17,11 @@ def run(work: Path, sizes: Sizes) -> Part:
     """One Offline leg for the range, then a search on each side."""
     part = Part("m", "highest valid Server rate over HTTP ÷ in the leg's process")
     model = make_llama(work / "model", COMPUTE)
-    common = {"model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
+    samples = sizes.offline_samples // sizes.compute_share
+    rows = write_rows(work / "rows.json", samples, VOCAB_SIZE)
+    common = {"model_path": str(model), "dataset_path": str(rows)}
     here = {**common, "vllm": True}
-    reached = measured_offline(work / "offline", here, sizes.offline_samples // sizes.compute_share)
+    reached = measured_offline(work / "offline", here, samples)
     start, end, step = sizes.http_rate_shares
     shares = [start + step * number for number in range(round((end - start) / step) + 1)]
 

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from qsl.dataset import load_dataset
-from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 
 from .legs import engine_plan, run_leg
 from .llm_server import llm_server
-from .models import SHAPES, TINY, make_llama
+from .models import SHAPES, TINY, VOCAB_SIZE, make_llama
 from .report import Part, at_least
+from .rows import write_rows
 from .sizes import Sizes
 
 
@@ -31,7 +31,7 @@ def run(work: Path, sizes: Sizes) -> Part:
 
 def _model(part: Part, work: Path, name: str, samples: int, repeats: int) -> None:
     model = make_llama(work / "model", SHAPES[name])
-    data = bundled_dataset(str(model))
+    data = write_rows(work / "rows.json", samples, VOCAB_SIZE)
     options = {
         "scenario": "Offline",
         "vllm": True,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from qsl.embedded.articles import bundled_dataset
 from runs.record.layout import RunDir
 
 from .legs import Finished, run_leg
-from .models import TINY, make_llama
+from .models import TINY, VOCAB_SIZE, make_llama
 from .null_path import highest
 from .report import Part, at_least
+from .rows import write_rows
 from .sizes import Sizes
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
@@ -28,7 +28,8 @@ def run(work: Path, sizes: Sizes) -> Part:
     """A side after the other: a search for each scenario, with Offline legs before, between and after."""
     part = Part("c", "highest valid Server and Interactive rate ÷ Offline rate")
     model = make_llama(work / "model", TINY)
-    common = {"vllm": True, "model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
+    rows = write_rows(work / "rows.json", sizes.offline_samples, VOCAB_SIZE)
+    common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
     start, end, step = sizes.rate_shares
     shares = [start + step * number for number in range(round((end - start) / step) + 1)]
     for side in sizes.rate_sides:

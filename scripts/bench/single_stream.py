@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from qsl.dataset import load_dataset
-from qsl.embedded.articles import bundled_dataset
 from runs.record.layout import RunDir
 
 from .legs import engine_plan, run_leg
 from .llm_server import llm_server
-from .models import SHAPES, make_llama
+from .models import SHAPES, VOCAB_SIZE, make_llama
 from .report import Part, at_most
+from .rows import write_rows
 from .sizes import Sizes
 
 
@@ -25,7 +25,7 @@ def run(work: Path, sizes: Sizes) -> Part:
 
 
 def _model(part: Part, work: Path, name: str, model: Path, sizes: Sizes) -> None:
-    data = bundled_dataset(str(model))
+    data = write_rows(work / "rows.json", sizes.single_stream_queries, VOCAB_SIZE)
     options = {"scenario": "SingleStream", "vllm": True, "model_path": str(model), "dataset_path": str(data)}
     conf: dict[str, object] = {
         "min_duration": 1,
