@@ -97,7 +97,7 @@ class VllmKind(EngineKind[VllmOptions]):
             options["enforce_eager"] = True
             if leg.streamed and leg.parameters:
                 cores = max(1, len(machine.cores) // layout.copies)
-                options |= cpu_batch_limits(asked.engine_arg, parameters=leg.parameters, cores=cores)
+                options |= cpu_batch_limits(asked.engine_arg, leg.scenario, parameters=leg.parameters, cores=cores)
         if leg.admission == "priority":
             options["scheduling_policy"] = "priority"
         options |= asked.engine_arg
