@@ -10,6 +10,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -17,24 +18,32 @@ OLDEST_PYTHON = (3, 11)
 NEEDED = ("click", "rich", "pydantic", "yaml", "mlperf_loadgen")  # where one is absent, `make setup` was not
 REFUSED, INTERRUPTED = 3, 130  # as in runs/errors.py, which an old Python cannot read
 
-_interrupts: list[int] = []
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ONE_END_S = 1.0  # a closing terminal sends several signals: the first one counts, the others are left to the clean-up
+
+_interrupts: list[tuple[int, float]] = []
 
 
-def _on_interrupt(number: int, _frame: object) -> None:
-    _interrupts.append(number)
-    raise KeyboardInterrupt
+def _on_signal(number: int, _frame: object) -> None:
+    now_s = time.monotonic()
+    again = bool(_interrupts) and now_s - _interrupts[-1][1] < ONE_END_S
+    _interrupts.append((number, now_s))
+    if not again:
+        raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def entry() -> int:
     """The command line of this process."""
-    signal.signal(signal.SIGINT, _on_interrupt)
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _on_signal)
     try:
         return main(sys.argv[1:])
     except BaseException:
         if not _interrupts:
             raise
         # An interrupted import may raise anything: numpy makes an ImportError of it.
-        print("error: interrupted by SIGINT", file=sys.stderr)
+        print(f"error: interrupted by {signal.Signals(_interrupts[0][0]).name}", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -10,12 +10,14 @@ import stat
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
+from pydantic import BaseModel, ValidationError
 
 from runs.errors import InputError
 
+Form = TypeVar("Form", bound=BaseModel)
 MIB = 1024 * 1024
 MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: an honest one has kilobytes
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
@@ -113,6 +115,29 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
     return value
+
+
+def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool | None = None) -> Form:
+    """The JSON object in a file, of a form.
+
+    Args:
+        strict: as in pydantic; None: as the form has it.
+
+    Raises:
+        InputError: as `read_object`; or it is of another form, naming the field.
+    """
+    content = read_object(path, fix, within=within)
+    try:
+        return form.model_validate(content, strict=strict)
+    except ValidationError as error:
+        raise InputError(f"{path}: {first_problem(error)}", fix) from error
+
+
+def first_problem(error: ValidationError) -> str:
+    """What is wrong, and with which field."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 class _RepeatedKeyError(Exception):

@@ -8,11 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import BaseModel, FiniteFloat
+
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import Finding, applied
 from runs.benchmark import Target
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
+from runs.reading import read_as
 from runs.record.layout import RunDir
 
 
@@ -100,6 +103,32 @@ def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:
     write_json(run.accuracy_json, record)
     # No `hash=` line: the official truncation tool appends it.
     write_atomic(run.accuracy_text, f"Results\n\n{verdict.metric.text(verdict.scores)}\n")
+
+
+class ScoreCheck(BaseModel):
+    """A score against its target."""
+
+    name: str
+    measured: FiniteFloat
+    low: FiniteFloat
+    high: FiniteFloat | None
+    passed: bool
+
+
+class ScoresRecord(BaseModel):
+    """What others read of an `accuracy.json`."""
+
+    scores: dict[str, FiniteFloat]
+    checks: list[ScoreCheck]
+
+
+def read_scores(run: RunDir) -> ScoresRecord:
+    """The scores of a finished accuracy leg as they were judged.
+
+    Raises:
+        InputError: its accuracy.json is missing or damaged.
+    """
+    return read_as(run.accuracy_json, ScoresRecord, "build it again with verify", within=run.root, strict=True)
 
 
 def score_line(check: Finding) -> str:

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from compliance.audits.base import AuditResult
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
-from runs.reading import read_object
+from runs.reading import read_as
 from runs.record.layout import audit_record
 
 _FIX = "run the audit again"
@@ -46,11 +46,7 @@ def read_audit(folder: Path, test: str) -> AuditRecord:
         InputError: missing, damaged, of another version or test.
     """
     path = audit_record(folder, test)
-    try:
-        record = AuditRecord.model_validate(read_object(path, _FIX, within=folder))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", _FIX) from error
+    record = read_as(path, AuditRecord, _FIX, within=folder)
     if record.test != test:
         raise InputError(f"{path}: test: it is of {record.test[:40]!r}", _FIX)
     return record

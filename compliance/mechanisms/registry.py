@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.reading import read_as
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
 VARIANTS_FILE = "mechanism_variant_registry.json"
@@ -103,12 +103,7 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
 
 
 def _read(path: Path, schema: type[_File]) -> _File:
-    try:
-        return schema.model_validate_json(read_whole(path, "restore the registry file"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}: {place}: {first['msg']}", "restore the registry file") from error
+    return read_as(path, schema, "restore the registry file")
 
 
 def _unique(names: list[str], path: Path) -> None:

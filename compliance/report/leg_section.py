@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compliance.accuracy.report import read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report import pictures
@@ -20,9 +21,9 @@ from runs.loadgen.trace_log import read_trace
 from runs.numbers.numbers import LatencyNumbers
 from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
-from runs.reading import read_object
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
+from runs.record.query_times import query_times_of
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
 
@@ -103,6 +104,7 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
     _replicas(section, requests)
     section.tables = [
         ("How far from the limit", _ceiling_rows(ceiling(manifest, requests, measured), section)),
+        ("Where the queries' time went, by vLLM's statistics", _time_rows(manifest)),
         ("What ran", _machine_rows(manifest)),
         ("Settings in force", _setting_rows(manifest, result)),
     ]
@@ -126,17 +128,16 @@ def _scores(section: LegSection, run: RunDir) -> None:
 
     Scoring them again, which takes minutes for a whole data set, is what `verify` is for.
     """
-    record = read_object(run.accuracy_json, FIX)
-    checks = record.get("checks", [])
-    lowest = {check["name"]: check["low"] for check in checks}
+    record = read_scores(run)
+    lowest = {check.name: check.low for check in record.checks}
     section.scores = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
-        for name, value in (record.get("scores") or {}).items()
+        for name, value in record.scores.items()
     ]
     section.reasons += [
-        f"{check['name']} {check['measured']:.10g} is not within its target, {check['low']:.10g} at the least"
-        for check in checks
-        if not check["passed"]
+        f"{check.name} {check.measured:.10g} is not within its target, {check.low:.10g} at the least"
+        for check in record.checks
+        if not check.passed
     ]
     section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
 
@@ -243,6 +244,20 @@ def _ceiling_rows(found: Ceiling | str, section: LegSection) -> list[tuple[str, 
         share = section.tokens_per_second / found.lowest
         rows.append(("reached", f"{section.tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower one"))
     return rows
+
+
+def _time_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    times = query_times_of(manifest.observed.get("engine"))
+    if times is None:
+        engine = manifest.resolved.engine
+        off = "they were off; --engine-arg disable_log_stats=false turns them on"
+        return [("not known", off if engine == "vllm" else f"engine {engine} keeps none here")]
+    parts_s = {"waiting for vLLM": times.queued_s, "prefill": times.prefill_s, "decode": times.decode_s}
+    total_s = max(sum(parts_s.values()), 1e-9)
+    return [
+        (name, f"{part_s / total_s:.1%}, {milliseconds(part_s / times.queries * 1e3)} ms a query")
+        for name, part_s in parts_s.items()
+    ]
 
 
 def _machine_rows(manifest: Manifest) -> list[tuple[str, str]]:

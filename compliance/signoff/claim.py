@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
-from runs.reading import read_whole
+from runs.reading import first_problem, read_whole
 
 LeverClass = Literal["A", "B"]
 Phase = Literal["wait", "prefill", "decode"]
@@ -78,8 +78,6 @@ def read_claim(path: Path) -> Claim:
     try:
         claim = Claim.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"--claim {path}: {place}: {first['msg']}", "docs/signoff.md has the fields") from error
+        raise InputError(f"--claim {path}: {first_problem(error)}", "docs/signoff.md has the fields") from error
     beside = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
     return claim.model_copy(update={"patch_verdicts": beside})

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
@@ -17,7 +17,7 @@ from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons, not_official
 from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
-from runs.reading import read_object
+from runs.reading import read_as
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.loop_lag import LoopLag
@@ -181,12 +181,7 @@ def read_result(path: Path) -> Result:
     Raises:
         InputError: missing or of another shape; names the field.
     """
-    try:
-        return Result.model_validate(read_object(path, "give the result.json of the leg", within=path.parent))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} field {place!r}: {first['msg']}", "build it again with verify") from error
+    return read_as(path, Result, "give the result.json of the leg, or build it again with verify", within=path.parent)
 
 
 def _finished_detail(leg: FinishedLeg) -> DetailLog:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
+from runs.reading import first_problem
 
 CONTENTION = "contention"  # the key in `observed`
 NOT_RECORDED = "not_recorded"  # in its place where the times could not be read: why
@@ -54,6 +55,5 @@ def contention_of(observed: dict[str, Any]) -> Contention | str:
     try:
         return Contention.model_validate(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join((CONTENTION, *map(str, first["loc"])))
-        raise InputError(f"observed.{place}: {first['msg']}", "the record is damaged; repeat the run") from error
+        text = f"observed.{CONTENTION}.{first_problem(error)}"
+        raise InputError(text, "the record is damaged; repeat the run") from error

@@ -33,6 +33,7 @@ _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
 _BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
 _MAIN_PID = re.compile(r"\(MainProcess pid=(\d{1,10})\)")
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
+_ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
 _MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
@@ -82,6 +83,16 @@ def read_engine_log(path: Path) -> EngineLog:
         log.dead_line = text.count("\n", 0, found.start()) + 1
     log.preempted = bool(_PREEMPTED.search(text))
     return log
+
+
+def last_error(path: Path) -> str:
+    """What the last traceback of an engine's process ended with; empty where there is none. For people."""
+    try:
+        text = path.read_bytes()[-MAX_BYTES:].decode(errors="replace")
+    except OSError:
+        return ""
+    found = _ERROR.findall(text)
+    return str(found[-1]) if found else ""
 
 
 def _plain(value: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
+from runs.reading import first_problem
 
 LOOP_LAG = "loop_lag"  # the key in `observed`
 
@@ -43,6 +44,5 @@ def loop_lag_of(observed: dict[str, Any]) -> LoopLag | None:
     try:
         return LoopLag.model_validate(found)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join((LOOP_LAG, *map(str, first["loc"])))
-        raise InputError(f"observed.{place}: {first['msg']}", "the record is damaged; repeat the run") from error
+        text = f"observed.{LOOP_LAG}.{first_problem(error)}"
+        raise InputError(text, "the record is damaged; repeat the run") from error

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
 from runs.files import write_json
-from runs.reading import read_object
+from runs.reading import first_problem, read_object
 from runs.record.engine_records import EngineRecord, engine_record
 from runs.record.manifest_parts import (
     FinishedParts,
@@ -239,7 +239,7 @@ def write_manifest(path: Path, manifest: Manifest) -> None:
         Manifest.model_validate(content)
     except ValidationError as error:
         raise ExecutionError(
-            f"{path.name} of the leg is not whole: {_first_problem(error)}", "report this message"
+            f"{path.name} of the leg is not whole: {first_problem(error)}", "report this message"
         ) from error
     write_json(path, content)
 
@@ -258,13 +258,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content, strict=True)
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_problem(error)}", fix) from error
+        raise InputError(f"{path}: {first_problem(error)}", fix) from error
     if manifest.current and (absent := list(absent_fields(manifest))):
         raise InputError(f"{path} has no {', '.join(absent)}", fix)
     return manifest
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}: {first['msg']}" if place else str(first["msg"])

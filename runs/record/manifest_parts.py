@@ -14,6 +14,7 @@ from runs.accelerators import FACTS
 from runs.errors import ExitCode
 from runs.record.layout import LOADGEN_LOGS
 from runs.record.loop_lag import LoopLag
+from runs.record.query_times import query_times_of
 
 HASHED = (*LOADGEN_LOGS, "requests.jsonl")
 _SOMETIMES = {"visible_by", "untold", "host"}  # of an accelerator: why it was chosen or not known; its cluster node
@@ -24,6 +25,11 @@ def _is_accelerator(row: dict[str, str | None]) -> dict[str, str | None]:
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))}: absent, or no fact of an accelerator")
     return row
+
+
+def _has_whole_times(seen: dict[str, Any]) -> dict[str, Any]:
+    query_times_of(seen)
+    return seen
 
 
 def _are_hashed(log_sha256: dict[str, str]) -> dict[str, str]:
@@ -175,7 +181,8 @@ class ObservedPart(_Part):
     contention: ContentionPart | NotRecordedPart
     loop_lag: LoopLag | None  # None: the leg was over within the first interval
     start_stages: dict[str, Seconds]
-    engine: dict[str, Any] | None  # what it saw of itself, where its kind looks
+    # What it saw of itself, where its kind looks.
+    engine: Annotated[dict[str, Any], AfterValidator(_has_whole_times)] | None
     refused_connections: Count | None  # of a leg with replicas
     log_sha256: Annotated[dict[str, Sha256], AfterValidator(_are_hashed)]
 

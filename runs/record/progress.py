@@ -9,7 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_json
-from runs.reading import read_object
+from runs.reading import first_problem, read_object
 from runs.record.manifest_parts import Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
@@ -83,8 +83,7 @@ def read_last_progress(path: Path) -> Progress:
     try:
         return _HEARTBEAT.validate_json(orjson.dumps(content))  # strict, and JSON has no instances
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", fix) from error
+        raise InputError(f"{path}: {first_problem(error)}", fix) from error
 
 
 def read_progress(path: Path) -> Progress | None:

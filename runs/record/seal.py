@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from runs.errors import InputError
 from runs.files import sha256_of, write_json
-from runs.reading import MAX_LOG_BYTES, read_object
+from runs.reading import MAX_LOG_BYTES, read_as
 from runs.record.layout import RunDir
 
 _FIX = "take the unchanged run directory, or run the leg again"
@@ -71,13 +70,7 @@ def read_seal(run: RunDir) -> Seal:
     Raises:
         InputError: missing, damaged, or of another form.
     """
-    content = read_object(run.seal, _FIX, within=run.root)
-    try:
-        return Seal.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{run.seal}: {place}: {first['msg']}", _FIX) from error
+    return read_as(run.seal, Seal, _FIX, within=run.root)
 
 
 def broken_files(run: RunDir, seal: Seal) -> Iterator[BrokenFile]:

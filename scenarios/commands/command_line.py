@@ -140,7 +140,7 @@ def _told(error: BaseException) -> tuple[int, HarnessError]:
     elif isinstance(error, OSError):
         known = ExecutionError(str(error), _fix(error))
     else:
-        known = Interrupted("interrupted by SIGINT")
+        known = Interrupted(f"interrupted by {str(error.__cause__ or error) or 'SIGINT'}")  # click wraps it
     print(f"error: {known}", file=sys.stderr)
     return known.exit_code, known
 

@@ -1,5 +1,7 @@
 """The `init` command: commented run, campaign and system files for this machine."""
 
+import contextlib
+import json
 import re
 from pathlib import Path
 
@@ -33,7 +35,7 @@ EXAMPLES = (
     "and then: run --config ../mlperf/run.yaml --dry-run",
 )
 
-RUN = """# One leg: python main.py run --config {folder}/run.yaml [--dry-run]
+RUN = """# One leg: python main.py run --config {file} [--dry-run]
 # Keys are the options of `main.py run --help`, with _ for -; the command line wins.
 
 scenario: Server # Offline, Server, Interactive, SingleStream
@@ -41,8 +43,8 @@ scenario: Server # Offline, Server, Interactive, SingleStream
 engine: vllm
 model_path: {model}
 dataset_path: {dataset}
-user_conf: {folder}/user.conf # rates and durations for LoadGen
-# target_qps: 20 # above that of user.conf; `main.py tune --config {folder}/run.yaml` finds the highest valid one
+user_conf: {user_conf} # rates and durations for LoadGen
+# target_qps: 20 # above that of user.conf; `main.py tune` with this file finds the highest valid one
 
 # This machine: {machine}
 # tensor_parallel_size: {parts} # accelerators for one copy of the model; default: all of them
@@ -87,9 +89,13 @@ def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             write_atomic(folder / name, text)
-    except OSError as error:
-        raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
-
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            for name in texts:
+                (folder / name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
+        raise
     answer.put(directory=folder, files=list(texts))
     say(console, f"written to {folder}: {', '.join(texts)}")
     say(console, f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
@@ -100,15 +106,23 @@ def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None
 def _run_yaml(folder: Path, model: str, dataset: str) -> str:
     found = accelerators()
     here = f"{len(found)}x {found[0]['name']}" if found else f"no accelerator; {host_facts()['cpu']}"
-    return RUN.format(folder=folder, model=model, dataset=dataset, machine=here, parts=max(1, len(found)))
+    return RUN.format(
+        file=_scalar(folder / "run.yaml"),
+        user_conf=_scalar(folder / "user.conf"),
+        model=_scalar(model),
+        dataset=_scalar(dataset),
+        machine=here,
+        parts=max(1, len(found)),
+    )
 
 
 def _campaign_yaml(folder: Path, model: str, dataset: str) -> str:
     text = (HARNESS_ROOT / "configs" / "campaign-datacenter.yaml").read_text()
-    text = text.replace("configs/campaign-datacenter.yaml", str(folder / "campaign.yaml"))
-    text = _with_line(text, "model_path", f"model_path: {model}")
-    text = _with_line(text, "dataset_path", f"dataset_path: {dataset} # 13,368 rows, from MLCommons")
-    return text.replace("# output_log_dir: output/campaign-datacenter", f"output_log_dir: {folder / 'campaign'}")
+    text = text.replace("configs/campaign-datacenter.yaml", _scalar(folder / "campaign.yaml"))
+    text = _with_line(text, "model_path", f"model_path: {_scalar(model)}")
+    text = _with_line(text, "dataset_path", f"dataset_path: {_scalar(dataset)} # 13,368 rows, from MLCommons")
+    place = f"output_log_dir: {_scalar(folder / 'campaign')}"
+    return text.replace("# output_log_dir: output/campaign-datacenter", place)
 
 
 def _system_yaml() -> str:
@@ -116,10 +130,16 @@ def _system_yaml() -> str:
     text = (HARNESS_ROOT / "configs" / "system-example.yaml").read_text()
     text = text.replace("To use: copy this file, and\n# replace", "Written for this machine:\n# replace")
     for name, value in detect().items():
-        text = _with_line(text, f"  # {name}", f'  {name}: "{value}" # detected')
+        text = _with_line(text, f"  # {name}", f"  {name}: {json.dumps(str(value), ensure_ascii=False)} # detected")
     if not accelerators():
         text = re.sub(r"(?m)^  accelerator_\S+: REPLACE-ME.*\n", "", text)
     return text
+
+
+def _scalar(value: object) -> str:
+    """A text as YAML takes it, quoted where it has to be."""
+    text = str(value)
+    return text if re.fullmatch(r"[\w./@+-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
 def _with_line(text: str, key: str, line: str) -> str:

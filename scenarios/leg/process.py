@@ -30,6 +30,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
 from runs.record.contention import CONTENTION
+from runs.record.engine_log import last_error
 from runs.record.layout import RunDir
 from runs.record.loop_lag import LOOP_LAG
 from runs.record.manifest import ChosenRate, read_manifest, write_manifest
@@ -356,6 +357,8 @@ class LegProcess:
         traceback.print_exception(error)
         if not isinstance(error, HarnessError):
             error = ExecutionError(f"{type(error).__name__}: {error}", "see engine.log for where it happened")
+        elif self.progress.phase == "engine" and (cause := last_error(self.run_dir.engine_log)):
+            error.message += f"; engine.log: {cause}"
         self.progress.error = error_record(error)
         self.progress.phase = "failed"
         self.progress.time_ns = time.time_ns()

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import orjson
+from pydantic import BaseModel, Field
 
 from runs.errors import ExitCode, HarnessError
-from runs.reading import read_object, read_whole
+from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir
+from runs.wording import counted
 from scenarios.status.find import Kind, Place, holder_of
 from scenarios.status.legs import LegStatus, State
+from scenarios.tune.journal import Journal, read_tune
 from scenarios.tune.places import TuneDir
 
 _FIX = "restore the file"
@@ -36,6 +38,16 @@ class GroupStatus:
         return self.state in ("running", "silent")
 
 
+class _Planned(BaseModel):
+    directory: Annotated[str, Field(pattern="^[^\0]+$")]
+
+
+class _Campaign(BaseModel):
+    """What is read of a campaign.json."""
+
+    legs: list[_Planned]
+
+
 def group_status(place: Place, legs: Sequence[LegStatus]) -> GroupStatus:
     """Read a group's directory; a damaged one is a state, not an error.
 
@@ -54,9 +66,7 @@ def _campaign(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
     pid = holder_of(place.lock)
     if not place.configuration.is_file():
         return _ended_or_not("campaign", root, pid, legs, "planning", None)
-    record = read_object(place.configuration, _FIX)
-    planned = [leg for leg in record.get("legs", []) if isinstance(leg, dict)]
-    folders = {Path(str(leg.get("directory"))).resolve() for leg in planned}
+    folders = {Path(leg.directory).resolve() for leg in read_as(place.configuration, _Campaign, _FIX).legs}
     by_folder = {leg.root: leg for leg in legs}
     done = sum(1 for folder in folders if _leg_is_done(folder, by_folder))
     text = f"{done} of {len(folders)} legs done"
@@ -78,27 +88,16 @@ def _passed(record: Path) -> bool:
 def _tune(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:
     place = TuneDir(root)
     pid = holder_of(place.lock)
-    steps = _journal(place.journal)
-    probes = [step for step in steps if step.get("step") in ("probe", "search")]
-    text = f"{len(probes)} probe{'' if len(probes) == 1 else 's'}"
-    if last := next((step for step in reversed(steps) if "verdict" in step), None):
-        text += f", last {last['step']} at {last.get('target_qps'):g}/s {last['verdict']}"
+    steps = Journal(place.journal).measured()
+    text = counted(sum(step.step != "confirm" for step in steps), "probe")
+    if steps:
+        text += f", last {steps[-1].step} at {steps[-1].target_qps:g}/s {steps[-1].verdict}"
     code: ExitCode | None = None
     if place.record.is_file() and pid is None:
-        found = read_object(place.record, _FIX).get("target_qps")
+        found = read_tune(place.record)["target_qps"]
         code = ExitCode.NEGATIVE if found is None else ExitCode.OK
         text += "; no rate was confirmed" if found is None else f"; confirmed {found:g}/s"
     return _ended_or_not("tune", root, pid, legs, text, code)
-
-
-def _journal(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    lines = read_whole(path, _FIX).splitlines()
-    try:
-        return [line for line in map(orjson.loads, lines) if isinstance(line, dict)]
-    except orjson.JSONDecodeError:
-        return []  # a half-written line of a file that is being replaced
 
 
 def _audit(root: Path, legs: tuple[LegStatus, ...]) -> GroupStatus:

@@ -8,11 +8,11 @@ from rich.console import Console
 
 from runs.errors import HarnessError, InputError, SetupError
 from runs.files import write_atomic
-from runs.reading import read_object
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import Place, find_in
 from scenarios.status.legs import LegStatus, leg_status
+from scenarios.tune.journal import read_tune
 from scenarios.tune.places import TuneDir
 
 PAGE_NAME = "report.html"
@@ -32,13 +32,15 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
     from compliance.report.page import TuneRecord, make_page, render
 
     places = find_in(folders)
-    tunes = [
-        TuneRecord(str(place.root), read_object(TuneDir(place.root).record, "run the tune again"))
-        for place in places
-        if place.kind == "tune" and TuneDir(place.root).record.is_file()
-    ]
+    tunes, damaged = [], []
+    for place in places:
+        if place.kind == "tune" and TuneDir(place.root).record.is_file():
+            try:
+                tunes.append(TuneRecord(str(place.root), read_tune(TuneDir(place.root).record)))
+            except HarnessError as error:
+                damaged.append(error.message)
     legs = _legs(places)
-    if not legs and not tunes:
+    if not legs and not tunes and not damaged:
         raise InputError(f"{', '.join(map(str, folders))}: no finished leg lies there", "name a directory with runs")
     first = folders[0].resolve()
     named = [(_name(leg, first), leg.root) for leg in legs]
@@ -49,6 +51,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         tunes,
         measure_cpu() if measure_machine else None,
     )
+    page.left_out += damaged
     if not page.legs and not tunes:
         raise InputError(page.left_out[0], "verify the leg to see what is wrong with its files")
     path = output or first / PAGE_NAME

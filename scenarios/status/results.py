@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from compliance.accuracy.metrics import METRICS
-from runs.errors import HarnessError, InputError
-from runs.reading import read_object
+from compliance.accuracy.report import read_scores
+from runs.errors import HarnessError
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment
 from scenarios.status.legs import LegStatus
@@ -56,16 +56,8 @@ def row_of(leg: LegStatus) -> Row:
             row[f"{name}_{statistic}_ms"] = getattr(numbers, statistic) / 1e6 if numbers else None
     row["ttft_limit_ms"] = limits.ttft_limit_ns / 1e6 if limits.ttft_limit_ns else None
     row["tpot_limit_ms"] = limits.tpot_limit_ns / 1e6 if limits.tpot_limit_ns else None
-    scores = _scores(leg.root) if manifest.resolved.mode == "accuracy" else {}
+    scores = read_scores(RunDir(leg.root)).scores if manifest.resolved.mode == "accuracy" else {}
     return {**row, **{name: scores.get(name) for name in SCORES}}
-
-
-def _scores(root: Path) -> dict[str, Any]:
-    path = RunDir(root).accuracy_json
-    record = read_object(path, "build it again with verify").get("scores")
-    if not isinstance(record, dict):
-        raise InputError(f"{path} holds no scores", "build it again with verify")
-    return record
 
 
 def rows_of(legs: Sequence[LegStatus]) -> tuple[list[Row], list[str]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_atomic
-from runs.reading import MAX_LOG_BYTES, read_whole
+from runs.reading import MAX_LOG_BYTES, read_as, read_whole
 from scenarios.identity import Difference, Identity, differences
 from scenarios.tune.option_space import Options
 from scenarios.tune.option_trials import Phase, Probe
@@ -144,6 +144,10 @@ class Journal:
             if isinstance(line, LegRecord) and line.step == step and options in (None, line.options)
         ]
 
+    def measured(self) -> list[LegRecord | SearchRecord]:
+        """All legs with a verdict in their order."""
+        return [line for line in self._lines if isinstance(line, LegRecord | SearchRecord)]
+
     def searched(self) -> list[SearchRecord | NoVerdict]:
         """All probes of the search in their order."""
         return [line for line in self._lines if isinstance(line, SearchRecord | NoVerdict)]
@@ -157,6 +161,26 @@ class Journal:
         """What the finished steps were made with and is not so now."""
         then = self.configuration
         return [] if then is None else differences(then.identity, now.identity)
+
+
+class _Record(BaseModel):
+    """What others read of a tune.json."""
+
+    model_config = ConfigDict(extra="allow")
+
+    scenario: str
+    target_qps: FiniteFloat | None
+    probes: list[MeasuredLeg]
+    confirmations: list[MeasuredLeg]
+
+
+def read_tune(path: Path) -> dict[str, Any]:
+    """What a tune came to (tune.json).
+
+    Raises:
+        InputError: missing or damaged.
+    """
+    return read_as(path, _Record, "run the tune again", strict=True).model_dump()
 
 
 def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:

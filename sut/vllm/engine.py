@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from sut.engine import Engine, EngineLimits, EngineReport, Request
+from runs.record.query_times import QUERY_TIMES, QueryTimes
+from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
@@ -45,29 +46,24 @@ class VllmEngine(Engine):
         self._core_outputs = 0
         self._generated_tokens = 0
         self._request_number = 0
+        self._query_times = QueryTimes()
 
     async def start(self) -> EngineReport:
         vllm = load_interface(one_process=self.one_process)
         vllm.check_options(self._asked)
         stream = self._stream_first_token
+        context = vllm.usage_context(stream=stream)
         try:
             arguments = vllm.engine_arguments(self._asked, self._sampling, stream=stream)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"vLLM refuses the engine arguments: {error}", "correct the --engine-arg values"
-            ) from error
-        try:
-            context = vllm.usage_context(stream=stream)
             self._llm = vllm.engine_class.from_engine_args(arguments, usage_context=context)
-        except (ValueError, TypeError, OSError) as error:  # what vLLM raises for a bad model, folder or option value
-            raise InputError(
-                f"vLLM refuses to start: {_reason(error)}",
-                f"correct the engine arguments ({_given(self._asked)}), or see engine.log",
-            ) from error
         except Exception as error:
-            raise SetupError(
-                f"vLLM did not start: {_first_line(error)}", "see engine.log for its own account"
-            ) from error
+            wrong = vllm.at_fault(self._asked, self._sampling, stream=stream)
+            if wrong:
+                given = ", ".join(f"{name}={plain(value)}" for name, value in wrong.items())
+                fix = "give another value, or leave it out; what nobody gave follows from model, data set and machine"
+                raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
+            kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
+            raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log for its own account") from error
         self._tokens_input = vllm.tokens_input
         self._parameters = vllm.sampling_parameters(self._sampling, stream=stream)
         self._count_core_outputs()
@@ -171,6 +167,8 @@ class VllmEngine(Engine):
             request.sink.first_token(request, new[0])
         ids += new
         if output.finished:
+            if output.metrics is not None and request.seq >= 0:
+                self._query_times += _times(output.metrics)
             reason = output.outputs[0].finish_reason or "unknown"
             request.sink.complete(request, ids, reason, output.num_cached_tokens or 0)
 
@@ -184,9 +182,22 @@ class VllmEngine(Engine):
     def generated_tokens(self) -> int | None:
         return self._generated_tokens
 
+    async def observed(self) -> Observed:
+        return Observed({QUERY_TIMES: self._query_times.model_dump()} if self._query_times.queries else {})
+
     async def stop(self) -> None:
         if self._llm is not None:
             self._llm.shutdown()
+
+
+def _times(statistics: Any) -> QueryTimes:
+    """Of one query, by vLLM's statistics, which it keeps with disable_log_stats=false."""
+    return QueryTimes(
+        queries=1,
+        queued_s=statistics.scheduled_ts - statistics.queued_ts,
+        prefill_s=statistics.first_token_ts - statistics.scheduled_ts,
+        decode_s=statistics.last_token_ts - statistics.first_token_ts,
+    )
 
 
 def _reason(error: BaseException) -> str:
@@ -197,10 +208,6 @@ def _reason(error: BaseException) -> str:
         f"{'.'.join(str(part) for part in problem['loc']) or error.title}: {problem['msg']}"
         for problem in error.errors(include_url=False, include_context=False)
     )
-
-
-def _given(asked: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={plain(value)}" for name, value in asked.items())
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,8 +7,9 @@ interval, for all requests.
 import dataclasses
 import difflib
 import inspect
+import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,37 @@ class Interface:
         if stream and not self._interval_by_request:
             return self._arguments(**{"stream_interval": _interval(sampling), **asked})
         return self._arguments(**asked)
+
+    def at_fault(self, asked: dict[str, Any], sampling: SamplingPolicy, *, stream: bool) -> dict[str, Any]:
+        """Why vLLM refuses these engine arguments: found by leaving some out, not by its words.
+
+        Returns:
+            The model where it is refused by itself; else what is refused beside the model alone; else what must not
+            stand beside the others, either of them; empty where vLLM makes a configuration and fails later.
+        """
+
+        def taken(names: Iterable[str]) -> bool:
+            given = {name: asked[name] for name in names}
+            try:
+                arguments = self.engine_arguments(given, sampling, stream=stream)
+                arguments.create_engine_config(self.usage_context(stream=stream))
+            except Exception:  # vLLM raises anything
+                return False
+            return True
+
+        others = [name for name in asked if name != "model"]
+        logging.disable()  # the log's last words are to be those of the failure
+        try:
+            if taken(asked):
+                wrong = []
+            elif not taken(["model"]):
+                wrong = ["model"]
+            else:
+                wrong = [name for name in others if not taken(["model", name])]
+                wrong = wrong or [name for name in others if taken(asked.keys() - {name})] or others
+        finally:
+            logging.disable(logging.NOTSET)
+        return {name: asked[name] for name in wrong}
 
     def usage_context(self, *, stream: bool) -> Any:
         """It decides vLLM's defaults for batch sizes: those of its server, or those of LLM.generate."""

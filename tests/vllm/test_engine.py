@@ -280,6 +280,7 @@ def test_an_option_like_no_other_is_refused(tiny_model: Path) -> None:
 def test_a_value_that_vllm_refuses_is_bad_input(tiny_model: Path, name: str, value: object, told: str) -> None:
     error = refusal(tiny_model, **{name: value})
     assert isinstance(error, InputError)
+    assert error.message.startswith(f"vLLM refuses {name}={value}: ")
     assert told in str(error)
 
 
@@ -301,7 +302,7 @@ class StandIn:
     async def generate(self, prompt: Any, parameters: Any, request_id: str, *, priority: int) -> AsyncIterator[Any]:
         self.parameters = parameters
         output = SimpleNamespace(token_ids=[7, 8], finish_reason="stop")
-        yield SimpleNamespace(outputs=[output], finished=True, num_cached_tokens=0)
+        yield SimpleNamespace(outputs=[output], finished=True, num_cached_tokens=0, metrics=None)
 
 
 @pytest.fixture

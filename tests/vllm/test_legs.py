@@ -13,11 +13,13 @@ import orjson
 import pytest
 from rouge_score import rouge_scorer
 
+from compliance.report.leg_section import leg_section
 from qsl.dataset import Dataset
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.record.query_times import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.support.nltk_data import nltk_sentences
 from tests.support.official import SAMPLING
@@ -43,14 +45,15 @@ SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_q
 INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n"
 SINGLE_STREAM = "*.SingleStream.min_duration = 100\n*.SingleStream.target_latency = 1000\n"
 SINGLE_STREAM += "*.SingleStream.min_query_count = 1\n"
-CACHING = ("--engine-arg", "enable_prefix_caching=true")
+STATISTICS = ("--engine-arg", "disable_log_stats=false")
+CACHING = ("--engine-arg", "enable_prefix_caching=true", *STATISTICS)
 
 LEGS = {
     "offline": Spec("Offline", False, OFFLINE),
     "offline-accuracy": Spec("Offline", True, OFFLINE),
     "server": Spec("Server", False, SERVER),
     "server-accuracy": Spec("Server", True, SERVER),
-    "single-stream": Spec("SingleStream", False, SINGLE_STREAM),
+    "single-stream": Spec("SingleStream", False, SINGLE_STREAM, arguments=STATISTICS),
     "single-stream-accuracy": Spec("SingleStream", True, SINGLE_STREAM, 16, ("--total-sample-count", "16")),
     "interactive-with-caching": Spec("Interactive", False, INTERACTIVE, arguments=CACHING),
     "interactive-accuracy": Spec("Interactive", True, SERVER),
@@ -136,6 +139,18 @@ def test_few_server_queries_are_invalid_and_the_reason_says_how_many_are_needed(
     assert leg.exit_code == ExitCode.NEGATIVE
     assert "459" in " ".join(leg.result["reasons"])
     assert "INVALID" in leg.stdout
+
+
+@pytest.mark.parametrize("name", ["interactive-with-caching", "single-stream"])
+def test_vllms_own_statistics_tell_prefill_from_decode(legs: Legs, name: str) -> None:
+    leg = legs[name]
+    times = QueryTimes(**leg.manifest["observed"]["engine"]["query_times"])
+    assert times.queries == len(leg.requests)
+    ours_s = float((leg.requests.complete_ns - leg.requests.issue_ns).sum()) / 1e9
+    assert min(times.prefill_s, times.decode_s) > 0
+    assert times.queued_s + times.prefill_s + times.decode_s < ours_s
+    rows = dict(row for _, table in leg_section(leg.run.root, "leg", name, None).tables for row in table)
+    assert all(rows[part].endswith(" ms a query") for part in ("waiting for vLLM", "prefill", "decode"))
 
 
 # The samples ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Our checks of a whole tree, in one pass."""
 
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,5 +73,7 @@ def _check_all(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
     cores = len(usable_cores())
     if len(places) < PARALLEL_FROM or cores == 1:
         return [check(place) for place in places]
-    with ProcessPoolExecutor(cores, mp_context=get_context("forkserver")) as pool:
+    # An interrupt is left to this process.
+    leave = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(cores, get_context("forkserver"), signal.signal, leave) as pool:
         return list(pool.map(check, places, chunksize=PLACES_AT_A_TIME))

@@ -160,7 +160,7 @@ def test_token_statistics(copied_run: Copy) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"{", "it is not JSON"), (b"{}", "field 'scenario'"), (b"[]", "holds no object")],
+    [(b"{", "it is not JSON"), (b"{}", "scenario: Field required"), (b"[]", "holds no object")],
 )
 def test_a_result_of_another_shape_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "result.json"

@@ -1,10 +1,12 @@
 """`main.py init`: the files that it writes are ones that the other commands take."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import main
 from compliance.submission.system import read_system_file
 from compliance.submission.system_detect import detect
 from compliance.submission.system_fields import REPLACE_ME
@@ -13,14 +15,18 @@ from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
 from runs.loadgen.user_conf import read_conf
 from scenarios.campaign.config import load_campaign
+from scenarios.commands import init
 from scenarios.leg.config import load_yaml, make_config
 from tests.conftest import Finished
 
 RunMain = Callable[..., Finished]
 
 
-def test_the_commands_take_what_it_writes(tmp_path: Path, run_main: RunMain, make_dataset: Callable[..., Path]) -> None:
-    folder, data = tmp_path / "work", make_dataset([1, 2, 3])
+@pytest.mark.parametrize("name", ["work", "a: 'b' # \"c\"\n[/d] é"])
+def test_the_commands_take_what_it_writes(
+    name: str, tmp_path: Path, run_main: RunMain, make_dataset: Callable[..., Path]
+) -> None:
+    folder, data = tmp_path / name, make_dataset([1, 2, 3])
     finished = run_main("init", folder, "--dataset-path", data)
     assert finished.code == 0, finished.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["campaign.yaml", "run.yaml", "system.yaml", "user.conf"]
@@ -45,6 +51,17 @@ def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path:
     read_system_file({"system": {**filled, "status": "available"}})
     if not accelerators():
         assert not any(name.startswith("accelerator_") for name in filled)
+
+
+def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(path: Path, text: str) -> None:
+        if path.name == "system.yaml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.write_text(text)
+
+    monkeypatch.setattr(init, "write_atomic", write)
+    assert main.main(["init", str(tmp_path / "work")]) == 3
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_nothing_is_written_into_the_checkout(run_main: RunMain) -> None:

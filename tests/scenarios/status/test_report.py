@@ -86,6 +86,7 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert "Answers ended by: stop" in text
     assert "probe 1" in text
     assert "late of" in text
+    assert "engine dummy keeps none here" in text
 
 
 def test_a_page_is_small(text: str) -> None:

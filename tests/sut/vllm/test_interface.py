@@ -174,3 +174,36 @@ def test_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(SetupError, match="vLLM cannot be imported"):
         load_interface(one_process=False)
+
+
+@dataclass
+class Judging(Arguments):
+    """Refuses some models, numbers and pairs when a configuration is to be made of it."""
+
+    max_model_len: int = 0
+
+    def create_engine_config(self, usage_context: Any) -> None:
+        if self.model == "none" or self.max_num_seqs == -1 or self.max_model_len == -1:
+            raise ValueError("no")
+        if self.max_num_seqs and self.max_model_len > self.max_num_seqs:
+            raise RuntimeError("not together")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        ({}, []),
+        ({"max_num_seqs": -1}, ["max_num_seqs"]),
+        ({"max_num_seqs": -1, "max_model_len": -1}, ["max_num_seqs", "max_model_len"]),
+        ({"max_num_seqs": 2, "max_model_len": 3}, ["max_num_seqs", "max_model_len"]),
+        ({"max_num_seqs": 2, "max_model_len": -1, "stream_interval": 1}, ["max_model_len"]),
+        ({"model": "none", "max_num_seqs": 1}, ["model"]),
+    ],
+)
+def test_the_argument_at_fault_is_found_by_leaving_it_out(
+    asked: dict[str, Any], wrong: list[str], install: Any
+) -> None:
+    install("0.32.0", Parameters28, arguments=Judging)
+    asked = {"model": "a model", **asked}
+    interface = load_interface(one_process=False)
+    assert interface.at_fault(asked, SAMPLING, stream=True) == {name: asked[name] for name in wrong}

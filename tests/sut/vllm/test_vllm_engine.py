@@ -39,13 +39,14 @@ class StandIn:
         self.pieces = pieces
         self.error = error
         self.calls: list[tuple[Any, int]] = []
+        self.metrics: Any = None
 
     async def generate(self, prompt: Any, parameters: Any, request_id: str, *, priority: int) -> AsyncIterator[Any]:
         self.calls.append((prompt, priority))
         for number, ids in enumerate(self.pieces, start=1):
             finished = number == len(self.pieces)
             answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
-            yield SimpleNamespace(outputs=[answer], finished=finished, num_cached_tokens=None)
+            yield SimpleNamespace(outputs=[answer], finished=finished, num_cached_tokens=None, metrics=self.metrics)
         if self.error:
             raise self.error
 
@@ -88,3 +89,18 @@ def test_a_failure_reaches_the_sink() -> None:
     told = answered(StandIn([[1]], ValueError("prompt too long")))
     assert isinstance(told.error, ExecutionError)
     assert "ValueError: prompt too long" in told.error.message
+
+
+def test_vllms_own_times_are_summed_without_those_of_warm_ups() -> None:
+    llm, engine = StandIn([[1], [2]]), VllmEngine("no model", {}, SAMPLING, stream_first_token=True)
+    llm.metrics = SimpleNamespace(queued_ts=1.0, scheduled_ts=1.5, first_token_ts=2.0, last_token_ts=4.0)
+    engine._llm, engine._parameters, engine._tokens_input = llm, None, lambda ids: {"ids": ids}
+
+    async def run(*numbers: int) -> dict[str, Any]:
+        for number in numbers:
+            engine.submit(Request(Told(), [5], seq=number))
+        await asyncio.gather(*engine._tasks)
+        return (await engine.observed()).facts
+
+    assert asyncio.run(run(-1)) == {}
+    assert asyncio.run(run(0, 1)) == {"query_times": {"queries": 2, "queued_s": 1.0, "prefill_s": 1.0, "decode_s": 4.0}}

@@ -45,7 +45,9 @@ class StandIn:
                 del self._open[name]
             answer = SimpleNamespace(token_ids=ids, finish_reason="length" if finished else None)
             outputs.append(
-                SimpleNamespace(request_id=name, outputs=[answer], finished=finished, num_cached_tokens=None)
+                SimpleNamespace(
+                    request_id=name, outputs=[answer], finished=finished, num_cached_tokens=None, metrics=None
+                )
             )
         return outputs
 
