@@ -46,6 +46,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("record_contradicts_loadgen", "error", "no statistic of the record exceeds LoadGen's"),
         ("heartbeat_differs", "error", "the last heartbeat counted the same requests"),
         ("other_limit", "error", "an answer that was cut at the limit is as long as the limit"),
+        ("silent_replica", "error", "every replica answered queries"),
     )),
     ("P-5", (
         ("changed_after_the_run", "error", "the files are those that the leg left"),
@@ -64,6 +65,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"),
         ("other_model", "error", "the engine loaded the model of the record"),
         ("mechanism_misdeclared", "error", "the declared technique is the one in force"),
+        ("replicas_differ", "error", "every replica is the engine of the record"),
         ("more_than_the_batch", "error", "no more requests are answered at a time than the engine computes"),
     )),
     ("B-1", (
@@ -173,6 +175,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("cached_answers", "error", "repeated samples cost as much as new ones"),
         ("no_time_for_prompt", "error", "the first token takes as long as one step of the model"),
         ("first_tokens_held", "error", "first tokens are told when they are there"),
+        ("replica_too_fast", "error", "no replica is faster than the others by more than its devices explain"),
         ("canned_answers", "error", "different samples have different answers"),
         ("reference_texts", "error", "the answers are the model's own"),
         ("other_answers", "error", "repetitions have the answer of the first time"),

@@ -28,7 +28,11 @@ ROLE = frozenset(
 
 def plan_conditions(plan: LegPlan) -> Conditions:
     """Every field of a leg's plan but its role, nested ones by dotted keys; new fields too."""
-    facts = {key: value for key, value in _flat("", plan.model_dump(mode="json")).items() if key not in ROLE}
+    content = plan.model_dump(mode="json")
+    for place in (content["replicas"] or {}).get("places", ()):  # a replica's variables as those of one engine
+        kept = {name: value for name, value in place["environment"].items() if f"environment.{name}" not in ROLE}
+        place["environment"] = kept
+    facts = {key: value for key, value in _flat("", content).items() if key not in ROLE}
     return facts | node_conditions(plan)
 
 

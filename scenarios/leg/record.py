@@ -16,6 +16,7 @@ from runs.environment import harness_facts, host_facts, loadgen_facts, software_
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
+from runs.numbers.replicas import replica_numbers
 from runs.numbers.result import Result, build_result, write_result
 from runs.record.client_lateness import late_client
 from runs.record.layout import RunDir
@@ -23,13 +24,13 @@ from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.official_inputs import model_reasons
+from runs.record.requests_log import read_requests
 from runs.wording import counted
 from scenarios.console import say
 from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import forecast
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
-from scenarios.leg.replica_record import with_numbers
 from scenarios.leg.scoring import score_leg
 from sut.recorder import rescue_partial
 
@@ -153,7 +154,9 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     manifest = read_manifest(run_dir.manifest)
     manifest.model["sha256"] = hashing.result()
     _refuse_other_weights(leg, manifest)
-    manifest.replicas = with_numbers(manifest.replicas, run_dir)
+    if manifest.replicas:
+        table = read_requests(run_dir.requests)
+        manifest.replicas = [{**replica_numbers(table, record["replica"]), **record} for record in manifest.replicas]
     _refuse_unasked_caching(leg, manifest)
     manifest.notes += misdeclared(manifest.mechanism, facts_of_run(run_dir, manifest))
     manifest.notes += late_client(manifest.observed, manifest.loadgen_settings)

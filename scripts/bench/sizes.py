@@ -40,6 +40,8 @@ class Sizes:
     simulated_seconds: float = 60.0  # of arrivals
     # (k)
     many_replicas: tuple[int, ...] = (8, 24, 72)
+    # (n)
+    cluster_samples: int = 1_664
     # (e)
     scored_samples: int = 13_368  # the benchmark's
     scorings: int = 1  # of each side: the reference procedure takes minutes
@@ -76,6 +78,7 @@ SMALLEST = Sizes(
     simulated_replicas=(2,),
     simulated_seconds=5.0,
     many_replicas=(2,),
+    cluster_samples=64,
     scored_samples=64,
     result_queries=1_024,
     growth_samples=(500, 1_000),

@@ -212,6 +212,9 @@ class Fleet:
     def check_alive(self) -> None:
         if self._failure is not None:
             raise self._failure
+        ended = {member.where: how for member in self.members if (how := member.host.ended()) is not None}
+        if ended:
+            raise ExecutionError(f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "see engine.log")
         for member in self.members:
             member.look()
 

@@ -68,11 +68,8 @@ class Member:
         """To be called at least every second, from one thread.
 
         Raises:
-            ExecutionError: it is dead, silent or stalled.
+            ExecutionError: it is silent or stalled.
         """
-        how = self.host.ended()
-        if how is not None:
-            raise ExecutionError(f"{self.where} ended, {how}", "see engine.log")
         now_s = time.monotonic()
         passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
         self._looked_s = now_s

@@ -2,8 +2,8 @@
 
 import json
 import os
+import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,85 +29,16 @@ from tests.support.legs import (
     progress,
     until,
 )
+from tests.support.ray_nodes import HEAD, SECOND, TwoNodes, is_running
 from tests.vllm.conftest import leg_command, run_leg
 
-cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
+pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
 ENDS_WITHIN_S = 30
-HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
-
-
-class TwoNodes:
-    """A cluster whose nodes have a core each, so far as there are two."""
-
-    def __init__(self) -> None:
-        self._cores = sorted(os.sched_getaffinity(0))
-        options = {"initialize_head": True, "head_node_args": self._node(HEAD)}
-        self._cluster = self._on(0, lambda: cluster_utils.Cluster(**options))
-        self.address = str(self._cluster.address)
-        self.add()
-
-    def _node(self, address: str) -> dict[str, Any]:
-        return {"num_cpus": 4, "include_dashboard": False, "node_ip_address": address}
-
-    def _on(self, place: int, start: Callable[[], Any]) -> Any:
-        """What is started keeps to the core."""
-        os.sched_setaffinity(0, {self._cores[place % len(self._cores)]})
-        try:
-            return start()
-        finally:
-            os.sched_setaffinity(0, self._cores)
-
-    def add(self) -> None:
-        """The second node."""
-        self._second = self._on(1, lambda: self._cluster.add_node(**self._node(SECOND)))
-
-    def raylets(self) -> list[psutil.Process]:
-        """Of the head, and of the second node."""
-        return [psutil.Process(_raylet(node).pid) for node in (self._cluster.head_node, self._second)]
-
-    def kill_second_raylet(self) -> None:
-        _raylet(self._second).kill()
-        _raylet(self._second).wait()
-
-    def keepers(self) -> list[psutil.Process]:
-        """The actors that have a replica each; those of the head first."""
-        return [child for raylet in self.raylets() for child in raylet.children() if _is(child, "ray::ReplicaKeeper")]
-
-    def replicas(self) -> list[psutil.Process]:
-        """The replicas, in the same order."""
-        return [child for keeper in self.keepers() for child in keeper.children() if _is(child, "sut.replicas.replica")]
-
-    def left(self) -> list[str]:
-        """What Ray still has of any leg."""
-        state = self._cluster.global_state
-        actors = [str(row) for row in state.actor_table(None).values() if row["State"] != "DEAD"]
-        groups = [str(row) for row in state.placement_group_table().values() if row["state"] != "REMOVED"]
-        return actors + groups
-
-    def renew_second(self) -> None:
-        """After its raylet was killed."""
-        self._cluster.remove_node(self._second, allow_graceful=False)
-        self.add()
-
-    def shutdown(self) -> None:
-        self._cluster.shutdown()
-
-
-def _raylet(node: Any) -> "subprocess.Popen[bytes]":
-    raylet: subprocess.Popen[bytes] = node.all_processes["raylet"][0].process
-    return raylet
-
-
-def _is(process: psutil.Process, word: str) -> bool:
-    try:
-        return word in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 @pytest.fixture(scope="module")
@@ -122,20 +53,29 @@ def run_main(start_main: StartMain) -> RunMain:
     return lambda *arguments, **more: start_main(*arguments, **more).wait(4 * ENDS_WITHIN_S)
 
 
-@pytest.fixture
-def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
-    """A leg with a replica on each node that has answered queries and would go on for a minute; it leaves nothing."""
-    out = tmp_path / "run"
+def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
+    """A leg with a replica on each node that has answered queries and would go on for a minute."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers", 90)
     assert started.process.poll() is None, started.wait()
+    return started
+
+
+@pytest.fixture
+def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
+    """A leg that leaves nothing behind."""
+    out = tmp_path / "run"
+    started = start_leg(cluster, start_main, out)
     groups = [leg_pid(out), *(replica.pid for replica in cluster.replicas())]
     assert len(groups) == 3
     yield started, out
     until(lambda: not any(alive(group) for group in groups), "the processes to be gone")
     until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
     guards = [f"kill -9 -{group}" for group in groups[1:]]
-    until(lambda: not any(_is(one, guard) for one in psutil.process_iter() for guard in guards), "guardians to be gone")
+    until(
+        lambda: not any(is_running(one, guard) for one in psutil.process_iter() for guard in guards),
+        "guardians to be gone",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -235,6 +175,24 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
     psutil.wait_procs(replicas, 10)
     assert not any(replica.is_running() for replica in replicas)
     cluster.renew_second()
+
+
+@pytest.mark.parametrize(("part", "lost"), [("gcs_server", 2), ("raylet", 1)])
+def test_a_killed_head_ends_the_leg(part: str, lost: int, start_main: StartMain, tmp_path: Path) -> None:
+    cluster = TwoNodes()
+    try:
+        started = start_leg(cluster, start_main, tmp_path / "run")
+        family = [*cluster.keepers(), *cluster.replicas()]
+        assert len(family) == 4
+        cluster.kill_head(part)
+        manifest = check_failed(started.wait(ENDS_WITHIN_S), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
+        assert manifest.error is not None
+        for number, address in enumerate((HEAD, SECOND)[:lost]):
+            named = rf"replica {number} \(all cores, host \S+ \({re.escape(address)}\)\)"
+            assert re.search(named, manifest.error["message"])
+        assert psutil.wait_procs(family, ENDS_WITHIN_S)[1] == []
+    finally:
+        cluster.shutdown()
 
 
 def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:

@@ -26,6 +26,7 @@ from compliance.signoff.limits import (
 )
 from compliance.signoff.proofs.given_settings import given_settings
 from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
+from compliance.signoff.proofs.replicas import replicas
 from runs.errors import InputError
 from runs.record.contention import contention_of
 from runs.record.manifest import Manifest
@@ -47,7 +48,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _asked(evidence, manifest)
     yield from _settings(evidence, manifest)
     yield from given_settings(evidence, manifest)
-    yield from _replicas(evidence, manifest, table)
+    yield from replicas(evidence, manifest, table, contended=_was_contended(manifest))
 
 
 def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
@@ -196,15 +197,3 @@ def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         elif abs(said - given) > SIX_DIGITS * abs(given):
             text = f"LoadGen was given {name} {given}, and by its log {said}"
             yield fail("P-7/settings_contradict_record", text, evidence.run.detail, given=given, logged=said)
-
-
-def _replicas(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-4: every answer is of an engine that the record has."""
-    engines = len(manifest.replicas)
-    if table.replica is None:
-        wrong = engines > 0
-    else:
-        wrong = not engines or bool(((table.replica < 0) | (table.replica >= engines)).any())
-    if wrong:
-        text = f"requests.jsonl has no answers of replicas, or of others than the {engines} of the record"
-        yield fail("P-4/record_incomplete", text, evidence.run.requests, replicas=engines)

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from runs.environment import HARNESS_ROOT
-from runs.errors import ExecutionError, HarnessError, SetupError
+from runs.errors import HarnessError, SetupError
 from runs.record.manifest import ClusterPlan, ReplicaPlace
 from sut.replicas.cluster.messages import Order, Question, Survey, Told, Wanted
 from sut.replicas.local import place_of
@@ -21,6 +21,8 @@ from sut.replicas.messages import ReplicaSpec
 
 SURVEY_TIMEOUT_S = 300
 END_TIMEOUT_S = 12.0
+LOOK_S = 1.0
+SILENT_LOOKS = 12  # in vain; a pause of this process or its machine is one of them, however long
 # Each line of a replica is to be in engine.log, and without colours.
 _SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
 
@@ -66,6 +68,7 @@ class ClusterLaunch:
         self._devices = {index: place.devices for index, place in enumerate(places)}
         self._ended: dict[int, str] = {}
         self._trouble: HarnessError | None = None
+        self._heard = threading.Event()
 
     def __call__(self, specs: list[ReplicaSpec]) -> list[Host]:
         self._driver = _start("driver")
@@ -80,6 +83,7 @@ class ClusterLaunch:
         self._driver.stdin.write(_line(order))
         self._driver.stdin.flush()
         threading.Thread(target=self._listen, args=(self._driver.stdout,), name="cluster", daemon=True).start()
+        threading.Thread(target=self._watch_head, name="head", daemon=True).start()
         return [self._host(spec) for spec in specs]
 
     def _host(self, spec: ReplicaSpec) -> Host:
@@ -95,16 +99,26 @@ class ClusterLaunch:
     def _listen(self, lines: IO[bytes]) -> None:
         for line in lines:
             told = Told.model_validate(json.loads(line))
+            self._heard.set()
             if told.trouble is not None:
                 self._trouble = told.trouble.error()
             if told.devices is not None:
                 self._devices[told.replica] = told.devices
             if told.ended is not None:
                 self._ended[told.replica] = told.ended
-        code = self._driver.wait()
-        self._trouble = self._trouble or ExecutionError(
-            f"the process that holds the replicas by Ray ended, exit code {code}", "see engine.log"
-        )
+        self._all_ended(f"with the process that holds them by Ray, exit code {self._driver.wait()}")
+
+    def _watch_head(self) -> None:
+        self._heard.wait()
+        silent = 0
+        while silent < SILENT_LOOKS:
+            self._heard.clear()
+            silent = 0 if self._heard.wait(LOOK_S) else silent + 1
+        self._all_ended(f"or Ray did: its head at {self._cluster.address} gives no sign of life")
+
+    def _all_ended(self, how: str) -> None:
+        for index in self._devices:
+            self._ended.setdefault(index, how)
 
     def _end(self) -> None:
         """End all replicas, and wait until Ray has let go of what they had."""

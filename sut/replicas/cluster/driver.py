@@ -20,6 +20,7 @@ from sut.replicas.cluster.survey import bundle
 
 PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
 LOOK_S = 0.5
+BEAT_S = 1.0
 CALLS_PER_S = 100  # at most; Ray takes about a millisecond of processor time for each
 START_S = 300.0  # for Ray to start an actor's process, and for that to import the engine's kind
 SILENT_S = 12.0  # an actor that has not answered for so long is stopped or out of reach
@@ -50,12 +51,19 @@ class Driver:
         Raises:
             SetupError: there is no room for them.
         """
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
         group = self._place()
         try:
             self._launch(group)
             self._watch()
         finally:
             self._end(group)
+
+    def _beat(self) -> None:
+        """Tell that Ray's head answers, as long as it does. What is asked of a dead one hangs for a minute."""
+        while not self.over.wait(BEAT_S):
+            self._ray.nodes()
+            self._tell(Told())
 
     def _place(self) -> Any:
         bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self._order.specs]
@@ -122,7 +130,8 @@ class Driver:
         self._asked[self._actors[index].ended.remote()] = index
 
     def _tell(self, told: Told) -> None:
-        print(told.model_dump_json(), file=self._lines, flush=True)
+        self._lines.write(told.model_dump_json() + "\n")  # at once: two threads tell
+        self._lines.flush()
 
     def _end(self, group: Any) -> None:
         ends = [actor.end.remote() for actor in self._actors]

@@ -88,7 +88,10 @@ class Order(Message):
 
 
 class Told(Message):
-    """By driver.py: that a replica was started on these devices, that it ended and how, or that nothing can start."""
+    """By driver.py: that a replica was started on these devices, that it ended and how, or that nothing can start.
+
+    With nothing in it: Ray's head answers.
+    """
 
     replica: int = -1
     devices: list[str] | None = None

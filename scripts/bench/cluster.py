@@ -1,0 +1,92 @@
+"""(n) Two replicas on two nodes of a Ray cluster, both on this machine, against two local ones."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from qsl.embedded.articles import bundled_dataset
+from runs.errors import SetupError
+from runs.record.layout import RunDir
+
+from .legs import run_leg
+from .models import TINY, make_llama
+from .report import Part, at_least
+from .sizes import Sizes
+
+HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
+
+
+class TwoNodes:
+    """A cluster on this machine, whose nodes have a core each, so far as there are two.
+
+    Args:
+        gpus: that each is said to have; Ray takes the number on trust.
+
+    Raises:
+        SetupError: Ray is not installed.
+    """
+
+    def __init__(self, gpus: int = 0) -> None:
+        try:
+            from ray import cluster_utils
+        except ImportError as error:
+            raise SetupError(f"there is no Ray: {error}", "pip install '.[ray]'") from error
+        self._options = {"num_cpus": 4, "include_dashboard": False, **({"num_gpus": gpus} if gpus else {})}
+        self._cores = sorted(os.sched_getaffinity(0))
+        head = {**self._options, "node_ip_address": HEAD}
+        self._cluster = self._on(0, lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
+        self.address = str(self._cluster.address)
+        self.add()
+
+    def add(self) -> None:
+        """The second node."""
+        self._second = self._on(1, lambda: self._cluster.add_node(**self._options, node_ip_address=SECOND))
+
+    def _on(self, place: int, start: Callable[[], Any]) -> Any:
+        """What is started keeps to the core."""
+        os.sched_setaffinity(0, {self._cores[place % len(self._cores)]})
+        try:
+            return start()
+        finally:
+            os.sched_setaffinity(0, self._cores)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
+
+
+def run(work: Path, sizes: Sizes) -> Part:
+    """Offline legs of T, both sides in turns."""
+    part = Part("n", "replicas on two Ray nodes of this machine against local ones")
+    model = make_llama(work / "model", TINY)
+    common = {
+        "scenario": "Offline",
+        "vllm": True,
+        "model_path": str(model),
+        "dataset_path": str(bundled_dataset(str(model))),
+        "lg_model_name": "llama3_1-8b-edge",
+        "replicas": 2,
+    }
+    conf: dict[str, object] = {"min_duration": 1, "min_query_count": sizes.cluster_samples, "target_qps": 1}
+    local: list[float] = []
+    ray: list[float] = []
+    for repeat in range(sizes.repeats):
+        local.append(_rate(work / f"local-{repeat}", common, conf))
+        nodes = TwoNodes()
+        try:
+            ray.append(_rate(work / f"ray-{repeat}", {**common, "cluster": nodes.address}, conf))
+        finally:
+            nodes.shutdown()
+    ours, theirs = part.add("T, Ray", "samples/s", ray), part.add("T, local", "samples/s", local)
+    part.add_ratio("Ray ÷ local", ours, theirs, at_least(0.97))
+    part.notes.append(
+        f"{sizes.cluster_samples} samples; each replica has a core of its own, which Ray's processes (two raylets, the "
+        "head's, a driver and two actors) share; there are none while a local leg runs"
+    )
+    return part
+
+
+def _rate(run: Path, options: dict[str, Any], conf: dict[str, object]) -> float:
+    reported = run_leg(RunDir(run), options, conf).result.reported
+    assert reported is not None
+    return reported.samples_per_second or 0.0

@@ -1,0 +1,67 @@
+"""A real Ray cluster of two nodes on this machine."""
+
+import subprocess
+from typing import Any
+
+import psutil
+
+from scripts.bench.cluster import HEAD, SECOND
+from scripts.bench.cluster import TwoNodes as Cluster
+
+__all__ = ["HEAD", "SECOND", "TwoNodes", "is_running"]
+
+
+class TwoNodes(Cluster):
+    """The same as the bench's, asked for what runs there, and disturbed."""
+
+    def raylets(self) -> list[psutil.Process]:
+        """Of the head, and of the second node."""
+        nodes = (self._cluster.head_node, self._second)
+        return [psutil.Process(_process(node, "raylet").pid) for node in nodes]
+
+    def kill_second_raylet(self) -> None:
+        _process(self._second, "raylet").kill()
+        _process(self._second, "raylet").wait()
+
+    def kill_head(self, part: str) -> None:
+        """Its raylet or its gcs_server; nothing can be asked of the cluster afterwards."""
+        self._cluster.global_state.disconnect()  # Ray ends processes that miss it for a minute: this one too
+        _process(self._cluster.head_node, part).kill()
+
+    def keepers(self) -> list[psutil.Process]:
+        """The actors that have a replica each; those of the head first."""
+        children = [child for raylet in self.raylets() for child in raylet.children()]
+        return [child for child in children if is_running(child, "ray::ReplicaKeeper")]
+
+    def replicas(self) -> list[psutil.Process]:
+        """The replicas, in the same order."""
+        children = [child for keeper in self.keepers() for child in keeper.children()]
+        return [child for child in children if is_running(child, "sut.replicas.replica")]
+
+    def left(self) -> list[str]:
+        """What Ray still has of any leg."""
+        state = self._cluster.global_state
+        actors = [str(row) for row in state.actor_table(None).values() if row["State"] != "DEAD"]
+        groups = [str(row) for row in state.placement_group_table().values() if row["state"] != "REMOVED"]
+        return actors + groups
+
+    def bundles(self) -> list[list[dict[str, float]]]:
+        """Of each placement group, also of those that were removed."""
+        return [list(row["bundles"].values()) for row in self._cluster.global_state.placement_group_table().values()]
+
+    def renew_second(self) -> None:
+        """After its raylet was killed."""
+        self._cluster.remove_node(self._second, allow_graceful=False)
+        self.add()
+
+
+def _process(node: Any, part: str) -> "subprocess.Popen[bytes]":
+    process: subprocess.Popen[bytes] = node.all_processes[part][0].process
+    return process
+
+
+def is_running(process: psutil.Process, word: str) -> bool:
+    try:
+        return word in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
