@@ -10,7 +10,6 @@ process at once; the parent reads the reason from progress.json.
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -44,6 +43,7 @@ from scenarios.leg.speed import choose_rate
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import EngineWatch
 from sut.admission import Admission
+from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
 from sut.engines import engine_kind
 from sut.feed import Feed, Gate
@@ -321,10 +321,7 @@ class LegProcess:
             finished.set()
             self._wake.set()
 
-        # Everything made so far lives to the end: the collector need never look at it, nor run in the timed window.
-        gc.collect()
-        gc.freeze()
-        gc.disable()
+        rest_collector()
         self._beat("running")
         replicas = self._engine.pids_here() if isinstance(self._engine, Fleet) else []
         cpu_before = read_cpu(self.manifest.parent_pid, replicas)

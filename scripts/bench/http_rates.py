@@ -34,10 +34,10 @@ def run(work: Path, sizes: Sizes) -> Part:
         return part.add(f"C: {side}", "queries/s", [highest(shares, valid) * reached])
 
     own = peak("in the leg's process", here)
-    with vllm_serve(work / "server", model, engine_plan(work, {**here, "scenario": "Server"})) as url:
+    with vllm_serve(work / "server", model, engine_plan(work, {**here, "scenario": "Server"})) as server:
         part.add_ratio(
             "C: over HTTP ÷ in the leg's process",
-            peak("over HTTP", {**common, "engine": "endpoint", "api_server": url}),
+            peak("over HTTP", {**common, "engine": "endpoint", "api_server": server.url}),
             own,
             at_least(0.90),
         )

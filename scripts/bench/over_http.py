@@ -3,6 +3,8 @@
 import asyncio
 import json
 import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,22 @@ from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
+from runs.record.contention import CONTENTION
 from runs.record.layout import RunDir
-from sut.endpoint.client_speed import PACED_PER_S, measure_client
+from runs.record.manifest import read_manifest
+from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 from sut.endpoint.served import words
 
 from .legs import engine_plan, run_leg
 from .models import TINY, make_llama
+from .rates import server_leg
 from .report import Part, at_least, at_most
 from .sizes import Sizes
 from .vllm_serve import vllm_serve
 
 OUTPUT_TOKENS = 128
+# Of LLM.generate on a CPU, and so of an Offline leg; vllm serve would take half of each.
+BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 
 
 def run(work: Path, sizes: Sizes) -> Part:
@@ -31,18 +38,33 @@ def run(work: Path, sizes: Sizes) -> Part:
     part.add("client, a core of its own", "answers/s", [one.answers_per_core_s for one in speeds], at_least(1_500))
     part.add("client, beside its server", "answers/s", [one.answers_per_s for one in speeds])
     part.add(f"added p99 TTFT at {PACED_PER_S:.0f}/s", "ms", [one.ttft_p99_ms for one in speeds], at_most(2.0))
-    _offline(part, work, sizes)
+    model = make_llama(work / "model", TINY)
+    part.add("the same by LoadGen, in a leg", "ms", list(_in_a_leg(work, model, sizes)), at_most(2.0))
+    _offline(part, work, model, sizes)
     part.notes.append(
         "client: streaming, 128 ids in two chunks, prompts of 870 ids, one process; the first rate is by its processor "
         "time; the TTFT holds the server's part as well. Offline: T, one server with the options and variables that "
-        "the harness gives its own engine, which waits while a leg in its own process runs. vllm bench serve gets the "
-        "same texts in the same order, at once, 128 tokens each."
+        "the harness gives its own engine, told to make no text (ids in, ids out) and to log no requests, as that one; "
+        "it waits while a leg in its own process runs. vllm bench serve asks the same server for text, the same "
+        "prompts in the same order, at once, 128 tokens each."
     )
     return part
 
 
-def _offline(part: Part, work: Path, sizes: Sizes) -> None:
-    model = make_llama(work / "model", TINY)
+def _in_a_leg(work: Path, model: Path, sizes: Sizes) -> Iterator[float]:
+    """p99 TTFT of Server legs against the instant server."""
+    options = {"scenario": "Server", "model_path": str(model), "dataset_path": str(bundled_dataset(str(model)))}
+    for repeat in range(sizes.repeats):
+        with instant_server() as url:
+            leg = server_leg(
+                work / f"instant-{repeat}", {**options, "api_server": url}, PACED_PER_S, sizes.server_seconds
+            )
+        assert leg.result.reported is not None
+        assert leg.result.reported.ttft_ns is not None
+        yield leg.result.reported.ttft_ns.p99 / 1e6
+
+
+def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
     data = bundled_dataset(str(model))
     common = {
         "scenario": "Offline",
@@ -51,27 +73,44 @@ def _offline(part: Part, work: Path, sizes: Sizes) -> None:
         "lg_model_name": "llama3_1-8b-edge",
     }
     conf: dict[str, object] = {"min_duration": 1, "min_query_count": sizes.offline_samples, "target_qps": 1}
-    plan = engine_plan(work, {**common, "vllm": True})
+    here = {**common, "vllm": True, "engine_arg": [f"{name}={value}" for name, value in BATCH.items()]}
+    plan = engine_plan(work, {**common, "vllm": True, "engine_arg": BATCH})
     runs: dict[str, list[float]] = {"over HTTP": [], "in the leg's process": [], "vllm bench serve": []}
-    with vllm_serve(work, model, plan) as url:
+    cpu_ms: defaultdict[str, list[float]] = defaultdict(list)
+    with vllm_serve(work, model, plan) as server:
         for repeat in range(sizes.repeats):
             for side, options in (
-                ("over HTTP", {"engine": "endpoint", "api_server": url}),
-                ("in the leg's process", {"vllm": True}),
+                ("over HTTP", {**common, "engine": "endpoint", "api_server": server.url}),
+                ("in the leg's process", here),
             ):
                 run_dir = RunDir(work / f"{side.replace(' ', '-')}-{repeat}")
-                leg = run_leg(run_dir, {**common, **options}, conf)
+                before_s = server.cpu_s()
+                leg = run_leg(run_dir, options, conf)
                 assert leg.result.reported is not None
                 runs[side].append(leg.result.reported.samples_per_second or 0.0)
                 order = leg.requests.sample_index.tolist()
-            runs["vllm bench serve"].append(_bench_serve(work / f"bench-serve-{repeat}", url, model, data, order))
+                used_s = {f"{side}: leg, client or engine": _own_cpu_s(run_dir)}
+                if side == "over HTTP":
+                    used_s |= {f"{side}: {name}": now - before_s[name] for name, now in server.cpu_s().items()}
+                for name, seconds in used_s.items():
+                    cpu_ms[name].append(seconds / len(order) * 1e3)
+            runs["vllm bench serve"].append(
+                _bench_serve(work / f"bench-serve-{repeat}", server.url, model, data, order)
+            )
     figures = {
         side: part.add(f"T: {side}, {sizes.offline_samples} samples", "samples/s", rates)
         for side, rates in runs.items()
     }
+    for name, spent in cpu_ms.items():
+        part.add(f"T, CPU time a sample, {name}", "ms", spent)
     ours = figures["over HTTP"]
     part.add_ratio("T: over HTTP ÷ in the leg's process", ours, figures["in the leg's process"], at_least(0.85))
     part.add_ratio("T: over HTTP ÷ vllm bench serve", ours, figures["vllm bench serve"], at_least(1.0))
+
+
+def _own_cpu_s(run_dir: RunDir) -> float:
+    """What a leg and all processes that it started used in the timed window."""
+    return float(read_manifest(run_dir.manifest).observed[CONTENTION]["own_cpu_s"])
 
 
 def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]) -> float:

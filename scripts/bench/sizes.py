@@ -26,7 +26,7 @@ class Sizes:
     rate_shares: tuple[float, float, float] = (0.6, 1.05, 0.05)  # of the Offline rate: from, to, step
     rate_sides: tuple[str, ...] = ("default", "two copies")
     # (m)
-    http_rate_shares: tuple[float, float, float] = (0.7, 0.9, 0.1)
+    http_rate_shares: tuple[float, float, float] = (0.7, 0.95, 0.05)
     # (h)
     capacity_samples: int = 50_000  # in one Offline query
     capacity_vllm_samples: int = 4_000

@@ -7,7 +7,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
@@ -20,9 +23,29 @@ START_TIMEOUT_S = 300.0
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
 
 
+# What an engine in a leg's process does not do either: it makes no text of answers, and writes no line a request.
+_AS_IN_A_LEG = ("--enable-scale-out", "--disable-uvicorn-access-log")
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A `vllm serve` that answers."""
+
+    url: str
+    front_end: psutil.Process
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor time so far, of its front end and of the engine's core."""
+        core = self.front_end.children(recursive=True)
+        parts = {"front end of vllm serve": [self.front_end], "its engine core": core}
+        return {name: sum(sum(one.cpu_times()[:2]) for one in processes) for name, processes in parts.items()}
+
+
 @contextlib.contextmanager
-def vllm_serve(folder: Path, model: Path, plan: EnginePlan) -> Iterator[str]:
-    """Start the server, and end its process group on leaving; gives its URL.
+def vllm_serve(
+    folder: Path, model: Path, plan: EnginePlan, more: tuple[str, ...] = _AS_IN_A_LEG
+) -> Iterator[RunningServer]:
+    """Start the server, and end its process group on leaving.
 
     Raises:
         ExecutionError: it did not come up.
@@ -30,7 +53,7 @@ def vllm_serve(folder: Path, model: Path, plan: EnginePlan) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    flags = [word for name, value in plan.options.items() for word in _flag(name, value)]
+    flags = [word for name, value in plan.options.items() for word in _flag(name, value)] + [*more]
     command = words(f"vllm serve {model} --host 127.0.0.1 --port {port}") + flags
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
@@ -50,7 +73,7 @@ def vllm_serve(folder: Path, model: Path, plan: EnginePlan) -> Iterator[str]:
             if process.poll() is not None or time.monotonic() > end:
                 raise ExecutionError("vllm serve did not come up", f"see {log}")
             time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}"
+        yield RunningServer(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)

@@ -2,19 +2,19 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import Callable
 
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_record import ClientRecord
 from sut.endpoint.connection import request_head
 from sut.endpoint.dialects.base import Answer, BodyTemplate, Dialect
-from sut.endpoint.exchange import FINISH_REASONS, Exchange, failure, same_prompt
+from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, failure, same_prompt
 from sut.endpoint.fault import Fault
 from sut.endpoint.pool import ConnectionPool
 from sut.engine import Request
 
 LOOK_INTERVAL_S = 1.0
-GAP_FACTOR = 3.0  # a stream may be silent for this many times what the slowest tokens so far would take
 
 
 class Client:
@@ -48,13 +48,23 @@ class Client:
         self.moved = 0  # chunks with ids so far
         self.generated = 0  # ids so far
         self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
+        self.latest_answered_ns = 0  # when the request was sent, of the one sent last of those that are answered
+        self.longest_answer_ns = 0
         self.head = request_head(address, "POST", dialect.path, access.key)
         self._access = access
         self._template = dialect.template()
-        self._silence_s = silence_s
+        self.silence_s = silence_s
         self._closed = False
+        self._name = uuid.uuid4().hex
+        self._asked = 0
+        self._ids_come_back = False
         self._pool = ConnectionPool(
-            address, access.tls_context(address), connections, on_error, renew_unused=dialect.renew_unused
+            address,
+            access.tls_context(address),
+            connections,
+            on_error,
+            renew_unused=dialect.renew_unused,
+            single_use=dialect.streaming and dialect.closes_after_a_stream,
         )
 
     async def open(self) -> None:
@@ -71,6 +81,22 @@ class Client:
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
         """Send a request, as the leg's sampling or another template says it; its sink is told the rest."""
         self._pool.submit(Exchange(self, request, template or self._template))
+
+    def next_request_id(self) -> str:
+        """Another one for each request of any client: no answer that was kept can have it."""
+        self._asked += 1
+        return f"{self._name}-{self._asked}"
+
+    def check_id(self, request_id: str, returned: str | None) -> None:
+        """That an answer is this request's, at a server that has given a request its own id back before.
+
+        Raises:
+            Fault: it is another one's.
+        """
+        if returned is not None and returned.endswith(request_id):
+            self._ids_come_back = True
+        elif self._ids_come_back:
+            raise Fault(f"the answer carries the id {returned}, and the request had {request_id}")
 
     def check(self, request: Request, answer: Answer) -> None:
         """What is demanded of every answer before it counts.
@@ -98,6 +124,10 @@ class Client:
         if not least <= ids <= most:
             raise Fault(f"{ids} ids came; from {least} to {most} were asked for")
 
+    def answered(self, sent_ns: int, read_ns: int) -> None:
+        self.latest_answered_ns = max(self.latest_answered_ns, sent_ns)
+        self.longest_answer_ns = max(self.longest_answer_ns, read_ns - sent_ns)
+
     def fail(self, request: Request, reason: str) -> None:
         request.sink.failed(request, failure(self.address.url, request, self._access.hidden(reason)))
 
@@ -107,7 +137,7 @@ class Client:
             return
         now_ns = time.time_ns()
         slowest_s = self.slowest_token_ns * self.dialect.sampling.max_tokens / 1e9
-        silence_s = max(self._silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
+        silence_s = max(self.silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
         for receiver in self._pool.busy():
             if isinstance(receiver, Exchange) and (reason := receiver.overdue(now_ns, silence_s)):
                 receiver.broken(reason)

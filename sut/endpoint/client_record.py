@@ -23,6 +23,8 @@ class ClientRecord:
         self.answers_in_one_chunk = 0  # of these
         self.first_tokens_with_others = 0  # first chunks with more than one id
         self.answers_with_cached_count = 0  # the server said how many prompt tokens it took from a cache
+        self.answers_with_their_prompt = 0  # its ids came back
+        self.answers_with_their_id = 0  # the request's came back
         self.cached_tokens = 0  # prompt tokens that the server took from a cache
         self.issue_to_wire = Lateness()
         self.read_to_loadgen = Lateness()
@@ -47,6 +49,8 @@ class ClientRecord:
             "answers_read_at_once": self.answers_read_at_once,
             "answers_in_one_chunk": self.answers_in_one_chunk,
             "first_tokens_with_others": self.first_tokens_with_others,
+            "answers_with_their_prompt": self.answers_with_their_prompt,
+            "answers_with_their_id": self.answers_with_their_id,
             "answers_with_cached_count": self.answers_with_cached_count,
             "cached_tokens": self.cached_tokens,
             "issue_to_wire": self.issue_to_wire.facts(),

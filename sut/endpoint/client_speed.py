@@ -1,11 +1,14 @@
 """What this machine's client can carry, measured against a server that computes nothing (`instant_server`)."""
 
 import asyncio
+import contextlib
+import gc
 import random
 import subprocess
 import sys
 import time
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +16,7 @@ import numpy as np
 from runs.benchmarks import default_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
+from sut.collector import rest_collector
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
 
@@ -64,28 +68,36 @@ class _Listener:
         return self._left
 
 
-async def measure_client() -> ClientSpeed:
-    """Start the server in a process of its own and ask it: first as fast as it goes, then at a steady rate.
-
-    Raises:
-        SetupError: an answer was lost, or the server did not start.
-    """
+@contextlib.contextmanager
+def instant_server() -> Iterator[str]:
+    """The server in a process of its own; gives its URL."""
     command = [sys.executable, "-m", "sut.endpoint.instant_server"]
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
     assert server.stdout is not None
     try:
-        url = (await asyncio.to_thread(server.stdout.readline)).strip()
+        yield server.stdout.readline().strip()
+    finally:
+        server.stdin.close()
+        server.wait()
+
+
+async def measure_client() -> ClientSpeed:
+    """Ask the server: first as fast as it goes, then at a steady rate.
+
+    Raises:
+        SetupError: an answer was lost, or the server did not start.
+    """
+    with instant_server() as url:
         sampling = default_benchmark("Server").sampling["performance"]
         engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS, times_count=False)
         await engine.start()
+        rest_collector()  # as a client's process does
         prompt = random.Random(ARRIVALS_SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
         wall_s, cpu_s = await _burst(engine, prompt)
         ttft_ns = await _paced(engine, prompt)
         await engine.stop()
-    finally:
-        server.stdin.close()
-        await asyncio.to_thread(server.wait)
+        gc.enable()
     return ClientSpeed(BURST_ANSWERS / wall_s, BURST_ANSWERS / cpu_s, float(np.percentile(ttft_ns, 99)) / 1e6)
 
 

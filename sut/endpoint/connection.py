@@ -52,7 +52,7 @@ class HttpConnection(asyncio.Protocol):
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._transport: Any = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: Any = httptools.HttpResponseParser(self)
         self._receiver: Receiver | None = None
         self._headers: dict[bytes, bytes] = {}
         self._read_ns = 0
@@ -118,6 +118,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: BaseException | None) -> None:
         self._break("the connection was reset" if error else "the server closed the connection")
         self._owner.lost(self)
+        self._parser = None  # it points back here, and nobody collects such circles while the clock runs
 
     def _break(self, reason: str) -> None:
         receiver, self._receiver = self._receiver, None

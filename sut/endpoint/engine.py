@@ -18,6 +18,7 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client
 from sut.endpoint.client_record import ClientRecord
 from sut.endpoint.dialects.base import Dialect
+from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
 from sut.endpoint.probes import PROBE_TOKENS, not_asked, probe
 from sut.endpoint.questions import (
     CACHE_HITS,
@@ -111,6 +112,7 @@ class EndpointEngine(Engine):
         self._lost: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generated = 0.0  # by the server's own counter, where it has one
+        self._generated_before: float | None = None
         self._hits_before: float | None = None
 
     async def start(self) -> EngineReport:
@@ -136,6 +138,7 @@ class EndpointEngine(Engine):
         await client.open()
         # By one client alone: what a server does with one request at a time is what can be repeated.
         probed = await probe(client, self._probe_tokens) if self._share.place == 0 else None
+        self._generated_before = first_of(learned.metrics, GENERATED)
         self._hits_before = first_of(learned.metrics, CACHE_HITS)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
@@ -203,8 +206,8 @@ class EndpointEngine(Engine):
             metrics, _ = await read_metrics(self._address, self._access)
         except SetupError as error:
             raise ExecutionError(error.message, error.fix) from error
-        hits = first_of(metrics, CACHE_HITS)
-        reused = None if hits is None else int(hits - (self._hits_before or 0.0))
+        generated = _risen(self._generated_before, first_of(metrics, GENERATED))
+        reused = _risen(self._hits_before, first_of(metrics, CACHE_HITS))
         counted = reused is not None or client.record.answers_with_cached_count == client.record.answers
         facts = {
             "server": self._address.url,
@@ -213,16 +216,35 @@ class EndpointEngine(Engine):
             **client.record.facts(),
             "connections_renewed": client.connections_renewed,
             "most_waiting_for_a_connection": client.most_waiting,
-            "cached_tokens_by_metrics": reused,  # since the start: probes and warm-up are among them
+            # Since the start: probes and warm-up are among them.
+            "cached_tokens_by_metrics": reused,
+            "tokens_by_metrics": generated,
+            "tokens_that_came": client.generated,
             "metrics": metrics,
         }
         reasons = self._about_caching(client.record, reused)
         if self._network_sut and self._is_here:
             reasons.append(f"server {self._address.url} is on LoadGen's machine; the Network division asks for two")
-        return Observed(facts, reasons, list(self._notes(counted)))
+        notes = list(self._notes(client.record, counted=counted))
+        if self._share.clients == 1 and generated not in (None, client.generated):
+            notes.append(
+                f"server {self._address.url} made {generated:,} tokens by its own count, and {client.generated:,} "
+                "came: somebody else asks it, or something on the way answers, cuts or adds"
+            )
+        return Observed(facts, reasons, notes)
 
-    def _notes(self, counted: bool) -> Iterator[str]:
+    def _notes(self, record: ClientRecord, *, counted: bool) -> Iterator[str]:
         url, learned = self._address.url, self._learned
+        if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
+            yield (
+                f"server {url} returns neither a request's id nor its prompt: answers that something on the way "
+                "exchanged would not be noticed"
+            )
+        if record.first_tokens_with_others > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
+            yield (
+                f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens came together with "
+                "others, so something held them back"
+            )
         if not counted:
             yield (
                 f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
@@ -252,3 +274,8 @@ class EndpointEngine(Engine):
             client.close()
         if self._served is not None:
             await self._served.stop()
+
+
+def _risen(before: float | None, after: float | None) -> int | None:
+    """By how much a server's counter rose; None where it has none, or began anew."""
+    return None if after is None or after < (before or 0.0) else int(after - (before or 0.0))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DONE = b"[DONE]"
 MOST_BODY_BYTES = 16 << 20  # of one response; one with 128 ids, its text and a repeated prompt has some 20 kB
 MOST_ERROR_BYTES = 64 << 10
+GAP_FACTOR = 3.0  # what is waited for may take this many times what has taken longest so far
 END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad status to the end of its body
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # of the answers a p99, by which the benchmark judges TPOT, says nothing
@@ -39,6 +40,8 @@ class Exchange:
         "_parts",
         "_progress_ns",
         "_request",
+        "_request_id",
+        "_sent_ns",
         "_status",
         "_template",
     )
@@ -47,6 +50,7 @@ class Exchange:
         self._client = client
         self._request = request
         self._template = template
+        self._request_id = client.next_request_id()
         self._answer = Answer()
         self._events = EventStream()
         self._parts: list[bytes] = []  # of a body that is no stream
@@ -55,15 +59,17 @@ class Exchange:
         self._chunks = 0
         self._first_read_ns = 0
         self._last_read_ns = 0  # of ids
+        self._sent_ns = 0
         self._progress_ns = 0  # of the last thing that moved this response on
         self._done = False
 
     # The way there ------------------------------------------------------------------------------------------
 
     def request(self) -> tuple[bytes, bytes]:
-        return self._client.head, self._template.body(self._request.prompt_ids)
+        return self._client.head, self._template.body(self._request.prompt_ids, self._request_id)
 
     def sent(self, sent_ns: int) -> None:
+        self._sent_ns = sent_ns
         if self._request.seq >= 0:
             self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
 
@@ -115,6 +121,7 @@ class Exchange:
             raise Fault(
                 f"what came back is not what {client.dialect.name} says ({error}): {error_words(payload)}"
             ) from error
+        client.check_id(self._request_id, answer.request_id)
         if not new:
             return 0
         if finished:
@@ -157,8 +164,11 @@ class Exchange:
             record.tokens += len(answer.ids)
             record.answers_with_cached_count += answer.cached_tokens is not None
             record.cached_tokens += answer.cached_tokens or 0
+            record.answers_with_their_prompt += answer.prompt_ids is not None
+            record.answers_with_their_id += (answer.request_id or "").endswith(self._request_id)
         if self._client.dialect.streaming and len(answer.ids) > 1 and self._last_read_ns <= self._first_read_ns:
             self._without_tpot()
+        self._client.answered(self._sent_ns, read_ns)
         request.heard_ns = read_ns
         request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
         if request.seq >= 0:
@@ -194,8 +204,12 @@ class Exchange:
         Args:
             silence_s: how long a stream that has begun may bring nothing.
         """
-        if not self._progress_ns:
-            return None  # not begun: it may wait in the server's queue, which the leg's own watchdog looks after
+        if not self._progress_ns:  # not begun: it may wait in the server's queue, but not while others overtake it
+            client = self._client
+            overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
+            if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
+                return f"no answer, and one whose request was sent {overtaken_s:.0f} s later is there"
+            return None
         waited_s = (now_ns - self._progress_ns) / 1e9
         most = self._client.dialect.sampling.max_tokens
         over = self._answer.finish_reason is not None or len(self._answer.ids) >= most

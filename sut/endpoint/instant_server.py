@@ -10,7 +10,7 @@ from typing import Any
 import httptools
 import orjson
 
-ANSWER_IDS = list(range(1_000, 1_128))  # 128 ids, as the benchmark's longest answer
+ANSWER_IDS = list(range(100, 228))  # 128 ids, as the benchmark's longest answer; in every vocabulary
 PAUSE_S = 0.5  # between the first id and the others, so that they are two reads on a busy machine too
 
 
@@ -61,19 +61,21 @@ class InstantServer(asyncio.Protocol):
     def _complete(self, asked: dict[str, Any]) -> None:
         prompt, stream, stops = asked["prompt"], asked["stream"], asked["stop_token_ids"]
         ids = [token for token in ANSWER_IDS if token not in stops][: asked["max_tokens"]]
+        named = {"id": asked["request_id"]}
         cached = {"cached_tokens": 0}
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "prompt_tokens_details": cached}
         whole = {"index": 0, "text": "", "finish_reason": "length", "token_ids": ids, "prompt_token_ids": prompt}
         if not stream:
-            self._json({"choices": [whole], "usage": usage})
+            self._json({**named, "choices": [whole], "usage": usage})
             return
         first = {**whole, "finish_reason": None, "token_ids": ids[:1]}
         rest = {"index": 0, "text": "", "finish_reason": "length", "token_ids": ids[1:]}
         self._transport.write(
             b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            + _event({"choices": [first]})
+            + _event({**named, "choices": [first]})
         )
-        last = _event({"choices": [rest]}) + _event({"choices": [], "usage": usage}) + _chunk(b"data: [DONE]\n\n")
+        last = _event({**named, "choices": [rest]}) + _event({**named, "choices": [], "usage": usage})
+        last += _chunk(b"data: [DONE]\n\n")
         asyncio.get_running_loop().call_later(self._pause_s, self._transport.write, last + _chunk(b""))
 
 

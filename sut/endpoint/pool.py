@@ -2,13 +2,13 @@
 
 The connection that was used last is used first, so the others keep still. Servers close a connection that has been
 idle for some seconds (uvicorn: 5), and a request sent in that moment would be lost, so an idle one is renewed before.
-What finds no free connection waits in order.
+A burst leaves many idle at once; they are renewed a few at a time, because queries wait behind that work. What finds no
+free connection waits in order.
 """
 
 import asyncio
-import contextlib
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -21,8 +21,13 @@ from sut.open_files import allow_open_files
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
+LOOK_S = 0.05
+RENEW_STEP_S = 0.001  # up to 2 ms on an event loop, so all are renewed within 2 s
+RENEW_STEPS = 1_000
 IDLE_TOO_LONG = 408  # what some proxies send before they close a connection that nothing came on
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+Resting = OrderedDict[HttpConnection, None]  # connections without an exchange; the first has been so for longest
 
 
 class Job(Receiver, Protocol):
@@ -39,6 +44,7 @@ class ConnectionPool:
         size: connections, from first to last.
         on_error: told when a connection that was lost cannot be opened again.
         renew_unused: renew connections too that have carried nothing yet, for servers that count from the opening.
+        single_use: no connection carries a second exchange, for servers that close it without a word.
     """
 
     def __init__(
@@ -49,14 +55,17 @@ class ConnectionPool:
         on_error: Callable[[BaseException], None],
         *,
         renew_unused: bool = False,
+        single_use: bool = False,
     ) -> None:
         self._address = address
         self._tls = tls
         self._size = size
         self._on_error = on_error
         self._renew_unused = renew_unused
+        self._single_use = single_use
         self._loop = asyncio.get_running_loop()
-        self._idle: list[HttpConnection] = []  # the last one is used next
+        self._idle: Resting = OrderedDict()
+        self._unused: Resting = OrderedDict()  # have carried nothing yet; used when no other is idle
         self._open: set[HttpConnection] = set()
         self._waiting: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,8 +99,8 @@ class ConnectionPool:
 
     def submit(self, job: Job) -> None:
         """Send a job at once, or when a connection is free."""
-        while self._idle:
-            connection = self._idle.pop()
+        while self._idle or self._unused:
+            connection, _ = (self._idle or self._unused).popitem()
             if not connection.is_closing:
                 connection.exchange(*job.request(), job)
                 return
@@ -110,7 +119,9 @@ class ConnectionPool:
     # Of connections ------------------------------------------------------------------------------------------
 
     def released(self, connection: HttpConnection) -> None:
-        if self._waiting:
+        if self._single_use and connection.used:
+            connection.close()
+        elif self._waiting:
             # In a turn of its own: the answer that freed the connection is told first.
             self._loop.call_soon(self._serve, connection)
         else:
@@ -127,12 +138,12 @@ class ConnectionPool:
 
     def _rest(self, connection: HttpConnection) -> None:
         connection.idle_since_s = self._loop.time()
-        self._idle.append(connection)
+        (self._idle if connection.used else self._unused)[connection] = None
 
     def lost(self, connection: HttpConnection) -> None:
         self._open.discard(connection)
-        with contextlib.suppress(ValueError):
-            self._idle.remove(connection)
+        self._idle.pop(connection, None)
+        self._unused.pop(connection, None)
         if not self._closed:
             self.renewed += 1
             task = self._loop.create_task(self._reopen())
@@ -155,15 +166,16 @@ class ConnectionPool:
             self._on_error(error)
 
     def _sweep(self) -> None:
-        """Renew what has been idle for long; `lost` opens a new one in each one's place."""
+        """Renew a few of those that have been idle for long; `lost` opens a new one in each one's place."""
         if self._closed:
             return
-        oldest_s = self._loop.time() - RENEW_AFTER_IDLE_S
-        for connection in [*self._idle]:
-            if connection.idle_since_s < oldest_s and (connection.used or self._renew_unused):
-                self._idle.remove(connection)
-                connection.close()
-        self._loop.call_later(RENEW_AFTER_IDLE_S / 4, self._sweep)
+        wait_s, oldest_s = LOOK_S, self._loop.time() - RENEW_AFTER_IDLE_S
+        for resting in (self._idle, self._unused) if self._renew_unused else (self._idle,):
+            for _ in range(-(-self._size // RENEW_STEPS)):
+                if resting and next(iter(resting)).idle_since_s < oldest_s:
+                    resting.popitem(last=False)[0].close()
+                    wait_s = RENEW_STEP_S
+        self._loop.call_later(wait_s, self._sweep)
 
 
 async def connect(

@@ -31,8 +31,9 @@ _BY_OWNER: dict[str, type[Dialect]] = {
     "llamacpp": LlamaCppCompletion,
 }
 # Counters of prompt tokens looked up in a cache and found there; series that tell of work. [each server's /metrics]
-CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total")
+CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
 GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
+_INCOMPLETE = (400, 422)  # a route that is there says so of a body without fields
 _CACHE_CONFIGURATION = "vllm:cache_config_info"
 _CACHE_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching", "kv_offloading_size", "sliding_window")
 _SHOWN_METRICS = (
@@ -94,8 +95,8 @@ class _Listener:
             self.reply.set_exception(ExecutionError(reason))
 
 
-async def ask(address: ServerAddress, access: Access, path: str) -> Reply:
-    """GET one path over a connection of its own.
+async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
+    """GET one path over a connection of its own, or POST a body to it.
 
     Raises:
         SetupError: no connection, no whole response, or none in time.
@@ -104,14 +105,15 @@ async def ask(address: ServerAddress, access: Access, path: str) -> Reply:
     listener = _Listener()
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            connection.exchange(request_head(address, "GET", path, access.key), b"", listener)
+            head = request_head(address, "POST" if body else "GET", path, access.key)
+            connection.exchange(head, body, listener)
             return await listener.reply
     except TimeoutError as error:
         raise SetupError(
-            f"server {address.url} did not answer GET {path} within {ANSWER_TIMEOUT_S:.0f} s", "see the server's log"
+            f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s", "see the server's log"
         ) from error
     except ExecutionError as error:
-        raise SetupError(f"server {address.url}, GET {path}: {error.message}", "is it an HTTP server?") from error
+        raise SetupError(f"server {address.url}, {path}: {error.message}", "is it an HTTP server?") from error
     finally:
         connection.close()
 
@@ -224,8 +226,8 @@ async def choose_dialect(
             f"server {address.url} calls itself {facts.owner!r}, which says nothing about its language",
             f"give --api-dialect: {', '.join(DIALECTS)}",
         )
-    if found is VllmCompletions and (await ask(address, access, VllmCompletions.path)).status == 404:
-        return VllmTokens  # started with --tokens-only
+    if found is VllmCompletions and (await ask(address, access, VllmTokens.path, b"{}")).status in _INCOMPLETE:
+        return VllmTokens  # makes no text; there with --enable-scale-out and --tokens-only, else 403 or 404
     return found
 
 

@@ -25,6 +25,7 @@ from runs.environment import boot_id, software_versions
 from runs.errors import ExecutionError, HarnessError
 from runs.files import sha256_of
 from runs.record.manifest import LegPlan
+from sut.collector import rest_collector
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.loadgen_sut import int32_ids
@@ -87,6 +88,7 @@ class Replica:
             report = await engine.start()
             self._engine = engine
             self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+            rest_collector()
             line.send(encode(Ready(self._about(await weights), report)))
             while not self._stopped.is_set():
                 with contextlib.suppress(TimeoutError):

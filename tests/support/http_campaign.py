@@ -39,7 +39,7 @@ class Computing:
     def __call__(self, body: dict[str, Any]) -> Reply:
         reply = speak.vllm(body)
         steps = [self._step(step) for step in reply.steps]
-        digest = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps({**body, "request_id": ""}).encode()).hexdigest()
         waits: Iterable[Step] = [] if digest in self._kept else [self._seconds + (0 if body["stream"] else TOKENS_S)]
         if self._keeps:
             self._kept.add(digest)

@@ -7,8 +7,9 @@ connection, `HANG` sends nothing more, `Raw` is sent as it is.
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,7 @@ Step = bytes | float | str | Raw
 class Reply:
     """A response of the server. `head` False: the steps are all of it, and the connection is closed behind them."""
 
-    steps: Iterable[Step]
+    steps: Iterable[Step] | AsyncIterator[Step]
     status: int = 200
     content_type: str = "application/json"
     headers: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class HttpServer:
         path: of completions.
         speak: makes a reply of a request's body.
         owner: how the list of models is signed.
-        pages: GET path → content.
+        pages: GET path → content, or what makes a reply.
     """
 
     path: str
@@ -83,14 +84,15 @@ class HttpServer:
     pages: dict[str, Any] = field(default_factory=dict)
     key: str | None = None
     port: int = 0  # 0: any
+    tls: ssl.SSLContext | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     url: str = ""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def __aenter__(self) -> "HttpServer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self.tls)
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -121,46 +123,46 @@ class HttpServer:
                     int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line
                 )
                 content = await reader.readexactly(length)
-                if not await self._send(writer, self._reply(method, path, head, content)):
+                if not await self._send(writer, await self._reply(method, path, head, content)):
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
             writer.close()
 
-    def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
+    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
         if self.key is not None and f"authorization: Bearer {self.key}\r\n".encode() not in head:
             return json_reply({"error": "unauthorized"}, 401)
         if path == "/v1/models":
             return json_reply({"object": "list", "data": [{"id": "model", "object": "model", "owned_by": self.owner}]})
         if path in self.pages:
-            return json_reply(self.pages[path])
+            page = self.pages[path]
+            return page() if callable(page) else json_reply(page)
         if path != self.path:
             return json_reply({"detail": "Not Found"}, 404)
         if method != "POST":
             return json_reply({"detail": "Method Not Allowed"}, 405)
         body = json.loads(content)
+        if not body:
+            return json_reply({"error": "every field is missing"}, 400)
         self.requests.append(body)
         return self.speak(body)
 
     async def _send(self, writer: asyncio.StreamWriter, reply: Reply) -> bool:
         """Whether the connection can be used again."""
-        steps = list(reply.steps)
-        if steps[:1] == [RESET]:
-            writer.transport.abort()
-            return False
         lines = [
             f"HTTP/1.1 {reply.status} Reason",
             f"content-type: {reply.content_type}",
             "transfer-encoding: chunked",
             *reply.headers,
         ]
-        if reply.head:
-            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
-        for step in steps:
+        head = "\r\n".join(lines).encode() + b"\r\n\r\n" if reply.head else b""
+        async for step in _each(reply.steps):
             if step == RESET:
                 writer.transport.abort()
                 return False
+            writer.write(head)
+            head = b""
             if step == HANG:
                 await asyncio.sleep(60.0)
                 return False
@@ -171,10 +173,20 @@ class HttpServer:
             elif isinstance(step, bytes):
                 writer.write(b"%x\r\n%b\r\n" % (len(step), step))
             await writer.drain()
+        writer.write(head)
         if reply.head:
             writer.write(reply.ending)
         await writer.drain()
         return reply.head and not reply.closes
+
+
+async def _each(steps: Iterable[Step] | AsyncIterator[Step]) -> AsyncIterator[Step]:
+    if isinstance(steps, AsyncIterator):
+        async for step in steps:
+            yield step
+    else:
+        for step in steps:
+            yield step
 
 
 @contextlib.contextmanager

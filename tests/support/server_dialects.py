@@ -59,18 +59,19 @@ def _openai(
         "prompt_tokens_details": {"cached_tokens": 0},
     }
     repeated = {"prompt_token_ids": prompt} if repeats_prompt else {}
+    named = {"request_id" if "sampling_params" in body else "id": f"cmpl-{body.get('request_id', 1)}"}
     in_choice, outside = (repeated, {}) if prompt_in_choice else ({}, repeated)
     if not body["stream"]:
         choice = {"index": 0, "text": "né", "token_ids": ids, "finish_reason": reason, "stop_reason": None, **in_choice}
-        return json_reply({"id": "cmpl-1", "choices": [choice], "usage": usage, **outside})
+        return json_reply({**named, "choices": [choice], "usage": usage, **outside})
     assert body["stream_options"]["include_usage"]
     first = {"index": 0, "text": "é", "token_ids": ids[:1], "finish_reason": None, **in_choice}
     rest = {"index": 0, "text": "é", "token_ids": ids[1:], "finish_reason": reason}
     return stream(
-        event({"id": "cmpl-1", "choices": [first], **outside}),
+        event({**named, "choices": [first], **outside}),
         PAUSE_S,
-        event({"id": "cmpl-1", "choices": [rest]}),
-        event({"id": "cmpl-1", "choices": [], "usage": usage}),
+        event({**named, "choices": [rest]}),
+        event({**named, "choices": [], "usage": usage}),
         DONE,
     )
 
@@ -84,7 +85,7 @@ def sglang(body: dict[str, Any], *, incremental: bool = False) -> Reply:
 
     def told(count: int, finish: dict[str, Any] | None) -> dict[str, Any]:
         return {
-            "id": "1",
+            "id": body["rid"],
             "finish_reason": finish,
             "prompt_tokens": len(prompt),
             "completion_tokens": count,
@@ -124,9 +125,11 @@ def llama_cpp(body: dict[str, Any]) -> Reply:
     }
     if not body["stream"]:
         return json_reply({**last, "content": "né", "tokens": ids})
-    steps: list[Step] = [event({"content": "é", "tokens": ids[:1], "stop": False}), PAUSE_S]
-    steps += [event({"content": "é", "tokens": [token], "stop": False}) for token in ids[1:]]
-    return stream(*steps, event(last))
+
+    def part(number: int) -> Step:
+        return event({"content": "é", "tokens": [ids[number]], "stop": False, "tokens_predicted": number + 1})
+
+    return stream(part(0), PAUSE_S, *map(part, range(1, len(ids))), event(last))
 
 
 def text_only(body: dict[str, Any]) -> Reply:

@@ -1,5 +1,6 @@
 """Legs over HTTP against the real vLLM server: the same ids as in the leg's process, and an honest end when it dies."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -16,6 +17,8 @@ from qsl.dataset import Dataset
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
+from tests.support.http_tricks import ROWS
+from tests.sut.endpoint.legs import look_through
 from tests.vllm.conftest import LEG_TIMEOUT_S, FinishedLeg, Greedy, RunningLeg, run_leg, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -84,8 +87,21 @@ def test_the_answers_are_the_models_own(
     (observed,) = leg.manifest["observed"]["engine"]["replicas"]
     assert observed["answers"] == 24
     assert observed["cached_tokens_by_metrics"] == 0
+    assert observed["tokens_by_metrics"] == observed["tokens_that_came"]
     assert leg.manifest["engine"]["configuration"]["told_by_the_server"]["prefix_caching"] is False
     assert leg.manifest["engine"]["configuration"]["probes"]["min_tokens_honoured"] is True
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "vllm-tokens"])
+def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None:
+    async def all_tricks() -> None:
+        for name, row in ROWS.items():
+            try:
+                await look_through(f"http://127.0.0.1:{port}", row, dialect=dialect)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+
+    asyncio.run(all_tricks())
 
 
 def test_two_servers_are_started_share_a_leg_and_end_with_it(
@@ -107,15 +123,17 @@ def test_two_servers_are_started_share_a_leg_and_end_with_it(
 
 
 @pytest.mark.long  # three legs or more
-def test_a_server_that_reuses_prompts_fails_the_audit(tiny_model: Path, tmp_path: Path) -> None:
-    with _running(tiny_model, tmp_path, "--enable-prefix-caching") as port:
+@pytest.mark.parametrize("reuses", [True, False])
+def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:
+    with _running(tiny_model, tmp_path, *(("--enable-prefix-caching",) if reuses else ())) as port:
         arguments = ("--scenario", "Offline", "--test", "output_caching", "--samples", "20")
         audit = run_leg(_command(tiny_model, tmp_path / "out", port, *arguments, command="audit"), tmp_path / "out")
-    assert audit.exit_code == ExitCode.NEGATIVE, audit
+    assert audit.exit_code == (ExitCode.NEGATIVE if reuses else ExitCode.OK), audit
     (record,) = (tmp_path / "out").rglob("audit_output_caching.json")
-    assert json.loads(record.read_bytes())["passed"] is False
+    assert json.loads(record.read_bytes())["passed"] is not reuses
     for path in (tmp_path / "out").rglob("manifest.json"):
-        assert any("prefix caching is on" in reason for reason in json.loads(path.read_bytes())["unofficial_reasons"])
+        reasons = json.loads(path.read_bytes())["unofficial_reasons"]
+        assert any("prefix caching is on" in reason for reason in reasons) is reuses
 
 
 def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:

@@ -24,16 +24,19 @@ class Answer:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    request_id: str | None = None
 
 
 class BodyTemplate:
-    """A request's body but for the prompt's ids: everything else is the same for all of them."""
+    """A request's body but for its own id and the prompt's ids: everything else is the same for all of them."""
 
-    def __init__(self, fields: dict[str, Any], prompt_field: str) -> None:
+    def __init__(self, fields: dict[str, Any], prompt_field: str, id_field: str | None) -> None:
         self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
+        self._id_name = b"," + orjson.dumps(id_field) + b":" if id_field else b""
 
-    def body(self, prompt_ids: list[int]) -> bytes:
-        return self._head + orjson.dumps(prompt_ids) + b"}"
+    def body(self, prompt_ids: list[int], request_id: str) -> bytes:
+        own_id = self._id_name + orjson.dumps(request_id) if self._id_name else b""
+        return self._head + orjson.dumps(prompt_ids) + own_id + b"}"
 
 
 class Dialect(ABC):
@@ -48,7 +51,9 @@ class Dialect(ABC):
     name: ClassVar[str]
     path: ClassVar[str]
     prompt_field: ClassVar[str]
+    id_field: ClassVar[str | None] = None  # takes a request's id, which stands at the end of the answer's then
     renew_unused: ClassVar[bool] = False  # the server closes connections that were never used
+    closes_after_a_stream: ClassVar[bool] = False  # the server does, though its answer's head speaks of keeping it open
     has_min_tokens: ClassVar[bool] = True
     min_tokens_holds_stop_ids: ClassVar[bool] = True  # holds stop ids back too, not the model's own end alone
 
@@ -59,7 +64,7 @@ class Dialect(ABC):
 
     def template(self, sampling: SamplingPolicy | None = None, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
         """The body for the sampling of the leg, or for another one that a probe asks for."""
-        return BodyTemplate(self.fields(sampling or self.sampling, stop_ids), self.prompt_field)
+        return BodyTemplate(self.fields(sampling or self.sampling, stop_ids), self.prompt_field, self.id_field)
 
     @abstractmethod
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class LlamaCppCompletion(Dialect):
     path = "/completion"
     prompt_field = "prompt"
     renew_unused = True
+    closes_after_a_stream = True
     has_min_tokens = False
     min_tokens_holds_stop_ids = False
 
@@ -62,11 +63,13 @@ class LlamaCppCompletion(Dialect):
         event = _decode(payload)
         if event.tokens is None:
             raise Fault(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+        answer.ids += event.tokens
+        if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
+            raise Fault(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
         if event.stop:
             if event.truncated:
                 raise Fault("the server cut the context: raise its context size")
             answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
             answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
             answer.cached_tokens = event.timings.cache_n if event.timings else None
-        answer.ids += event.tokens
         return len(event.tokens)

@@ -33,6 +33,8 @@ class _Event(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     prompt_token_ids: msgspec.Raw = NOTHING
+    id: str | None = None
+    request_id: str | None = None
     error: msgspec.Raw = NOTHING
     message: str | None = None  # of an error without an object around it
 
@@ -54,6 +56,7 @@ class _Completions(Dialect):
             answer.completion_tokens = event.usage.completion_tokens
             if event.usage.prompt_tokens_details is not None:
                 answer.cached_tokens = event.usage.prompt_tokens_details.cached_tokens
+        answer.request_id = event.request_id or event.id
         _keep_prompt(event.prompt_token_ids, answer)
         if not event.choices:
             return 0
@@ -82,6 +85,7 @@ class VllmCompletions(_Completions):
     name = "vllm"
     path = "/v1/completions"
     prompt_field = "prompt"
+    id_field = "request_id"
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         return {
@@ -101,6 +105,7 @@ class VllmTokens(_Completions):
     name = "vllm-tokens"
     path = "/inference/v1/generate"
     prompt_field = "token_ids"
+    id_field = "request_id"
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         parameters = _vllm_sampling(sampling, stop_ids) | {"detokenize": False}

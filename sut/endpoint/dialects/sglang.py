@@ -22,6 +22,7 @@ class _MetaInfo(msgspec.Struct):
     completion_tokens: int
     finish_reason: _FinishReason | None = None
     cached_tokens: int | None = None
+    id: str | None = None
 
 
 class _Event(msgspec.Struct):
@@ -39,6 +40,8 @@ class SglangGenerate(Dialect):
     name = "sglang"
     path = "/generate"
     prompt_field = "input_ids"
+    id_field = "rid"
+    _repeats: bool | None = None  # whether its events hold all ids so far; not known before the second of an answer
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         parameters: dict[str, Any] = {
@@ -65,9 +68,12 @@ class SglangGenerate(Dialect):
         if event.output_ids is None:
             raise Fault("the answer has no output_ids: the server gives text only")
         before, ids, told = len(answer.ids), event.output_ids, event.meta_info
-        if told.completion_tokens == before + len(ids):
+        grows, repeats = told.completion_tokens == before + len(ids), told.completion_tokens == len(ids)
+        if before and self._repeats is None and grows != repeats:
+            self._repeats = repeats  # a server does the one or the other
+        if grows and not (before and self._repeats):
             answer.ids += ids
-        elif told.completion_tokens == len(ids) and ids[:before] == answer.ids:
+        elif repeats and self._repeats and ids[:before] == answer.ids:
             answer.ids = ids
         else:
             raise Fault(
@@ -75,7 +81,7 @@ class SglangGenerate(Dialect):
                 "neither new ids nor all so far"
             )
         answer.prompt_tokens, answer.completion_tokens = told.prompt_tokens, told.completion_tokens
-        answer.cached_tokens = told.cached_tokens
+        answer.cached_tokens, answer.request_id = told.cached_tokens, told.id
         if told.finish_reason is not None:
             if told.finish_reason.type == "abort":
                 said = error_words((told.finish_reason.message or "").encode())

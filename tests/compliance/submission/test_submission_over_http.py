@@ -41,6 +41,7 @@ NETWORK = {
     if field.name not in ("is_network", "number_connections", "network_protocol", "net_software_stack_loadgen")
 }
 Build = Callable[..., SubmitOutcome]
+KEY = "sk-a-key-of-the-tests"
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +50,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
     root = tmp_path_factory.mktemp("over-http")
     (root / "user.conf").write_text(USER_CONF)
     (root / "declared.yaml").write_text((ROOT / "configs" / "endpoint-declaration.yaml").read_text())
-    with serving(HttpServer("/v1/completions", Computing(counts=False), "vllm")) as server:
+    with serving(HttpServer("/v1/completions", Computing(counts=False), "vllm", key=KEY)) as server:
         asked = {
             "benchmark": BENCHMARK, "division": "network", "engine": "endpoint", "api_server": server.url,
-            "api_connections": 256, "api_declaration": str(root / "declared.yaml"),
+            "api_key_env": "SERVER_KEY", "api_connections": 256, "api_declaration": str(root / "declared.yaml"),
             "model_path": str(make_model(root / "model")), "user_conf": str(root / "user.conf"),
             "output_log_dir": str(root / "campaign"),
             "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
@@ -61,8 +62,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
         done = subprocess.run(
             [sys.executable, str(ROOT / "main.py"), "campaign", "--config", str(root / "campaign.yaml")],
             capture_output=True, text=True, check=False, cwd=root,
+            env={**os.environ, "SERVER_KEY": KEY},
         )  # fmt: skip
     assert done.returncode in (ExitCode.OK, ExitCode.NEGATIVE), done.stdout + done.stderr
+    (root / "output.txt").write_text(done.stdout + done.stderr)
     return CampaignDir(root / "campaign")
 
 
@@ -111,6 +114,16 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of)[0].findings
     broken = {one.rule for one in found if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
+
+
+def test_the_key_is_in_nothing_that_a_campaign_or_its_tree_holds(
+    build: Build, made: CampaignDir, tmp_path: Path
+) -> None:
+    build()
+    files = [path for folder in (made.root.parent, tmp_path) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == "output.txt" for path in files)
+    assert any(path.name == "mlperf_log_detail.txt" and tmp_path / "tree" in path.parents for path in files)
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
 
 
 def test_the_official_checker_agrees_on_the_network_forms(build: Build, tmp_path: Path) -> None:

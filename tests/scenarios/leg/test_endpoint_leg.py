@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +21,9 @@ from runs.record.requests_log import read_requests
 from runs.record.servers import ON_THIS_MACHINE
 from tests.conftest import Finished, StartedMain
 from tests.support import server_dialects as speak
+from tests.support.http_box import Box
 from tests.support.http_server import HANG, RESET, HttpServer, Reply, json_reply, serving
+from tests.support.http_tricks import ROWS
 from tests.support.legs import check_failed
 from tests.support.small_tokenizer import make_tokenizer
 
@@ -52,18 +57,19 @@ def arguments(tmp_path: Path) -> Callable[..., list[object]]:
     return make
 
 
-def _command_lines(started: StartedMain) -> set[str]:
-    """What a list of processes shows of a leg and all that it starts, looked at until it is over."""
+def _processes(started: StartedMain) -> set[tuple[str, bool]]:
+    """Command line and whether the key is in the environment, of a leg and all that it starts, until it is over."""
     seen = set()
     parent = psutil.Process(started.process.pid)
     while started.process.poll() is None:
         with contextlib.suppress(psutil.Error):
-            seen |= {" ".join(one.cmdline()) for one in (parent, *parent.children(recursive=True))}
-        time.sleep(0.2)
+            for one in (parent, *parent.children(recursive=True)):
+                seen.add((" ".join(one.cmdline()), KEY in one.environ().values()))
+        time.sleep(0.05)
     return seen
 
 
-@pytest.mark.parametrize("scenario", ["Server", "Offline", "SingleStream"])
+@pytest.mark.parametrize("scenario", ["Server", "Interactive", "Offline", "SingleStream"])
 def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     scenario: str, arguments: Callable[..., list[object]], start_main: Callable[..., StartedMain], tmp_path: Path
 ) -> None:
@@ -72,11 +78,13 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
         (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
         started = start_main(*arguments(server.url, scenario, *more), environment={"SERVER_KEY": KEY})
-        seen = _command_lines(started)
+        seen = _processes(started)
         finished = started.wait()
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
-    assert any("sut.replicas.replica" in line for line in seen)
-    assert not any(KEY in line for line in seen)
+    assert any("sut.replicas.replica" in line for line, _ in seen)
+    assert not any(KEY in line for line, _ in seen)
+    need_it = ("main.py", "scenarios.leg.start", "sut.replicas.replica")
+    assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     (observed,) = manifest.observed["engine"]["replicas"]
     requests = read_requests(tmp_path / "leg" / "requests.jsonl")
@@ -213,6 +221,60 @@ def test_the_network_divisions_legs_are_named_by_their_servers(
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     assert any("the Network division asks for two" in reason for reason in manifest.unofficial_reasons)
     assert [client[ON_THIS_MACHINE] for client in manifest.observed["engine"]["replicas"]] == [True, True]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A private authority's certificate, and what a server at 127.0.0.1 shows that it signed."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = "-CA ca.pem -CAkey ca.key -addext subjectAltName=IP:127.0.0.1 -subj /CN=server"
+    for name, more in (("ca", "-subj /CN=authority"), ("server", authority)):
+        command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -keyout {name}.key -out {name}.pem {more}"
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    return folder / "ca.pem", context
+
+
+def test_a_leg_over_https_with_a_private_authority(
+    certificates: tuple[Path, ssl.SSLContext], arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    ca, context = certificates
+    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", tls=context)) as server:
+        refused = run_main(*arguments(server.url, "Server"))
+        assert refused.code == ExitCode.REFUSED, refused.stderr
+        assert "certificate does not hold" in refused.stderr
+        assert "--api-ca" in refused.stderr
+        shutil.rmtree(tmp_path / "leg")
+        finished = run_main(*arguments(server.url, "Server", "--api-ca", ca))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
+    assert client["server"].startswith("https://")
+    assert client["answers"] == client["answers_with_their_id"] == len(read_requests(tmp_path / "leg/requests.jsonl"))
+
+
+def test_a_router_before_two_servers_is_one_server(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    with serving(first), serving(second), serving(Box(first.url, second.url)) as router:
+        finished = run_main(*arguments(router.url, "Server", "--target-qps", 20))
+    assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+    (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
+    assert client["answers"] == client["answers_with_their_prompt"]
+    assert min(router.passed) > client["answers"] // 3
+
+
+def test_a_box_that_exchanges_answers_ends_the_leg(
+    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
+) -> None:
+    row = ROWS["exchanges two answers"]
+    with (
+        serving(HttpServer("/v1/completions", speak.vllm, "vllm")) as server,
+        serving(Box(server.url, trick=row.make(), honest_for=20)) as box,
+    ):
+        finished = run_main(*arguments(box.url, "Server", "--target-qps", 20))
+    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, row.ends)
 
 
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:

@@ -1,17 +1,30 @@
-"""A client, started against a server of the tests, with some prompts."""
+"""A client, started against a server of the tests that speaks as its documents say, with some prompts."""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import EngineReport, Request
+from tests.support import server_dialects as speak
+from tests.support.http_box import Box
+from tests.support.http_server import HttpServer
+from tests.support.http_tricks import Row
 
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
 ANSWER_TIMEOUT_S = 40.0
+SERVERS: dict[str, Callable[[], HttpServer]] = {
+    "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
+    "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),
+    "sglang": lambda: HttpServer("/generate", speak.sglang, "sglang"),
+    "sglang incremental": lambda: HttpServer("/generate", speak.sglang_incremental, "sglang"),
+    "tensorrt-llm": lambda: HttpServer("/v1/completions", speak.tensorrt_llm, "tensorrt_llm"),
+    "llama.cpp": lambda: HttpServer("/completion", speak.llama_cpp, "llamacpp", {"/props": {"total_slots": 3}}),
+}
 
 Events = list[tuple[str, Any]]
 
@@ -65,3 +78,25 @@ def failure_of(events: Events) -> str:
     assert kind == "failed", events
     assert isinstance(error, ExecutionError)
     return error.message
+
+
+async def look_through(url: str, row: Row, **options: Any) -> None:
+    """Ask the prompts twice through a box that does a trick to the answers; it ends as the table says."""
+    async with Box(url, trick=row.make(), honest_for=3) as box:  # the probes
+        engine = engine_for(box.url, connections=len(PROMPTS), **options)
+        try:
+            await engine.start()
+            told = await answers(engine, PROMPTS)
+            if all(events[-1][0] == "done" for events in told):
+                told += await answers(engine, PROMPTS)
+            failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
+            if row.ends:
+                assert failed
+                assert any(words in failed[0] for words in row.ends.split("|")), failed
+                return
+            assert not failed
+            seen = await engine.observed()
+            assert all(seen.facts[name] == len(told) for name in row.counted), seen.facts
+            assert [row.noted in note for note in seen.notes if "by its own count" in note] == [True] * bool(row.noted)
+        finally:
+            await engine.stop()

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,16 +10,7 @@ from runs.errors import SetupError
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
 from tests.support.http_server import HttpServer, Speak, answer_ids
-from tests.sut.endpoint.legs import PROMPTS, SAMPLING, ask_all
-
-SERVERS: dict[str, Callable[[], HttpServer]] = {
-    "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
-    "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),
-    "sglang": lambda: HttpServer("/generate", speak.sglang, "sglang"),
-    "sglang incremental": lambda: HttpServer("/generate", speak.sglang_incremental, "sglang"),
-    "tensorrt-llm": lambda: HttpServer("/v1/completions", speak.tensorrt_llm, "tensorrt_llm"),
-    "llama.cpp": lambda: HttpServer("/completion", speak.llama_cpp, "llamacpp", {"/props": {"total_slots": 3}}),
-}
+from tests.sut.endpoint.legs import PROMPTS, SAMPLING, SERVERS, ask_all
 
 
 @pytest.mark.parametrize("streaming", [True, False])

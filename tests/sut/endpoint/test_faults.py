@@ -13,20 +13,24 @@ from sut.endpoint import exchange
 from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
 from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, event, json_reply
-from tests.sut.endpoint.legs import PROMPTS, answers, engine_for, failure_of
+from tests.sut.endpoint.legs import PROMPTS, SERVERS, answers, engine_for, failure_of
 
 Change = Callable[[list[Step]], list[Step] | Reply]
 
 
 class HonestUntilTimed:
-    """Speaks vLLM's words; a fault is in every answer to one of the timed prompts."""
+    """Speaks a server's words, vLLM's if not told; a fault is in every answer to one of the timed prompts."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(
+        self, change: Change, prompts: list[list[int]] = PROMPTS, speaks: Callable[[dict[str, Any]], Reply] = speak.vllm
+    ) -> None:
         self.change = change
+        self._prompts = prompts
+        self._speaks = speaks
 
     def __call__(self, body: dict[str, Any]) -> Reply:
-        reply = speak.vllm(body)
-        if body["prompt"] not in PROMPTS:
+        reply = self._speaks(body)
+        if next(body[name] for name in ("prompt", "token_ids", "input_ids") if name in body) not in self._prompts:
             return reply
         made = self.change(speak.payloads(reply))
         return made if isinstance(made, Reply) else Reply(made, content_type=reply.content_type)
@@ -118,7 +122,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "compressed": (_compressed, "gzip"),
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
     "a stream without an end": (
-        lambda steps: [steps[0], *[event({"choices": [{"index": 0, "token_ids": [7]}]})] * 1000],
+        lambda steps: [steps[0]] * 1000,
         "9 ids came; at most 8 were asked for",
     ),
 }
@@ -140,6 +144,60 @@ def test_a_fault_ends_the_request_and_nothing_is_sent_twice(name: str) -> None:
             assert any(word in message for word in words.split("|")), message
             await asyncio.sleep(0.1)
             assert len(server.requests) == before + 1
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def _counting(more: int | None) -> Change:
+    """In the last event that has it, the count of the answer's tokens; None: without it."""
+
+    def recount(content: Any) -> bool:
+        found = False
+        for name, value in list(content.items()) if isinstance(content, dict) else []:
+            if name in ("completion_tokens", "tokens_predicted"):
+                content.pop(name) if more is None else content.update({name: value + more})
+                return True
+            found = found or recount(value)
+        return found
+
+    def change(steps: list[Step]) -> list[Step]:
+        for place in reversed(range(len(steps))):
+            if isinstance(step := steps[place], bytes) and step != speak.DONE:
+                content = json.loads(step.removeprefix(b"data: "))
+                if recount(content):
+                    return [*steps[:place], event(content), *steps[place + 1 :]]
+        raise AssertionError("nothing counts")
+
+    return change
+
+
+IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
+    **{name: FAULTS[name] for name in ("429", "503 without a word", "reset in the middle", "end in the middle")},
+    **{name: FAULTS[name] for name in ("compressed", "nothing at all", "no HTTP", "end within an event")},
+    "error in the stream": FAULTS["error in the stream"],
+    "no JSON": (FAULTS["no JSON"][0], "not what"),
+    "more counted": (_counting(1), "the server counts|neither new ids nor all so far"),
+    "not counted": (_counting(None), "counts no tokens|not what"),
+    "an endless stream": (lambda steps: [steps[0]] * 1000, "at most|the server counts|neither new|without a"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "vllm"])
+def test_faults_end_a_request_in_every_dialect(name: str) -> None:
+    async def leg() -> None:
+        server = SERVERS[name]()
+        changing = HonestUntilTimed(list, speaks=server.speak)
+        server.speak = changing
+        async with server:
+            engine = engine_for(server.url)
+            await engine.start()
+            for fault, (change, words) in IN_ALL_DIALECTS.items():
+                changing.change = change
+                message = failure_of((await answers(engine, PROMPTS[:1]))[0])
+                assert any(word in message for word in words.split("|")), (fault, message)
+            changing.change = lambda steps: [0.3, *steps[:1], PAUSE_S, *_cut(steps[1:], 5)]
+            assert (await answers(engine, PROMPTS[:1]))[0][-1][0] == "done"
             await engine.stop()
 
     asyncio.run(leg())
@@ -260,6 +318,21 @@ def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: pytest
             await engine.start()
             (told,) = await answers(engine, PROMPTS[:1])
             assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)
+            await engine.stop()
+
+    asyncio.run(leg())
+
+
+def test_an_answer_that_never_comes_is_missed_while_others_do() -> None:
+    async def leg() -> None:
+        change: Change = lambda _: Reply([Raw(b""), HANG], head=False)  # noqa: E731
+        async with HttpServer("/v1/completions", HonestUntilTimed(change, PROMPTS[:1]), "vllm") as server:
+            engine = engine_for(server.url, silence_s=0.5)
+            await engine.start()
+            lost = asyncio.ensure_future(answers(engine, PROMPTS[:1]))
+            while not lost.done():
+                await answers(engine, PROMPTS[1:2])
+            assert "later is there" in failure_of((await lost)[0])
             await engine.stop()
 
     asyncio.run(leg())

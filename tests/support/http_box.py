@@ -1,0 +1,101 @@
+"""A box between a client and its servers: it passes requests on in turns, and does to the answers what a test wants."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.http_server import HttpServer, Reply, Step, json_reply
+
+Events = AsyncGenerator[bytes, None]  # server-sent events as they come; a body that is no stream is one
+Trick = Callable[[dict[str, Any], Events], AsyncIterator[Step]]  # of the request's body and its answer
+
+
+async def honest(body: dict[str, Any], events: Events) -> AsyncIterator[Step]:
+    async for event in events:
+        yield event
+
+
+class Box(HttpServer):
+    """Use it as an `HttpServer`.
+
+    Args:
+        upstreams: URLs; each request goes to the next one.
+        trick: done to answers.
+        honest_for: so many answers are passed on as they are.
+        tls: what it shows to its clients.
+    """
+
+    def __init__(
+        self,
+        *upstreams: str,
+        trick: Trick = honest,
+        honest_for: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__("", lambda _: json_reply({}), "", tls=tls)
+        self._upstreams = upstreams
+        self._trick = trick
+        self._honest_for = honest_for
+        self.passed = [0 for _ in upstreams]  # prompts, by server
+        self._asked = 0
+
+    async def _reply(self, method: str, path: str, head: bytes, content: bytes) -> Reply:
+        place = self._asked % len(self._upstreams)
+        self._asked += 1
+        body = json.loads(content or b"{}")
+        if not {"prompt", "token_ids"} & body.keys():
+            status, content_type, pieces = await _ask(self._upstreams[place], head + content)
+            return Reply(pieces, status, content_type)
+        self.passed[place] += 1
+        trick = self._trick if sum(self.passed) > self._honest_for else honest
+        content_type = "text/event-stream" if body["stream"] else "application/json"
+        return Reply(trick(body, _events(self._upstreams[place], head + content)), content_type=content_type)
+
+
+async def _ask(upstream: str, request: bytes) -> tuple[int, str, Events]:
+    where = urlsplit(upstream)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    writer.write(request)
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:])}
+
+    async def pieces() -> Events:
+        with contextlib.closing(writer):
+            if "content-length" in headers:
+                yield await reader.readexactly(int(headers["content-length"]))
+                return
+            while size := int(await reader.readline(), 16):
+                yield await reader.readexactly(size)
+                await reader.readline()
+            await reader.readline()
+
+    return int(lines[0].split(" ")[1]), headers.get("content-type", ""), pieces()
+
+
+async def _events(upstream: str, request: bytes) -> Events:
+    """The events of an answer; the server is asked when the first one is."""
+    status, _, pieces = await _ask(upstream, request)
+    assert status == 200
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n\n")
+        for event in whole:
+            yield event + b"\n\n"
+    if rest:
+        yield rest
+
+
+def content_of(event: bytes) -> dict[str, Any]:
+    """What an event, or a whole body, says."""
+    said: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
+    return said
+
+
+def saying(event: bytes, content: dict[str, Any]) -> bytes:
+    """The event, or the body, with other content."""
+    made = json.dumps(content).encode()
+    return b"data: " + made + b"\n\n" if event.startswith(b"data: ") else made
