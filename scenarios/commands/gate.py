@@ -1,6 +1,7 @@
 """`main.py gate`: does a result's declared technique hold, and is its quality shown?"""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,21 +33,6 @@ from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 
-GATE_HELP = """Judge what technique a result declares: is it registered, does the engine's own record agree, does its
-quality evaluation pass when it is derived again?
-
-TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store export
---format json`). Give the performance and the accuracy leg of one result together. A declaration comes from options,
-else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else from the
-run's own manifest.json (`run --mechanism`); the first three are for run directories, rows bring their own. Without any,
-a result is a baseline.
-
-What evidence refutes closes the gate: a declaration that the engine's record contradicts, a completed evaluation that
-does not pass, a division that does not allow the technique. What is only missing or not registered is advice, unless
---strict.
-
-Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed."""
-
 EXAMPLES = (
     "one result, as its run declares it: gate RESULT",
     "may it enter the closed division: gate RESULT --strict --division closed",
@@ -54,34 +40,30 @@ EXAMPLES = (
 )
 
 
-def declaration_options() -> list[click.Parameter]:
+def declaration_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that declare a technique, for every command that makes rows."""
-    fields: list[click.Parameter] = [
-        click.Option([f"--{entry.name.replace('_', '-')}"], metavar=entry.kind.upper(), help=entry.help)
-        for entry in FIELDS
-    ]
-    return [
-        click.Option(["--declaration"], type=PATH, metavar="FILE", help="YAML with the fields below."),
-        click.Option(
-            ["--support-status"],
-            type=click.Choice(SUPPORT_STATUSES),
-            help="How far the result is vouched for. Default: supported for a baseline, else reviewed_preview.",
-        ),
-        *fields,
-    ]
+    for entry in reversed(FIELDS):
+        name = f"--{entry.name.replace('_', '-')}"
+        function = click.option(name, metavar=entry.kind.upper(), help=entry.help)(function)
+    function = click.option(
+        "--support-status",
+        type=click.Choice(SUPPORT_STATUSES),
+        help="How far the result is vouched for. Default: supported for a baseline, else reviewed_preview.",
+    )(function)
+    return click.option("--declaration", type=PATH, metavar="FILE", help="YAML with the fields below.")(function)
 
 
-def score_options() -> list[click.Parameter]:
+def score_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What answers are scored with."""
-    return [
-        click.Option(
-            ["--dataset-path"],
-            type=PATH,
-            metavar="FILE",
-            help="Data set to score answers with. Default: the one in manifest.json.",
-        ),
-        click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
-    ]
+    function = click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes them; likewise.")(
+        function
+    )
+    return click.option(
+        "--dataset-path",
+        type=PATH,
+        metavar="FILE",
+        help="Data set to score answers with. Default: the one in manifest.json.",
+    )(function)
 
 
 def take_declaration(options: dict[str, Any]) -> Declaration:
@@ -126,50 +108,51 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
     )
 
 
-def gate_click_command() -> click.Command:
-    """The command for main.py; its callback returns the exit code."""
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Every failure closes the gate.")
+@click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible there.")
+@click.option(
+    "--expect",
+    metavar="MECHANISM/VARIANT",
+    multiple=True,
+    help="The rows have to cover it; others are listed. Repeatable.",
+)
+@click.option("--format", type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text.")
+@click.option("--out", type=PATH, metavar="FILE", help="Also write the report there (text: as JSON).")
+@click.option(
+    "--registry",
+    type=PATH,
+    metavar="DIR",
+    default=REGISTRY_DIR,
+    help="Registries to use instead of those of this program.",
+)
+@score_options
+@declaration_options
+def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
+    """Judge what technique a result declares: is it registered, does the engine's own record agree, does its quality
+    evaluation pass when it is derived again?
 
-    def callback(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-        console = Console()
-        with console.status("judging"):
-            outcome = _judge(targets, options)
-        answer.put(**as_json(outcome))
-        json_text = orjson.dumps(as_json(outcome), option=orjson.OPT_INDENT_2).decode() + "\n"
-        text = {"json": lambda: json_text, "markdown": lambda: as_markdown(outcome), "text": lambda: as_text(outcome)}
-        click.echo(text[options["format"]](), nl=False)
-        if options["out"] is not None:
-            with writing("--out", options["out"]):
-                write_atomic(options["out"], json_text if options["format"] == "text" else text[options["format"]]())
-        return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK
+    TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
+    export --format json`). Give the performance and the accuracy leg of one result together. A declaration comes from
+    options, else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else
+    from the run's own manifest.json (`run --mechanism`); the first three are for run directories, rows bring their own.
+    Without any, a result is a baseline.
 
-    path = PATH
-    return Command(
-        "gate",
-        callback=callback,
-        help=GATE_HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["targets"], metavar="TARGET...", type=path, nargs=-1, required=True),
-            click.Option(["--strict"], is_flag=True, help="Every failure closes the gate."),
-            click.Option(["--division"], type=click.Choice(DIVISIONS), help="Rows must be eligible there."),
-            click.Option(
-                ["--expect"],
-                metavar="MECHANISM/VARIANT",
-                multiple=True,
-                help="The rows have to cover it; others are listed. Repeatable.",
-            ),
-            click.Option(
-                ["--format"], type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text."
-            ),
-            click.Option(["--out"], type=path, metavar="FILE", help="Also write the report there (text: as JSON)."),
-            click.Option(
-                ["--registry"],
-                type=path,
-                metavar="DIR",
-                default=REGISTRY_DIR,
-                help="Registries to use instead of those of this program.",
-            ),
-            *score_options(),
-            *declaration_options(),
-        ],
-    )
+    What evidence refutes closes the gate: a declaration that the engine's record contradicts, a completed evaluation
+    that does not pass, a division that does not allow the technique. What is only missing or not registered is advice,
+    unless --strict.
+
+    Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
+    """
+    with Console().status("judging"):
+        outcome = _judge(targets, options)
+    record = as_json(outcome)
+    answer.put(**record)
+    json_text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n"
+    text = {"json": json_text, "markdown": as_markdown(outcome), "text": as_text(outcome)}[options["format"]]
+    click.echo(text, nl=False)
+    if options["out"] is not None:
+        with writing("--out", options["out"]):
+            write_atomic(options["out"], json_text if options["format"] == "text" else text)
+    return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK

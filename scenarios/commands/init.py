@@ -21,14 +21,6 @@ from scenarios.console import say
 DEFAULT = (HARNESS_ROOT.parent if IN_CHECKOUT else Path.cwd()) / "mlperf"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
-HELP = """Write commented run, campaign and system files for this machine, to be edited: run.yaml, user.conf,
-campaign.yaml and system.yaml.
-
-They go to DIR (default: mlperf beside the checkout, or in the working directory of an installed package). It must lie
-outside the checkout: what a result is made of is kept apart from what made it. No file is overwritten.
-
-Exit codes: 0 done, 2 bad input, 3 a file is there already or cannot be written."""
-
 EXAMPLES = (
     "into ../mlperf: init",
     "with what you have: init ../mlperf --model-path DIR --dataset-path FILE",
@@ -54,22 +46,19 @@ user_conf: {user_conf} # rates and durations for LoadGen
 """
 
 
-def init_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    return Command(
-        "init",
-        callback=lambda folder, model_path, dataset_path: _init(folder, model_path, dataset_path, Console()),
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["folder"], metavar="[DIR]", required=False, type=PATH),
-            click.Option(["--model-path"], metavar="MODEL", help=f"To write into them. Default: {MODEL}."),
-            click.Option(["--dataset-path"], type=PATH, metavar="FILE", help="Likewise. Default: DIR/cnn_eval.json."),
-        ],
-    )
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("folder", metavar="[DIR]", required=False, type=PATH)
+@click.option("--model-path", metavar="MODEL", help=f"To write into them. Default: {MODEL}.")
+@click.option("--dataset-path", type=PATH, metavar="FILE", help="Likewise. Default: DIR/cnn_eval.json.")
+def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
+    """Write commented run, campaign and system files for this machine, to be edited: run.yaml, user.conf, campaign.yaml
+    and system.yaml.
 
+    They go to DIR (default: mlperf beside the checkout, or in the working directory of an installed package). It must
+    lie outside the checkout: what a result is made of is kept apart from what made it. No file is overwritten.
 
-def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None, console: Console) -> ExitCode:
+    Exit codes: 0 done, 2 bad input, 3 a file is there already or cannot be written.
+    """
     folder = (folder or DEFAULT).absolute()
     if folder.resolve().is_relative_to(HARNESS_ROOT):
         raise InputError(
@@ -97,6 +86,7 @@ def _init(folder: Path | None, model_path: str | None, dataset_path: Path | None
             raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
         raise
     answer.put(directory=folder, files=list(texts))
+    console = Console()
     say(console, f"written to {folder}: {', '.join(texts)}")
     say(console, f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
     say(console, f"      python main.py run --config {folder / 'run.yaml'} --dry-run")

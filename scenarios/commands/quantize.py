@@ -1,7 +1,8 @@
 """`main.py quantize`: post-training quantisation with calibration data."""
 
+from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 from rich.console import Console
@@ -10,16 +11,10 @@ from runs.errors import ExitCode
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
+from scenarios.console import say
 from scenarios.leg.supervisor import signals_raise
-from scenarios.quantize.run import ENVIRONMENT, Request, Scheme, quantize
-
-HELP = """Quantise a model with the benchmark's calibration data: weights, recipe.yaml, calibration.md.
-
-llm-compressor does it, in an environment of its own (`make setup-quantize`). Without --model-path and --calibration the
-embedded model is quantised with the bundled articles, to try it out. A run declares what came of it:
---mechanism weight_quantization/VARIANT.
-
-Exit codes: 0 done, 2 bad input, 3 no such environment or the output is taken, 4 failed."""
+from scenarios.quantize.run import ENVIRONMENT, Request, Scheme
+from scenarios.quantize.run import quantize as make_quantized
 
 EXAMPLES = (
     "the embedded model, to try it out: quantize --scheme fp8 --output ../mlperf/fp8",
@@ -28,49 +23,41 @@ EXAMPLES = (
 )
 
 
-def _quantize(
-    scheme: Scheme, output: Path, model_path: str | None, calibration: Path | None, samples: int | None, python: Path
-) -> ExitCode:
+@click.command(cls=Command, examples=EXAMPLES)
+@click.option("--scheme", type=click.Choice(get_args(Scheme)), required=True, help="What to quantise to.")
+@click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to make.")
+@click.option("--model-path", metavar="MODEL", help="Folder or hub id. Default: the embedded model.")
+@click.option(
+    "--calibration",
+    type=PATH,
+    metavar="FILE",
+    help="Prompts in the MLCommons format: cnn_dailymail_calibration.json.",
+)
+@click.option("--samples", type=click.IntRange(1), metavar="N", help="The first N prompts only.")
+@click.option(
+    "--python",
+    type=PATH,
+    metavar="FILE",
+    default=ENVIRONMENT / "bin" / "python",
+    show_default=".venv-quantize/bin/python",
+    help="Interpreter that has llm-compressor.",
+)
+def quantize(**asked: Any) -> ExitCode:
+    """Quantise a model with the benchmark's calibration data: weights, recipe.yaml, calibration.md.
+
+    llm-compressor does it, in an environment of its own (`make setup-quantize`). Without --model-path and --calibration
+    the embedded model is quantised with the bundled articles, to try it out. A run declares what came of it:
+    --mechanism weight_quantization/VARIANT.
+
+    Exit codes: 0 done, 2 bad input, 3 no such environment or the output is taken, 4 failed.
+    """
     console = Console()
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
+    tell = partial(say, console)
     with signals_raise(), console.status("quantising"):
-        made = quantize(Request(model_path, output, scheme, calibration, samples, python), say)
+        made = make_quantized(Request(**asked), tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
-    say(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")
+    tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")
     option = f"--mechanism weight_quantization/{made.precision}"
-    say(f"next: python main.py --scenario Offline --vllm --accuracy --model-path {made.folder} {option}")
+    tell(f"next: python main.py --scenario Offline --vllm --accuracy --model-path {made.folder} {option}")
     return ExitCode.OK
-
-
-def quantize_click_command() -> click.Command:
-    """The command for main.py; its callback returns the exit code."""
-    return Command(
-        "quantize",
-        callback=_quantize,
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Option(["--scheme"], type=click.Choice(get_args(Scheme)), required=True, help="What to quantise to."),
-            click.Option(["--output"], type=PATH, metavar="DIR", required=True, help="Folder to make."),
-            click.Option(["--model-path"], metavar="MODEL", help="Folder or hub id. Default: the embedded model."),
-            click.Option(
-                ["--calibration"],
-                type=PATH,
-                metavar="FILE",
-                help="Prompts in the MLCommons format: cnn_dailymail_calibration.json.",
-            ),
-            click.Option(["--samples"], type=click.IntRange(1), metavar="N", help="The first N prompts only."),
-            click.Option(
-                ["--python"],
-                type=PATH,
-                metavar="FILE",
-                default=ENVIRONMENT / "bin" / "python",
-                show_default=".venv-quantize/bin/python",
-                help="Interpreter that has llm-compressor.",
-            ),
-        ],
-    )

@@ -11,12 +11,6 @@ from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 
-HELP = """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
-
-The page is a single file that needs no network and no script. A campaign and a tune make theirs by themselves.
-
-Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written."""
-
 EXAMPLES = (
     "one leg: report RUN_DIR",
     "a campaign and a tune on one page: report output/campaign output/tune-Server --output page.html",
@@ -24,35 +18,26 @@ EXAMPLES = (
 )
 
 
-def report(folders: tuple[Path, ...], *, output: Path | None, measure_machine: bool) -> ExitCode:
-    """Make the page and say where it is."""
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
+@click.option(
+    "--output", type=PATH, metavar="FILE", help="Where the page goes. Default: report.html in the first DIR."
+)
+@click.option(
+    "--measure-machine",
+    is_flag=True,
+    help="Measure this machine's processor for a few seconds: the limit of legs on it.",
+)
+def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool) -> ExitCode:
+    """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
+
+    The page is a single file that needs no network and no script. A campaign and a tune make theirs by themselves.
+
+    Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written.
+    """
     from scenarios.status.page import write_page
 
     path = write_page(folders, output, measure_machine=measure_machine)
     answer.put(page=path)
     say(Console(), f"written to {path}")
     return ExitCode.OK
-
-
-def report_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    return Command(
-        "report",
-        callback=report,
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["folders"], metavar="DIR...", type=PATH, nargs=-1, required=True),
-            click.Option(
-                ["--output"],
-                type=PATH,
-                metavar="FILE",
-                help="Where the page goes. Default: report.html in the first DIR.",
-            ),
-            click.Option(
-                ["--measure-machine"],
-                is_flag=True,
-                help="Measure this machine's processor for a few seconds: the limit of legs on it.",
-            ),
-        ],
-    )

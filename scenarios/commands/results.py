@@ -5,23 +5,15 @@ from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 
 from runs.errors import ExitCode, InputError
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
+from scenarios.console import wide_console
 from scenarios.status.find import find_in
 from scenarios.status.legs import leg_status
 from scenarios.status.results import as_csv, as_table, rows_of
 from scenarios.status.snapshot import DEFAULT_FOLDER
-
-HELP = """List what the legs in DIR (default: ./output) measured, a line a leg.
-
-Every number is one that LoadGen or the scorer wrote; a leg without a result is named on the standard error.
-An outcome with * is not official.
-
-Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
-4 a leg has no result: it still runs, or did not finish."""
 
 EXAMPLES = (
     "all that lies in ./output: results",
@@ -32,8 +24,19 @@ EXAMPLES = (
 PLAIN_WIDTH = 200  # where there is no terminal to ask
 
 
-def results(folders: tuple[Path, ...], *, csv: bool, json: bool) -> ExitCode:
-    """Print the rows in one of three forms."""
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
+@click.option("--csv", is_flag=True, help="As CSV, with every column.")
+@click.option("--json", is_flag=True, help="As JSON, with every column.")
+def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
+    """List what the legs in DIR (default: ./output) measured, a line a leg.
+
+    Every number is one that LoadGen or the scorer wrote; a leg without a result is named on the standard error.
+    An outcome with * is not official.
+
+    Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
+    4 a leg has no result: it still runs, or did not finish.
+    """
     if csv and json:
         raise InputError("--csv and --json are two forms of the same", "give one of them")
     legs = [leg_status(place.root) for place in find_in(folders or (DEFAULT_FOLDER,)) if place.kind == "leg"]
@@ -49,25 +52,7 @@ def results(folders: tuple[Path, ...], *, csv: bool, json: bool) -> ExitCode:
         record = {"schema_version": 1, "results": rows, "without_result": without}
         sys.stdout.write(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif rows:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=PLAIN_WIDTH)
-        console.print(as_table(rows))
+        wide_console(PLAIN_WIDTH).print(as_table(rows))
     if without:
         return ExitCode.FAILED
     return ExitCode.NEGATIVE if any(leg.exit_code for leg in legs) else ExitCode.OK
-
-
-def results_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    return Command(
-        "results",
-        callback=results,
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["folders"], metavar="[DIR]...", type=PATH, nargs=-1),
-            click.Option(["--csv"], is_flag=True, help="As CSV, with every column."),
-            click.Option(["--json"], is_flag=True, help="As JSON, with every column."),
-        ],
-    )

@@ -1,6 +1,7 @@
 """The `run` command: one LoadGen leg. Imports little: the leg's process is to be under way soon."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,27 +10,16 @@ from rich.console import Console
 from runs.errors import ExitCode
 from scenarios.commands import answer
 from scenarios.commands.paths import PATH
-from scenarios.commands.schema import command, dry_run_option
+from scenarios.commands.help import Command
+from scenarios.commands.schema import dry_run_option, given_values, options_of
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
-
-HELP = """Run one LoadGen leg: performance, or accuracy with --accuracy.
-
-Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
-130 interrupted."""
-
 
 EXAMPLES = (
     "the embedded model, a first VALID result on any machine: run --scenario Server --vllm",
     "what a leg would be, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
     "the scores of a model of yours: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
 )
-
-
-def run_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    config = click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with the same keys.")
-    return command("run", RunConfig, _run, HELP, [config, dry_run_option()], EXAMPLES)
 
 
 def show_plan(leg: Any, console: Console) -> int:
@@ -46,16 +36,28 @@ def show_plan(leg: Any, console: Console) -> int:
     return ExitCode.NEGATIVE if expected is not None and expected.invalid_because else ExitCode.OK
 
 
-def _run(values: dict[str, Any]) -> int:
-    dry_run = values.pop("dry_run", False)
+@click.command(
+    cls=Command,
+    examples=EXAMPLES,
+    params=[
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with the same keys."),
+        dry_run_option(),
+        *options_of(RunConfig),
+    ],
+)
+def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
+    """Run one LoadGen leg: performance, or accuracy with --accuracy.
+
+    Exit codes: 0 VALID or passed, 1 INVALID or failed, 2 bad input, 3 refused to start, 4 failed while running,
+    130 interrupted.
+    """
     console = Console()
-    config_file = values.pop("config", None)
-    config = make_config(merged(load_yaml(config_file) if config_file else {}, values))
+    asked = make_config(merged(load_yaml(config) if config else {}, given_values(RunConfig, parsed)))
 
     def prepared() -> Any:
         from scenarios.leg.plan import prepare  # the leg's process is under way by now, and imports much more
 
-        return prepare(config, partial(say, console), alone=True)
+        return prepare(asked, partial(say, console), alone=True)
 
     if dry_run:
         return show_plan(prepared(), console)
@@ -68,7 +70,7 @@ def _run(values: dict[str, Any]) -> int:
         return leg[-1]
 
     try:
-        return run_leg(config, prepared_once, console).exit_code
+        return run_leg(asked, prepared_once, console).exit_code
     finally:
         if leg:
             answer.put(run_directory=leg[0].run_dir.root)

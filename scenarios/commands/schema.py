@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -12,16 +12,24 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from runs.errors import InputError
-from scenarios.commands.help import Command, GroupedOption
+from scenarios.commands.help import GroupedOption
 from scenarios.commands.paths import PATH
 
 
-def options_of(schema: type[BaseModel]) -> list[click.Option]:
-    """One option a field; given options only reach the callback, so defaults stay in the schema."""
-    return [_option(name, field) for name, field in schema.model_fields.items()]
+def options_of(
+    schema: type[BaseModel], without: Collection[str] = (), changed: Mapping[str, Mapping[str, str]] = {}
+) -> list[click.Parameter]:
+    """One option a field; given options only reach the callback, so defaults stay in the schema.
+
+    Args:
+        without: fields that get none.
+        changed: by field, what its option has in place of the schema's `help` or `metavar`.
+    """
+    fields = {name: field for name, field in schema.model_fields.items() if name not in without}
+    return [_option(name, field, changed.get(name, {})) for name, field in fields.items()]
 
 
-def _option(name: str, field: FieldInfo) -> click.Option:
+def _option(name: str, field: FieldInfo, changed: Mapping[str, str]) -> click.Option:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     flag = "--" + name.replace("_", "-")
     metavar = str(extra.get("metavar") or "") or None
@@ -35,7 +43,7 @@ def _option(name: str, field: FieldInfo) -> click.Option:
         settings.update(type=str, multiple=True)
     else:
         settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
-    return GroupedOption([flag], group=str(extra.get("group") or ""), **settings)
+    return GroupedOption([flag], group=str(extra.get("group") or ""), **settings | changed)
 
 
 def _without_none(annotation: Any) -> Any:
@@ -112,23 +120,6 @@ def normalise(arguments: list[str], commands: list[str], default: str) -> list[s
             )
         return plain
     return [default, *plain]
-
-
-def command(
-    name: str,
-    schema: type[BaseModel],
-    action: Callable[[dict[str, Any]], int],
-    help: str,
-    extra: list[click.Parameter],
-    examples: Sequence[str] = (),
-) -> click.Command:
-    """A click command with the schema's options, whose callback gets the given values and returns the exit code."""
-
-    def callback(**parsed: Any) -> int:
-        own = {parameter.name: parsed.pop(parameter.name) for parameter in extra if parameter.name}
-        return action({**{key: value for key, value in own.items() if value}, **given_values(schema, parsed)})
-
-    return Command(name, params=[*extra, *options_of(schema)], callback=callback, help=help, examples=examples)
 
 
 def dry_run_option() -> click.Option:

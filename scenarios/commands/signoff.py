@@ -14,29 +14,12 @@ from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError
-from runs.files import write_json
 from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
-from scenarios.commands.written import writing
+from scenarios.commands.written import write_record, writing
 from scenarios.console import say
-
-SIGNOFF_HELP = """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
-
-Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
-evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories, or
-directories with performance/run_1 and accuracy in them.
-
-\b
-baseline  repeats of one system: close together, under the same conditions, with sound answers
-profile   where a request's time goes, and whether a claim names the part that changed
-harness   performance and accuracy legs show one system under LoadGen's own load
-patch     one change: same conditions, a real gain, in force, nothing hidden
-bundle    several changes, or with --ref alone the legs of a submission
-
-Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
-a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted."""
 
 EXAMPLES = (
     "both legs of a result: signoff --scope harness --ref RESULT",
@@ -45,8 +28,70 @@ EXAMPLES = (
 )
 
 
+class _SeveralDirectories(Command):
+    """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        repeated: list[str] = []
+        option = ""
+        for word in args:
+            if word.startswith("-"):
+                option = word if word in ("--ref", "--cand") else ""
+                given = False
+            elif option and given:
+                repeated.append(option)
+            else:
+                given = True
+            repeated.append(word)
+        return super().parse_args(ctx, repeated)
+
+
+@click.command(cls=_SeveralDirectories, examples=EXAMPLES)
+@click.option("--scope", type=click.Choice(SCOPES), help="What is signed off.")
+@click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference legs.")
+@click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's legs.")
+@click.option("--claim", type=PATH, metavar="FILE", help="JSON with what is claimed, to be contradicted.")
+@click.option("--tree", type=PATH, metavar="DIR", help="Of a bundle: the submission tree made from it.")
+@click.option(
+    "--noise-band",
+    type=float,
+    default=NOISE_BAND_PCT,
+    show_default=True,
+    metavar="PERCENT",
+    help="The one noise band of spread, drift and gain.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(["open", "closed"]),
+    help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
+)
+@click.option("--strict-flag", is_flag=True, help="A FLAG has exit code 1, too.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write the verdict there, as JSON.")
+@click.option(
+    "--feedback",
+    "feedback_file",
+    type=PATH,
+    metavar="FILE",
+    help="Write what has to be mended there, as JSON (audit_feedback.json).",
+)
+@click.option("--ledger", type=PATH, metavar="FILE", help="Add a line on the verdict to this file.")
+@click.option(
+    "--remeasure",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Where the verdict asks to measure again: run the performance legs anew, at most N times "
+    f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign the new ones off. Default: 0, no leg is run.",
+)
+@click.option("--backtest", is_flag=True, help="Sign off the frozen cases and print precision and recall.")
+@click.option(
+    "--backtest-folder",
+    type=PATH,
+    default=DEFAULT_FOLDER,
+    metavar="DIR",
+    help="Where runs.tar.xz and cases.jsonl are. Default: tests/signoff.",
+)
 def signoff(
-    *,
     scope: Scope | None,
     ref: tuple[Path, ...],
     cand: tuple[Path, ...],
@@ -61,16 +106,24 @@ def signoff(
     remeasure: int,
     backtest: bool,
     backtest_folder: Path,
-    console: Console,
 ) -> ExitCode:
-    """Give a verdict, or back-test the tool itself.
+    """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
-    Raises:
-        InputError: options that do not fit each other, or a directory or claim that cannot be read.
-        SetupError: the verdict cannot be written.
-        ExecutionError: a leg that was to be measured again failed.
+    Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
+    evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories,
+    or directories with performance/run_1 and accuracy in them.
+
+    \b
+    baseline  repeats of one system: close together, under the same conditions, with sound answers
+    profile   where a request's time goes, and whether a claim names the part that changed
+    harness   performance and accuracy legs show one system under LoadGen's own load
+    patch     one change: same conditions, a real gain, in force, nothing hidden
+    bundle    several changes, or with --ref alone the legs of a submission
+
+    Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
+    a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted.
     """
-
+    console = Console()
     tell = partial(say, console)
     if backtest:
         if scope or ref or cand or claim or tree or remeasure or feedback_file or ledger:
@@ -141,83 +194,5 @@ def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> 
 
 
 def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
-    with writing(option, path):
-        write_json(path, record)
+    write_record(option, path, record)
     say(f"written to {path}")
-
-
-class _SeveralDirectories(Command):
-    """Takes `--ref A B` for `--ref A --ref B`: an option with as many directories as follow it."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        repeated: list[str] = []
-        option = ""
-        for word in args:
-            if word.startswith("-"):
-                option = word if word in ("--ref", "--cand") else ""
-                given = False
-            elif option and given:
-                repeated.append(option)
-            else:
-                given = True
-            repeated.append(word)
-        return super().parse_args(ctx, repeated)
-
-
-def signoff_click_command() -> click.Command:
-    """The command for main.py."""
-    path = PATH
-    return _SeveralDirectories(
-        "signoff",
-        callback=lambda **options: signoff(console=Console(), **options),
-        help=SIGNOFF_HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Option(["--scope"], type=click.Choice(SCOPES), help="What is signed off."),
-            click.Option(["--ref"], type=path, multiple=True, metavar="DIR...", help="The reference legs."),
-            click.Option(["--cand"], type=path, multiple=True, metavar="DIR...", help="The candidate's legs."),
-            click.Option(["--claim"], type=path, metavar="FILE", help="JSON with what is claimed, to be contradicted."),
-            click.Option(["--tree"], type=path, metavar="DIR", help="Of a bundle: the submission tree made from it."),
-            click.Option(
-                ["--noise-band"],
-                type=float,
-                default=NOISE_BAND_PCT,
-                show_default=True,
-                metavar="PERCENT",
-                help="The one noise band of spread, drift and gain.",
-            ),
-            click.Option(
-                ["--policy"],
-                type=click.Choice(["open", "closed"]),
-                help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
-            ),
-            click.Option(["--strict-flag"], is_flag=True, help="A FLAG has exit code 1, too."),
-            click.Option(["--out"], type=path, metavar="FILE", help="Write the verdict there, as JSON."),
-            click.Option(
-                ["--feedback", "feedback_file"],
-                type=path,
-                metavar="FILE",
-                help="Write what has to be mended there, as JSON (audit_feedback.json).",
-            ),
-            click.Option(["--ledger"], type=path, metavar="FILE", help="Add a line on the verdict to this file."),
-            click.Option(
-                ["--remeasure"],
-                type=int,
-                default=0,
-                metavar="N",
-                help="Where the verdict asks to measure again: run the performance legs anew, at most N times "
-                f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign the new ones off. Default: 0, "
-                "no leg is run.",
-            ),
-            click.Option(
-                ["--backtest"], is_flag=True, help="Sign off the frozen cases and print precision and recall."
-            ),
-            click.Option(
-                ["--backtest-folder"],
-                type=path,
-                default=DEFAULT_FOLDER,
-                metavar="DIR",
-                help="Where runs.tar.xz and cases.jsonl are. Default: tests/signoff.",
-            ),
-        ],
-    )

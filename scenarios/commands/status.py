@@ -16,13 +16,6 @@ from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
 
-HELP = """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
-
-DIR is any directory above runs. Without one: whatever runs on this machine, and what lies in ./output.
-
-Exit codes: the worst of what is listed, as it ended itself: 0 runs or went well, 1 INVALID or FAIL, 2 bad input,
-3 refused, 4 failed, killed or without a sign of life, 130 interrupted."""
-
 EXAMPLES = (
     "whatever runs on this machine, and what lies in ./output: status",
     "a page of a shared disk, kept up to date: status /shared/runs --watch --output status.md",
@@ -32,10 +25,27 @@ EXAMPLES = (
 ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 
 
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
+@click.option("--watch", is_flag=True, help="Go on until nothing runs any more.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=86_400),
+    metavar="SECONDS",
+    help=f"Between two looks. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
+)
+@click.option("--json", is_flag=True, help="One JSON object a look, on one line.")
+@click.option("--output", type=PATH, metavar="FILE.md", help="Keep a Markdown page up to date.")
 def status(
-    folders: tuple[Path, ...], *, watch: bool, interval: float | None, json: bool, output: Path | None
+    folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None
 ) -> ExitCode:
-    """Show what is there, again and again with `watch` until nothing runs any more."""
+    """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
+
+    DIR is any directory above runs. Without one: whatever runs on this machine, and what lies in ./output.
+
+    Exit codes: the worst of what is listed, as it ended itself: 0 runs or went well, 1 INVALID or FAIL, 2 bad input,
+    3 refused, 4 failed, killed or without a sign of life, 130 interrupted.
+    """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")
     console = Console()
@@ -64,26 +74,3 @@ def _show(console: Console, snapshot: Snapshot, clear: bool) -> None:
         shown = shown[-max(1, console.height - 1) :]  # what lives stands at the end
     for line in shown:
         console.print(line, highlight=False, soft_wrap=not clear, no_wrap=clear, overflow="crop" if clear else None)
-
-
-def status_click_command() -> click.Command:
-    """The click command; its callback returns the exit code."""
-    path = PATH
-    return Command(
-        "status",
-        callback=status,
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["folders"], metavar="[DIR]...", type=path, nargs=-1),
-            click.Option(["--watch"], is_flag=True, help="Go on until nothing runs any more."),
-            click.Option(
-                ["--interval"],
-                type=click.FloatRange(min=0.1, max=86_400),
-                metavar="SECONDS",
-                help=f"Between two looks. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
-            ),
-            click.Option(["--json"], is_flag=True, help="One JSON object a look, on one line."),
-            click.Option(["--output"], type=path, metavar="FILE.md", help="Keep a Markdown page up to date."),
-        ],
-    )

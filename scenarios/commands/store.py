@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,6 @@ from scenarios.commands.help import Group
 from scenarios.commands.paths import PATH
 from scenarios.commands.written import writing
 
-STORE_HELP = """Keep results in a SQLite file, look them up, and compare them.
-
-Opening a store adds the columns that it lacks; its rows stay as they are.
-
-Exit codes: 0 done, 1 compared under different conditions, 2 bad input, 3 the store or a file cannot be written."""
-
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
     "the valid runs of each scenario: store query --where valid=1 --group-by scenario",
@@ -43,29 +38,65 @@ SHOWN = (
 SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an id
 
 
-def _ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
+def _format(*choices: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--format", "output_format", type=click.Choice(choices), default=choices[0], help=f"Default: {choices[0]}."
+    )
+
+
+_db = click.option(
+    "--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite."
+)
+_where = click.option(
+    "--where", metavar="COLUMN=VALUE", multiple=True, help="Only these rows; repeatable; null for none."
+)
+
+
+@click.group(cls=Group, examples=EXAMPLES)
+def store() -> None:
+    """Keep results in a SQLite file, look them up, and compare them.
+
+    Opening a store adds the columns that it lacks; its rows stay as they are.
+
+    Exit codes: 0 done, 1 compared under different conditions, 2 bad input, 3 the store or a file cannot be written.
+    """
+
+
+@store.command()
+@_db
+@click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
+@click.option("--replace", is_flag=True, help="Overwrite a run whose values differ.")
+@score_options
+@declaration_options
+def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
+    """Add results from their run directories, as `verify` takes them. A run that is there is left alone."""
     declaration, sources = take_declaration(options), take_sources(options)
     registries, load_error = registries_or_error()
-    console = Console()
-    with console.status("reading runs"):
+    with Console().status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]
-    with ResultStore.opened(db, create=True) as store:
-        outcomes = store.ingest(rows, replace=replace)
-        answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
-        for row, done in zip(rows, outcomes, strict=True):
-            name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
-            click.echo(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
-            for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
-                click.echo(f"  review: {issue}")
+    with ResultStore.opened(db, create=True) as results:
+        outcomes = results.ingest(rows, replace=replace)
+    answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
+    for row, done in zip(rows, outcomes, strict=True):
+        name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
+        click.echo(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
+        for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
+            click.echo(f"  review: {issue}")
     return ExitCode.OK
 
 
-def _query(db: Path, group_by: str | None, where: tuple[str, ...], output_format: str) -> ExitCode:
-    with ResultStore.opened(db) as store:
+@store.command()
+@_db
+@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Means are over valid runs.")
+@_where
+@_format("text", "json")
+def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format: str) -> ExitCode:
+    """Show runs, or counts and means by group."""
+    with ResultStore.opened(db) as results:
         if group_by is not None:
-            rows = store.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
+            rows = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
         else:
-            rows = store.rows(_pairs(where))
+            rows = results.rows(_pairs(where))
     answer.put(rows=[_exported(row) for row in rows])
     if output_format == "json":
         click.echo(orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode())
@@ -76,9 +107,15 @@ def _query(db: Path, group_by: str | None, where: tuple[str, ...], output_format
     return ExitCode.OK
 
 
-def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
-    with ResultStore.opened(db) as store:
-        rows, columns = store.rows(_pairs(where)), store.columns()
+@store.command()
+@_db
+@click.option("--output", type=PATH, metavar="FILE", help="Default: the terminal.")
+@_where
+@_format("csv", "json")
+def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
+    """Write all columns as CSV, or as JSON rows for `gate`."""
+    with ResultStore.opened(db) as results:
+        rows, columns = results.rows(_pairs(where)), results.columns()
     answer.put(rows=[_exported(row) for row in rows])
     if output_format == "json":
         text = orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode() + "\n"
@@ -97,25 +134,33 @@ def _export(db: Path, output: Path | None, where: tuple[str, ...], output_format
     return ExitCode.OK
 
 
-def _summary(db: Path) -> ExitCode:
-    with ResultStore.opened(db) as store:
-        rows = store.rows()
-        best = store.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
+@store.command()
+@_db
+def summary(db: Path) -> ExitCode:
+    """How many runs, and the best of each kind."""
+    with ResultStore.opened(db) as results:
+        rows = results.rows()
+        best = results.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])
     times = sorted(str(row["timestamp"]) for row in rows if row["timestamp"])
     answer.put(runs=len(rows), best=best)
     click.echo(f"{db}: {counted(len(rows), 'run')}" + (f", {times[0]} to {times[-1]}" if times else ""))
     for name in ("success", "failed", "timeout"):
-        count = sum(row["status"] == name for row in rows)
-        click.echo(f"  {name:<8}{count}")
+        click.echo(f"  {name:<8}{sum(row['status'] == name for row in rows)}")
     click.echo(f"  valid   {sum(row['valid'] == 1 for row in rows)}")
     if rows:
         _print_table(list(best[0]), best)
     return ExitCode.OK
 
 
-def _compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
-    with ResultStore.opened(db) as store:
-        rows = store.find(first), store.find(second)
+@store.command()
+@_db
+@click.argument("first", metavar="RUN_ID")
+@click.argument("second", metavar="RUN_ID")
+@_format("text", "json")
+def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
+    """Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same."""
+    with ResultStore.opened(db) as results:
+        rows = results.find(first), results.find(second)
     found = compare_rows(*rows)
     record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], "same_conditions": found.same_conditions}
     parts = {name: [vars(one) for one in getattr(found, name)] for name in ("conditions", "techniques", "numbers")}
@@ -169,65 +214,3 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def store_click_command() -> click.Group:
-    """The command group for main.py; every callback returns the exit code."""
-    path = PATH
-    db = click.Option(
-        ["--db"], type=path, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite."
-    )
-    where = click.Option(
-        ["--where"], metavar="COLUMN=VALUE", multiple=True, help="Only these rows; repeatable; null for none."
-    )
-
-    def output_format(*choices: str) -> click.Option:
-        kind = click.Choice(choices)
-        return click.Option(
-            ["--format", "output_format"], type=kind, default=choices[0], help=f"Default: {choices[0]}."
-        )
-
-    def command(name: str, action: Any, help: str, *parameters: click.Parameter) -> click.Command:
-        return click.Command(name, callback=action, help=help, params=[db, *parameters])
-
-    return Group(
-        "store",
-        help=STORE_HELP,
-        examples=EXAMPLES,
-        commands=[
-            command(
-                "ingest",
-                _ingest,
-                "Add results from their run directories, as `verify` takes them. A run that is there is left alone.",
-                click.Argument(["paths"], metavar="RUN_DIR...", type=path, nargs=-1, required=True),
-                click.Option(["--replace"], is_flag=True, help="Overwrite a run whose values differ."),
-                *score_options(),
-                *declaration_options(),
-            ),
-            command(
-                "query",
-                _query,
-                "Show runs, or counts and means by group.",
-                click.Option(["--group-by"], metavar="COLUMN[,COLUMN…]", help="Means are over valid runs."),
-                where,
-                output_format("text", "json"),
-            ),
-            command(
-                "export",
-                _export,
-                "Write all columns as CSV, or as JSON rows for `gate`.",
-                click.Option(["--output"], type=path, metavar="FILE", help="Default: the terminal."),
-                where,
-                output_format("csv", "json"),
-            ),
-            command("summary", _summary, "How many runs, and the best of each kind."),
-            command(
-                "compare",
-                _compare,
-                "Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same.",
-                click.Argument(["first"], metavar="RUN_ID"),
-                click.Argument(["second"], metavar="RUN_ID"),
-                output_format("text", "json"),
-            ),
-        ],
-    )

@@ -1,36 +1,27 @@
 """`main.py submit`: from the command line to a submission tree."""
 
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
-from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json, submit
+from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json
+from compliance.submission.submit import submit as build_tree
 from compliance.submission.system import SystemFile, read_system_file
-from compliance.submission.tree import DIVISIONS, Division
+from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
-from runs.files import write_json
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
-from scenarios.commands.written import writing
+from scenarios.commands.written import write_record
 from scenarios.console import say
 from scenarios.leg.config import load_yaml
-
-HELP = """Build a submission tree from runs.
-
-RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
-several may be named. Every result is verified anew from its files under the official rules, and so are the audits
-that the benchmark needs; the legs of a result must come from one configuration. Then, unless the division is open, all
-legs have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no tree is
-written. The runs are only read, and nothing is overwritten.
-
-Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are missing,
-3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile."""
 
 EXAMPLES = (
     "a campaign: submit output/campaign --organisation ORG --system-name BOX --system system.yaml --output tree",
@@ -39,13 +30,94 @@ EXAMPLES = (
 )
 
 
-def run_submit(request: SubmitRequest, json_file: Path | None, console: Console) -> ExitCode:
-    """Build, print what became of it, and return the exit code.
+def given_options(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options of `submit` that `check` has as well; `without` says what there is without --source."""
 
-    Raises:
-        HarnessError: nothing could be judged or built; see `submit`.
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
+            click.option(
+                "--dataset-path",
+                type=PATH,
+                metavar="FILE",
+                help="Data set to score the answers with, if it is no longer where the manifests say.",
+            ),
+            click.option("--source", type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
+            click.option(
+                "--system",
+                type=PATH,
+                metavar="FILE",
+                help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("results", metavar="RESULT...", type=PATH, nargs=-1, required=True)
+@click.option("--organisation", required=True, metavar="ORG", help="Who submits; a directory's name.")
+@click.option("--system-name", required=True, metavar="NAME", help="The system's directory name.")
+@click.option(
+    "--division",
+    type=click.Choice(DIVISIONS),
+    default="closed",
+    show_default=True,
+    help="In open, other models and options may enter, and neither scenarios nor audits are demanded; network is "
+    "closed with servers on machines apart from LoadGen's (docs/endpoint.md).",
+)
+@click.option(
+    "--round",
+    type=click.Choice(list(ROUNDS)),
+    default=CURRENT_ROUND.name,
+    show_default=True,
+    help="Decides the layout and the seeds that the legs must have.",
+)
+@click.option("--output", required=True, type=PATH, metavar="TREE", help="A directory that is not there.")
+@click.option(
+    "--documentation",
+    type=PATH,
+    metavar="DIR",
+    help="Files for documentation/. The network division asks for a diagram of the system.",
+)
+@click.option(
+    "--rehearsal",
+    is_flag=True,
+    help="Let results enter that are not official (dummy engine, another model, synthetic data), in a tree that is "
+    "marked as not for upload. Full length, seeds and accuracy are still demanded.",
+)
+@given_options("Default: this repository at the commit that the legs ran with.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build there.")
+def submit(
+    results: tuple[Path, ...],
+    round: str,
+    system: Path | None,
+    dataset_path: Path | None,
+    model_path: str | None,
+    json: Path | None,
+    **asked: Any,
+) -> ExitCode:
+    """Build a submission tree from runs.
+
+    RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
+    several may be named. Every result is verified anew from its files under the official rules, and so are the audits
+    that the benchmark needs; the legs of a result must come from one configuration. Then, unless the division is open,
+    all legs have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no
+    tree is written. The runs are only read, and nothing is overwritten.
+
+    Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
+    missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.
     """
-
+    console = Console()
+    request = SubmitRequest(
+        results=list(results),
+        round=ROUNDS[round],
+        given=system_file(system),
+        sources=score_sources(dataset_path, model_path),
+        **asked,
+    )
     with console.status("") as status:
 
         def tell(text: str) -> None:
@@ -53,20 +125,17 @@ def run_submit(request: SubmitRequest, json_file: Path | None, console: Console)
             if not console.is_terminal:
                 say(console, text)
 
-        outcome = submit(request, tell)
+        outcome = build_tree(request, tell)
     record = as_json(outcome)
     answer.put(**record)
-    if json_file is not None:
-        with writing("--json", json_file):
-            write_json(json_file, record)
+    write_record("--json", json, record)
     for text in _refused(outcome) if outcome.refusals else _built(request, outcome):
         say(console, text)
     return ExitCode.NEGATIVE if outcome.refusals else ExitCode.OK
 
 
 def _refused(outcome: SubmitOutcome) -> list[str]:
-    count = len(outcome.refusals)
-    lines = [f"REFUSED: {count} reason{'s' if count > 1 else ''}, no tree was built"]
+    lines = [f"REFUSED: {counted(len(outcome.refusals), 'reason')}, no tree was built"]
     for (_, fix), group in groupby(outcome.refusals, key=lambda refusal: (refusal.text, refusal.fix)):
         lines += [f"  {refusal.sentence}" for refusal in group]
         lines.append(f"    fix: {fix}")
@@ -100,75 +169,6 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
     return lines
 
 
-def submit_click_command() -> click.Command:
-    """The command for main.py."""
-    path = PATH
-
-    def callback(
-        results: tuple[Path, ...],
-        organisation: str,
-        system_name: str,
-        system: Path | None,
-        division: Division,
-        round: str,
-        output: Path,
-        source: Path | None,
-        documentation: Path | None,
-        rehearsal: bool,
-        dataset_path: Path | None,
-        model_path: str | None,
-        json: Path | None,
-    ) -> ExitCode:
-        request = SubmitRequest(
-            results=list(results),
-            output=output,
-            organisation=organisation,
-            system_name=system_name,
-            division=division,
-            round=ROUNDS[round],
-            given=system_file(system),
-            source=source,
-            documentation=documentation,
-            rehearsal=rehearsal,
-            sources=score_sources(dataset_path, model_path),
-        )
-        return run_submit(request, json, Console())
-
-    return Command(
-        "submit",
-        callback=callback,
-        help=HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["results"], metavar="RESULT...", type=path, nargs=-1, required=True),
-            click.Option(["--organisation"], required=True, metavar="ORG", help="Who submits; a directory's name."),
-            click.Option(["--system-name"], required=True, metavar="NAME", help="The system's directory name."),
-            click.Option(
-                ["--division"], type=click.Choice(DIVISIONS), default="closed", show_default=True,
-                help="In open, other models and options may enter, and neither scenarios nor audits are demanded; "
-                "network is closed with servers on machines apart from LoadGen's (docs/endpoint.md).",
-            ),
-            click.Option(
-                ["--round"], type=click.Choice(list(ROUNDS)), default=CURRENT_ROUND.name, show_default=True,
-                help="Decides the layout and the seeds that the legs must have.",
-            ),
-            click.Option(["--output"], required=True, type=path, metavar="TREE", help="A directory that is not there."),
-            click.Option(
-                ["--documentation"], type=path, metavar="DIR",
-                help="Files for documentation/. The network division asks for a diagram of the system.",
-            ),
-            click.Option(
-                ["--rehearsal"],
-                is_flag=True,
-                help="Let results enter that are not official (dummy engine, another model, synthetic data), in a "
-                "tree that is marked as not for upload. Full length, seeds and accuracy are still demanded.",
-            ),
-            *given_options("Default: this repository at the commit that the legs ran with."),
-            click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the record of the build there."),
-        ],
-    )  # fmt: skip
-
-
 def system_file(path: Path | None) -> SystemFile:
     """What the submitter says of the system: --system of `submit` and `check`."""
     return read_system_file(load_yaml(path, "--system") if path is not None else {})
@@ -179,23 +179,3 @@ def score_sources(dataset_path: Path | None, model_path: str | None) -> ScoreSou
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
     return ScoreSources(dataset_path, model_path)
-
-
-def given_options(without: str) -> list[click.Option]:
-    """Options of `submit` that `check` has as well; `without` says what there is without --source."""
-    return [
-        click.Option(
-            ["--system"],
-            type=PATH,
-            metavar="FILE",
-            help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
-        ),
-        click.Option(["--source"], type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
-        click.Option(
-            ["--dataset-path"],
-            type=PATH,
-            metavar="FILE",
-            help="Data set to score the answers with, if it is no longer where the manifests say.",
-        ),
-        click.Option(["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
-    ]

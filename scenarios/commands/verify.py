@@ -13,26 +13,15 @@ from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
-from runs.files import write_atomic, write_json
+from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.commands import answer
 from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
-from scenarios.commands.written import writing
+from scenarios.commands.written import write_record, writing
 from scenarios.console import say
-
-VERIFY_HELP = """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside
-legs of this harness; of others only where --output says.
-
-RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, or one with performance/run_1 and
-accuracy in it. A performance and an accuracy leg of one scenario are judged together as one result; of several
-results the worst exit code counts. A leg is held to the official rules, unless its own manifest.json says that it is
-not official: then these are reported beside the verdict as `not official: ...`.
-
-Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those of
-a finished run or contradict each other."""
 
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -40,13 +29,46 @@ EXAMPLES = (
     "every claim and how it was checked: verify RESULT --document verification.html",
 )
 
-
 DOCUMENT_KINDS = (".md", ".html")
 
 
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("run_dirs", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
+@click.option("--accuracy-only", is_flag=True, help="Leave performance legs out.")
+@click.option("--performance-only", is_flag=True, help="Leave accuracy legs out.")
+@click.option(
+    "--scenario",
+    type=click.Choice(SCENARIOS),
+    help="What the legs are to be judged as. Default: manifest.json, else the log; a Server leg with the limits of "
+    "Interactive is taken as Interactive.",
+)
+@click.option("--official", is_flag=True, help="Hold every leg to the official rules, whatever it claims.")
+@click.option(
+    "--dataset-path",
+    type=PATH,
+    metavar="FILE",
+    help="Data set to score the answers with. Default: the one in manifest.json; else the scores of accuracy.txt are "
+    "used.",
+)
+@click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes the answers; likewise.")
+@click.option(
+    "--output",
+    type=PATH,
+    metavar="DIR",
+    help="Where the verdict is written; several go to numbered directories in it. Default: the first RUN_DIR of each "
+    "result.",
+)
+@click.option(
+    "--document",
+    "documents",
+    type=PATH,
+    metavar="FILE",
+    multiple=True,
+    help="Also write the verification document there: Markdown (.md) or HTML (.html); may be given twice.",
+)
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the records of all results there.")
 def verify(
-    run_dirs: list[Path],
-    *,
+    run_dirs: tuple[Path, ...],
     accuracy_only: bool,
     performance_only: bool,
     scenario: Scenario | None,
@@ -54,28 +76,33 @@ def verify(
     dataset_path: Path | None,
     model_path: str | None,
     output: Path | None,
-    json_file: Path | None,
-    documents: Sequence[Path] = (),
-    console: Console,
+    documents: tuple[Path, ...],
+    json: Path | None,
 ) -> ExitCode:
-    """Verify every result in `run_dirs`; prints each verdict and returns the worst exit code.
+    """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside legs of this
+    harness; of others only where --output says.
 
-    Raises:
-        InputError: the options contradict each other, or a directory holds no logs.
-        SetupError: a verdict cannot be written.
+    RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, or one with performance/run_1 and
+    accuracy in it. A performance and an accuracy leg of one scenario are judged together as one result; of several
+    results the worst exit code counts. A leg is held to the official rules, unless its own manifest.json says that it
+    is not official: then these are reported beside the verdict as `not official: ...`.
+
+    Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those
+    of a finished run or contradict each other.
     """
     if accuracy_only and performance_only:
         raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
-        if path is not None and accuracy_only is False and performance_only:
+        if path is not None and performance_only:
             raise InputError(f"{name} has no use with --performance-only", "leave it out")
     if dataset_path is not None and not dataset_path.is_file():
         raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the leg used")
-    for path in documents:
-        if path.suffix not in DOCUMENT_KINDS:
-            raise InputError(f"--document {path}: not a .md or .html file", "end its name in .md or in .html")
+    for document in documents:
+        if document.suffix not in DOCUMENT_KINDS:
+            raise InputError(f"--document {document}: not a .md or .html file", "end its name in .md or in .html")
+    console = Console()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
-    results = find_results(run_dirs, scenario, only)
+    results = find_results(list(run_dirs), scenario, only)
     folders = _folders(results, output)
     verdicts = []
     with with_scorer(ScoreSources(dataset_path, model_path)) as (sources, _):
@@ -89,13 +116,12 @@ def verify(
                 _write(verdict, folder)
                 written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
             say(console, written)
-    record = {"schema_version": 1, "exit_code": int(_worst(verdicts)), "results": [as_json(v) for v in verdicts]}
+    worst = max((verdict.exit_code for verdict in verdicts), default=ExitCode.OK)
+    record = {"schema_version": 1, "exit_code": int(worst), "results": [as_json(verdict) for verdict in verdicts]}
     answer.put(**record)
-    if json_file is not None:
-        with writing("--json", json_file):
-            write_json(json_file, record)
+    write_record("--json", json, record)
     _write_documents(verdicts, documents, console)
-    return _worst(verdicts)
+    return worst
 
 
 def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Console) -> None:
@@ -109,10 +135,6 @@ def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Co
         with writing("--document", path):
             write_atomic(path, text)
         say(console, f"written to {path}")
-
-
-def _worst(verdicts: list[Verdict]) -> ExitCode:
-    return max((verdict.exit_code for verdict in verdicts), default=ExitCode.OK)
 
 
 def _folders(results: list[ResultLegs], output: Path | None) -> list[Path | None]:
@@ -149,58 +171,3 @@ def _report(verdict: Verdict, console: Console) -> None:
         print(f"error: {verdict.error}", file=sys.stderr)
     elif verdict.contradictions:
         print(f"error: {verdict.reasons[0]}", file=sys.stderr)
-
-
-def verify_click_command() -> click.Command:
-    """The command for main.py."""
-
-    def callback(run_dirs: tuple[Path, ...], json: Path | None, scenario: str | None, **options: object) -> ExitCode:
-        asked = next((name for name in SCENARIOS if name == scenario), None)
-        return verify(list(run_dirs), json_file=json, scenario=asked, console=Console(), **options)  # type: ignore[arg-type]
-
-    path = PATH
-    return Command(
-        "verify",
-        callback=callback,
-        help=VERIFY_HELP,
-        examples=EXAMPLES,
-        params=[
-            click.Argument(["run_dirs"], metavar="RUN_DIR...", type=path, nargs=-1, required=True),
-            click.Option(["--accuracy-only"], is_flag=True, help="Leave performance legs out."),
-            click.Option(["--performance-only"], is_flag=True, help="Leave accuracy legs out."),
-            click.Option(
-                ["--scenario"],
-                type=click.Choice(SCENARIOS),
-                help="What the legs are to be judged as. Default: manifest.json, else the log; a Server leg with the "
-                "limits of Interactive is taken as Interactive.",
-            ),
-            click.Option(
-                ["--official"], is_flag=True, help="Hold every leg to the official rules, whatever it claims."
-            ),
-            click.Option(
-                ["--dataset-path"],
-                type=path,
-                metavar="FILE",
-                help="Data set to score the answers with. Default: the one in manifest.json; else the scores of "
-                "accuracy.txt are used.",
-            ),
-            click.Option(
-                ["--model-path"], metavar="MODEL", help="Model whose tokenizer decodes the answers; likewise."
-            ),
-            click.Option(
-                ["--output"],
-                type=path,
-                metavar="DIR",
-                help="Where the verdict is written; several go to numbered directories in it. Default: the first "
-                "RUN_DIR of each result.",
-            ),
-            click.Option(
-                ["--document", "documents"],
-                type=path,
-                metavar="FILE",
-                multiple=True,
-                help="Also write the verification document there: Markdown (.md) or HTML (.html); may be given twice.",
-            ),
-            click.Option(["--json"], type=path, metavar="[FILE]", help="Also write the records of all results there."),
-        ],
-    )

@@ -3,8 +3,10 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from runs.errors import SetupError
+from runs.files import write_json
 
 
 @contextlib.contextmanager
@@ -19,3 +21,14 @@ def writing(option: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SetupError(f"{option} {path} cannot be written: {error.strerror}", "name another file") from error
+
+
+def write_record(option: str, path: Path | None, record: dict[str, Any]) -> None:
+    """Write a JSON object to the file that `option` named, if it named one.
+
+    Raises:
+        SetupError: it cannot be written.
+    """
+    if path is not None:
+        with writing(option, path):
+            write_json(path, record)

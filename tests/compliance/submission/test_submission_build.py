@@ -15,7 +15,7 @@ from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
 from runs.rounds import ROUNDS
-from scenarios.commands.submit import submit_click_command
+from scenarios.commands.submit import submit
 from tests.support.official import SEEDS
 from tests.support.submission_legs import BENCHMARK, SYSTEM, claim_official, results_of, sign_off_all
 
@@ -237,7 +237,7 @@ def test_the_command_prints_what_was_built_and_what_comes_next(
 ) -> None:
     record = tmp_path / "record.json"
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--rehearsal", "--json", record)
-    assert submit_click_command().main(words, standalone_mode=False) == ExitCode.OK
+    assert submit.main(words, standalone_mode=False) == ExitCode.OK
     said = capsys.readouterr().out
     files = content(tmp_path / "tree")
     assert f"built {tmp_path / 'tree'}: {len(files)} files" in said
@@ -254,7 +254,7 @@ def test_the_command_tells_all_reasons_of_a_refusal(
 ) -> None:
     record = tmp_path / "record.json"
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--json", record)
-    assert submit_click_command().main(words, standalone_mode=False) == ExitCode.NEGATIVE
+    assert submit.main(words, standalone_mode=False) == ExitCode.NEGATIVE
     said = capsys.readouterr().out
     refusals = json.loads(record.read_bytes())["refusals"]
     assert f"REFUSED: {len(refusals)} reasons, no tree was built" in said
@@ -266,8 +266,8 @@ def test_the_command_tells_all_reasons_of_a_refusal(
 
 def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: Submit, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"status, host_memory_configuration.*cooling"):
-        submit_click_command().main(command(campaign, tmp_path, "--rehearsal"), standalone_mode=False)
+        submit.main(command(campaign, tmp_path, "--rehearsal"), standalone_mode=False)
     with pytest.raises(InputError, match="--system"):
-        submit_click_command().main(
+        submit.main(
             command(campaign, tmp_path, "--system", tmp_path / "missing.yaml"), standalone_mode=False
         )

@@ -16,7 +16,7 @@ from compliance.submission.check.runs_index import index_runs
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from scenarios.commands.check import check_click_command
+from scenarios.commands.check import check
 from tests.support import trees
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,7 +37,7 @@ def tree(built: tuple[Tree, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def run(*arguments: object) -> tuple[ExitCode, str]:
-    done = CliRunner().invoke(check_click_command(), [str(one) for one in arguments], standalone_mode=False)
+    done = CliRunner().invoke(check, [str(one) for one in arguments], standalone_mode=False)
     if isinstance(done.exception, HarnessError):
         return done.exception.exit_code, str(done.exception)
     assert done.exception is None, done.output

@@ -1,5 +1,6 @@
 """The command line is made of the schema: no option can be missing, and none has a life of its own."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from scenarios.commands.schema import command, given_values, normalise, options_of, parse_value
+from scenarios.commands.help import Command
+from scenarios.commands.schema import given_values, normalise, options_of, parse_value
 from scenarios.leg.config import RunConfig, make_config
 
 COMMANDS = ["run", "doctor"]
@@ -25,15 +27,12 @@ REFERENCE_FLAGS = [
 
 def parse(*arguments: str) -> dict[str, Any]:
     """The values that reach a command's action, as main.py would have them."""
-    seen: list[dict[str, Any]] = []
+    words = normalise(list(arguments), COMMANDS, "run")[1:]
+    return made(lambda **parsed: given_values(RunConfig, parsed)).main(words, standalone_mode=False)
 
-    def note(values: dict[str, Any]) -> int:
-        seen.append(values)
-        return 0
 
-    made = command("run", RunConfig, note, "Run.", [])
-    made.main(normalise(list(arguments), COMMANDS, "run")[1:], standalone_mode=False)
-    return seen[0]
+def made(action: Callable[..., Any]) -> Command:
+    return Command("run", params=options_of(RunConfig), callback=action, help="Run.", examples=())
 
 
 def test_each_field_has_one_option_with_help() -> None:
@@ -47,8 +46,7 @@ def test_each_field_has_one_option_with_help() -> None:
 
 
 def test_help_shows_each_option() -> None:
-    made = command("run", RunConfig, lambda values: 0, "Run.", [])
-    text = CliRunner().invoke(made, ["--help-all"]).output
+    text = CliRunner().invoke(made(lambda **_: 0), ["--help-all"]).output
     for name in RunConfig.model_fields:
         assert "--" + name.replace("_", "-") in text
 

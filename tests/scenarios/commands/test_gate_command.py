@@ -17,8 +17,8 @@ from compliance.mechanisms.registry import REGISTRY_DIR
 from runs.benchmark import Target
 from runs.errors import HarnessError
 from runs.record.layout import ResultDir, RunDir
-from scenarios.commands.gate import gate_click_command
-from scenarios.commands.store import store_click_command
+from scenarios.commands.gate import gate
+from scenarios.commands.store import store
 from tests.conftest import ROOT
 from tests.support.editing import reseal
 from tests.support.official import targets_at
@@ -44,7 +44,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     """Runs `gate …` or `store …`; returns the exit code, and what was printed or the error's message."""
 
     def run(name: str, *arguments: object) -> tuple[int, str]:
-        command: click.Command = {"gate": gate_click_command, "store": store_click_command}[name]()
+        command: click.Command = {"gate": gate, "store": store}[name]
         try:
             code = int(command.main([str(one) for one in arguments], standalone_mode=False) or 0)
         except HarnessError as error:

@@ -11,8 +11,8 @@ import pytest
 from qsl.cache import CACHE_VARIABLE
 from qsl.embedded.articles import bundled_articles
 from runs.errors import ExitCode
-from scenarios.commands.gate import gate_click_command
-from scenarios.commands.store import store_click_command
+from scenarios.commands.gate import gate
+from scenarios.commands.store import store
 from tests.conftest import ROOT
 from tests.support.tiny_llama import make_tiny_llama
 
@@ -61,14 +61,14 @@ def test_configuration_to_gate(
         return int(command.main([str(one) for one in arguments], standalone_mode=False))
 
     declaration = ("--declaration", ROOT / "configs" / f"mechanism-{name}.yaml")
-    assert call(store_click_command(), "ingest", "--db", db, run, *declaration) == ExitCode.OK
+    assert call(store, "ingest", "--db", db, run, *declaration) == ExitCode.OK
     capsys.readouterr()
-    call(store_click_command(), "export", "--db", db, "--format", "json")
+    call(store, "export", "--db", db, "--format", "json")
     (row,) = json.loads(capsys.readouterr().out)
     assert row["kv_cache_dtype"] == shown
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([row]))
-    assert call(gate_click_command(), rows, "--strict") == ExitCode.OK, capsys.readouterr().out
-    assert call(gate_click_command(), run, *declaration, "--strict") == ExitCode.OK, capsys.readouterr().out
+    assert call(gate, rows, "--strict") == ExitCode.OK, capsys.readouterr().out
+    assert call(gate, run, *declaration, "--strict") == ExitCode.OK, capsys.readouterr().out
     as_baseline = ("--mechanism", "baseline", "--mechanism-variant", "none")
-    assert call(gate_click_command(), run, *as_baseline) == misdeclared
+    assert call(gate, run, *as_baseline) == misdeclared
