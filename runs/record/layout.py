@@ -19,73 +19,41 @@ LOADGEN_LOGS = (
 )
 
 
+class PathIn:
+    """A file or directory in a folder, by its name there: an attribute that is a `Path`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "Folder", _: object) -> Path:
+        return folder.root / self._name
+
+
 @dataclass(frozen=True)
-class RunDir:
-    """Paths inside one leg's directory."""
+class Folder:
+    """A directory that knows its files."""
 
     root: Path
 
-    @property
-    def summary(self) -> Path:
-        return self.root / LOADGEN_LOGS[0]
 
-    @property
-    def detail(self) -> Path:
-        return self.root / LOADGEN_LOGS[1]
+class RunDir(Folder):
+    """Paths inside one leg's directory."""
 
-    @property
-    def accuracy_log(self) -> Path:
-        return self.root / LOADGEN_LOGS[2]
-
-    @property
-    def trace(self) -> Path:
-        return self.root / LOADGEN_LOGS[3]
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / "manifest.json"
-
-    @property
-    def requests(self) -> Path:
-        return self.root / "requests.jsonl"
-
-    @property
-    def user_conf(self) -> Path:
-        return self.root / "user.conf"
-
-    @property
-    def audit_config(self) -> Path:
-        return self.root / "audit.config"
-
-    @property
-    def no_audit_config(self) -> Path:
-        """A path that never exists: what LoadGen is told to read when there is no audit."""
-        return self.root / "no-audit.config"
-
-    @property
-    def engine_log(self) -> Path:
-        return self.root / "engine.log"
-
-    @property
-    def progress(self) -> Path:
-        return self.root / "progress.json"
-
-    @property
-    def result(self) -> Path:
-        return self.root / "result.json"
-
-    @property
-    def accuracy_text(self) -> Path:
-        return self.root / "accuracy.txt"
-
-    @property
-    def accuracy_json(self) -> Path:
-        return self.root / "accuracy.json"
-
-    @property
-    def seal(self) -> Path:
-        """Every other file with length and SHA-256; written last."""
-        return self.root / "seal.json"
+    summary = PathIn(LOADGEN_LOGS[0])
+    detail = PathIn(LOADGEN_LOGS[1])
+    accuracy_log = PathIn(LOADGEN_LOGS[2])
+    trace = PathIn(LOADGEN_LOGS[3])
+    manifest = PathIn("manifest.json")
+    requests = PathIn("requests.jsonl")
+    user_conf = PathIn("user.conf")
+    audit_config = PathIn("audit.config")
+    no_audit_config = PathIn("no-audit.config")  # never exists: what LoadGen is told to read when there is no audit
+    engine_log = PathIn("engine.log")
+    progress = PathIn("progress.json")
+    result = PathIn("result.json")
+    accuracy_text = PathIn("accuracy.txt")
+    accuracy_json = PathIn("accuracy.json")
+    seal = PathIn("seal.json")  # every other file with length and SHA-256; written last
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -157,11 +125,10 @@ def free_directory(wanted: Path) -> Path:
     raise AssertionError
 
 
-@dataclass(frozen=True)
-class ResultDir:
+class ResultDir(Folder):
     """Where the legs and audits of one scenario of one benchmark lie together."""
 
-    root: Path
+    discarded = PathIn("discarded")  # legs that failed, were interrupted or are out of date; nothing is deleted
 
     @property
     def performance(self) -> RunDir:
@@ -175,32 +142,13 @@ class ResultDir:
         """The directory that `audit --output-log-dir ROOT --test TEST` fills."""
         return self.root / "audit" / test
 
-    @property
-    def discarded(self) -> Path:
-        """Legs that failed, were interrupted or are out of date; nothing is deleted."""
-        return self.root / "discarded"
 
-
-@dataclass(frozen=True)
-class CampaignDir:
+class CampaignDir(Folder):
     """Everything a submission needs, in one directory: `<benchmark>/<scenario>/` is a ResultDir each."""
 
-    root: Path
-
-    @property
-    def configuration(self) -> Path:
-        """What was asked, as it was resolved."""
-        return self.root / "campaign.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held while a campaign runs here."""
-        return self.root / "campaign.lock"
-
-    @property
-    def journal(self) -> Path:
-        """One JSON line a step; what the campaign believes of its past."""
-        return self.root / "journal.jsonl"
+    configuration = PathIn("campaign.json")  # what was asked, as it was resolved
+    lock = PathIn("campaign.lock")  # held while a campaign runs here
+    journal = PathIn("journal.jsonl")  # one JSON line a step; what the campaign believes of its past
 
     def result(self, submission_name: str, scenario: str) -> ResultDir:
         return ResultDir(self.root / submission_name / scenario)

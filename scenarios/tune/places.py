@@ -1,57 +1,23 @@
 """The directory of a tune: the only owner of its file names. Its legs are run directories."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from runs.record.layout import Folder, PathIn
 
-@dataclass(frozen=True)
-class TuneDir:
+
+class TuneDir(Folder):
     """Paths inside one tune's directory."""
 
-    root: Path
-
-    @property
-    def lock(self) -> Path:
-        """Held while a tune runs here."""
-        return self.root / "tune.lock"
-
-    @property
-    def journal(self) -> Path:
-        """One JSON line a finished step; what the search goes on from."""
-        return self.root / "journal.jsonl"
-
-    @property
-    def record(self) -> Path:
-        """What the tune came to."""
-        return self.root / "tune.json"
-
-    @property
-    def user_conf(self) -> Path:
-        """The user.conf it was given, with the rate that was found."""
-        return self.root / "user.conf"
-
-    @property
-    def best(self) -> Path:
-        """The options of `run` that go with user.conf: what was given, and what a search found."""
-        return self.root / "best.yaml"
-
-    @property
-    def search_conf(self) -> Path:
-        """What LoadGen is given in the short legs of a search."""
-        return self.root / "search.user.conf"
-
-    @property
-    def plot(self) -> Path:
-        return self.root / "rates.svg"
-
-    @property
-    def estimate_conf(self) -> Path:
-        """What the Offline estimate's LoadGen is given."""
-        return self.root / "estimate.user.conf"
-
-    @property
-    def estimate(self) -> Path:
-        return self.root / "estimate"
+    lock = PathIn("tune.lock")  # held while a tune runs here
+    journal = PathIn("journal.jsonl")  # one JSON line a finished step; what the search goes on from
+    record = PathIn("tune.json")  # what the tune came to
+    user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
+    best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
+    search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short legs of a search
+    plot = PathIn("rates.svg")
+    estimate_conf = PathIn("estimate.user.conf")  # what the Offline estimate's LoadGen is given
+    estimate = PathIn("estimate")
+    discarded = PathIn("discarded")  # legs that were interrupted, and tunes of another configuration
 
     def leg(self, step: str, number: int) -> Path:
         """The run directory of the n-th probe (of a search, of the rate) or confirmation, from 1."""
@@ -62,8 +28,3 @@ class TuneDir:
         files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
         legs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
         return [path for path in (*files, self.search_conf, *sorted(legs)) if path.exists()]
-
-    @property
-    def discarded(self) -> Path:
-        """Legs that were interrupted, and tunes of another configuration; nothing is deleted."""
-        return self.root / "discarded"
