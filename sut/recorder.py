@@ -6,7 +6,6 @@ samples. While the thread works it holds the interpreter, and LoadGen's thread a
 token; so it works in short slices with a pause behind each.
 """
 
-import dataclasses
 import hashlib
 import os
 import threading
@@ -20,7 +19,7 @@ import numpy as np
 import orjson
 
 from runs.errors import ExecutionError
-from runs.record.requests_log import MAX_LINE_BYTES, RequestRecord
+from runs.record.requests_log import FIELDS, MAX_LINE_BYTES
 from sut.engine import Request
 
 FLUSH_INTERVAL_S = 0.25
@@ -28,8 +27,6 @@ SLICE_SAMPLES = 32  # about 0.1 ms of work, which is what a query can have to wa
 PAUSE_S = 0.0002  # long enough for a thread that waits for the interpreter to get it
 
 Outcome = tuple[Request, "array[int]", str]  # of one sample: output ids as LoadGen was given them, finish reason
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(RequestRecord))
 
 
 class LatencyHistogram:
@@ -153,7 +150,7 @@ def _line(outcome: Outcome, complete_ns: int) -> bytes:
         hashlib.sha256(ids).hexdigest(),
         request.replica,
     )
-    return orjson.dumps(dict(zip(_FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(dict(zip(FIELDS, values, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def partial_path(path: Path) -> Path:

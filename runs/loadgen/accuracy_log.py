@@ -8,9 +8,9 @@ import re
 from binascii import unhexlify
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import orjson
+import msgspec
 
 from runs.errors import InputError, names_its_file
 from runs.reading import MIB, read_record
@@ -21,7 +21,6 @@ MAX_BYTES = 128 * MIB
 TRUNCATION_MARK = re.compile(
     rb"\n[ \t\r]*\.\.\.[ \t\r]*\n"
 )  # no \s, which takes lines: its work grows with their square
-_KEYS = frozenset({"seq_id", "qsl_idx", "data", "token_count", "token_data"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,19 @@ class AccuracyEntry:
     token_data: bytes | None  # what was given to FirstTokenComplete; None in Offline
 
 
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    """The same as it stands in the file: bytes as hexadecimal text."""
+
+    seq_id: Annotated[int, msgspec.Meta(ge=0)]
+    qsl_idx: Annotated[int, msgspec.Meta(ge=0)]
+    data: str
+    token_count: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    token_data: str | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode = msgspec.json.Decoder(list[_Entry]).decode
+
+
 @names_its_file
 def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
     """Parse an accuracy log.
@@ -44,15 +56,18 @@ def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
     """
     content = read_record(path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=MAX_BYTES)
     try:
-        entries = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        entries = _decode(content)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error} ($[0] is the first entry)", _FIX) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(path, content, error) from error
-    if not isinstance(entries, list):
-        raise InputError(f"{path} holds no list of entries", "give a mlperf_log_accuracy.json")
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 
-def _unreadable(path: Path, content: bytes, error: orjson.JSONDecodeError) -> InputError:
+_FIX = "take the unchanged log that LoadGen wrote"
+
+
+def _unreadable(path: Path, content: bytes, error: Exception) -> InputError:
     if TRUNCATION_MARK.search(content):
         return InputError(
             f"{path} was truncated for submission: the middle of the log is replaced by '...'",
@@ -65,38 +80,12 @@ def _unreadable(path: Path, content: bytes, error: orjson.JSONDecodeError) -> In
             f"{path} is cut off: the closing ']' is missing ({error})",
             "the run was stopped before LoadGen had finished, or the copy is incomplete",
         )
-    return InputError(f"{path} holds no valid JSON ({error})", "take the unchanged log that LoadGen wrote")
+    return InputError(f"{path} holds no valid JSON ({error})", _FIX)
 
 
-def _entry(path: Path, number: int, raw: Any) -> AccuracyEntry:
-    if not isinstance(raw, dict):
-        raise _bad(path, number, f"is {str(raw)[:40]!r}, not an object")
-    if unknown := raw.keys() - _KEYS:
-        raise _bad(path, number, f"has the unknown field {min(unknown)[:40]!r}")
-    token_count = raw.get("token_count")
-    return AccuracyEntry(
-        seq_id=_whole(path, number, "seq_id", raw.get("seq_id")),
-        qsl_idx=_whole(path, number, "qsl_idx", raw.get("qsl_idx")),
-        data=_hex(path, number, "data", raw.get("data")),
-        token_count=None if token_count is None else _whole(path, number, "token_count", token_count),
-        token_data=_hex(path, number, "token_data", raw["token_data"]) if "token_data" in raw else None,
-    )
-
-
-def _whole(path: Path, number: int, name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise _bad(path, number, f"field {name!r} is {str(value)[:40]!r}, not a whole number")
-    return value
-
-
-def _hex(path: Path, number: int, name: str, value: Any) -> bytes:
-    if type(value) is not str:
-        raise _bad(path, number, f"field {name!r} is {str(value)[:40]!r}, not hexadecimal text")
+def _entry(path: Path, number: int, entry: _Entry) -> AccuracyEntry:
     try:
-        return unhexlify(value)
+        token_data = unhexlify(entry.token_data) if isinstance(entry.token_data, str) else None
+        return AccuracyEntry(entry.seq_id, entry.qsl_idx, unhexlify(entry.data), entry.token_count, token_data)
     except ValueError as error:
-        raise _bad(path, number, f"field {name!r} is no hexadecimal text ({error})") from error
-
-
-def _bad(path: Path, number: int, problem: str) -> InputError:
-    return InputError(f"{path} entry {number} {problem}", "take the unchanged log that LoadGen wrote")
+        raise InputError(f"{path} entry {number}: data or token_data is no hexadecimal text ({error})", _FIX) from error

@@ -1,13 +1,13 @@
 """requests.jsonl: written and read back, and every damage named."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runs.errors import InputError
 from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
@@ -68,7 +68,7 @@ def test_a_bad_field_is_named_with_its_line(tmp_path: Path, name: str, value: An
     raw = json.loads(encode(GOOD)) | {"seq": 1, name: value}
     path = tmp_path / "requests.jsonl"
     path.write_bytes(encode(GOOD) + json.dumps(raw).encode() + b"\n")
-    with pytest.raises(InputError, match=rf"line 2: field '{name}' is "):
+    with pytest.raises(InputError, match=rf"line 2 is no record .*\$\.{name}`"):
         read_requests(path)
 
 
@@ -80,17 +80,19 @@ def test_a_missing_field_is_named_with_its_line(tmp_path: Path, name: str) -> No
     del raw[name]
     path = tmp_path / "requests.jsonl"
     path.write_text(json.dumps(raw))
-    with pytest.raises(InputError, match=rf"line 1: field '{name}' is missing"):
+    with pytest.raises(InputError, match=rf"line 1 .* missing required field `{name}`"):
         read_requests(path)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (encode(GOOD) + encode(GOOD)[:50], "line 2 holds no valid JSON"),
-        (encode(GOOD) + b"\n", "line 2 holds no valid JSON"),
-        (b"[1, 2]\n", "line 1 is no object"),
-        (b"\xff\xfe\n", "line 1 holds no valid JSON"),
+        (encode(GOOD) + encode(GOOD)[:50], "line 2 is no record"),
+        (encode(GOOD) + b"\n", "line 2 is no record"),
+        (b"[1, 2]\n", "line 1 is no record"),
+        (b"\xff\xfe\n", "line 1 is no record"),
+        (encode(GOOD)[:-2] + b',"seq":3}\n', "line 1 has a field twice"),
+        (encode(GOOD)[:-2] + b',"other":3}\n', "unknown field `other`"),
         (b"x" * 100_000, "line 1 is longer than 64 KiB"),
         (encode(GOOD) * 2, "line 2: field 'seq' is 0, as on line 1"),
     ],
