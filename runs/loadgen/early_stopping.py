@@ -31,18 +31,13 @@ class LatencyVerdict:
         return f"{self.late} queries late, {self.allowed} allowed of {self.query_count:,}"
 
 
-def passing_queries(late: int, percentile: float) -> int:
-    """h(t, p): the fewest queries in time that make up for `late` late ones.
+def min_queries(late: int, percentile: float) -> int:
+    """h(t, p) + t: the fewest queries of which `late` may be late.
 
     Args:
         late: t, at least 0.
         percentile: p as a share, 0 < p < 1 (0.99 for Server).
     """
-    return min_queries(late, percentile) - late
-
-
-def min_queries(late: int, percentile: float) -> int:
-    """h(t, p) + t: the fewest queries of which `late` may be late."""
     log_limit = math.log(1 - CONFIDENCE)
     low, high = late, max(1, 2 * late)
     while _log_binomial_cdf(late, high, 1 - percentile) >= log_limit:

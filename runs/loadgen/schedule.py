@@ -199,24 +199,3 @@ def _unit_gaps(schedule_rng_seed: int, count: int) -> NDArray[np.float64]:
     gaps = -np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, count)
     gaps.flags.writeable = False
     return gaps
-
-
-def server_query_count(
-    schedule_rng_seed: int,
-    target_qps: float,
-    min_duration_ms: int,
-    min_query_count: int,
-    set_size: int,
-) -> int:
-    """How many queries a Server performance run issues when every sample is to be issued equally often.
-
-    LoadGen schedules until `min_duration_ms` is reached and then goes on to a multiple of the loaded set.
-    """
-    guess = max(16, int(1.2 * target_qps * min_duration_ms / 1000))
-    while True:
-        offsets_ns = poisson_offsets_ns(schedule_rng_seed, target_qps, guess)
-        if offsets_ns[-1] >= min_duration_ms * 1_000_000:
-            break
-        guess *= 2
-    needed = 1 + int(np.searchsorted(offsets_ns, min_duration_ms * 1_000_000, side="left"))
-    return math.ceil(max(needed, min_query_count) / set_size) * set_size

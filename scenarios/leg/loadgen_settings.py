@@ -1,11 +1,10 @@
 """LoadGen's settings for one leg, from its compiled-in mlperf.conf and the user.conf in the run directory."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 from runs.errors import ExecutionError, SetupError
-from runs.loadgen.schedule import server_query_count
+from runs.loadgen.counts import CountSettings, count_leg
 from runs.record.manifest import LegPlan
 
 
@@ -47,24 +46,21 @@ def expected_samples(settings: Any, plan: LegPlan) -> int | None:
     """
     if plan.mode == "accuracy":
         return plan.sample_count
-    if plan.audit:
+    if plan.audit or plan.loadgen_scenario == "SingleStream":
         return None
-    loaded = min(plan.sample_count, settings.performance_sample_count_override or plan.sample_count)
-    multiple = loaded if settings.sample_concatenate_permutation else 1
-    if plan.loadgen_scenario == "Offline":
-        wanted = max(
-            settings.min_query_count, int(1.1 * settings.min_duration_ms / 1e3 * settings.offline_expected_qps)
-        )
-        return int(math.ceil(wanted / multiple) * multiple)
-    if plan.loadgen_scenario == "Server":
-        return server_query_count(
-            settings.schedule_rng_seed,
-            settings.server_target_qps,
-            settings.min_duration_ms,
-            settings.min_query_count,
-            multiple,
-        )
-    return None
+    offline = plan.loadgen_scenario == "Offline"
+    counted = CountSettings(
+        scenario=plan.scenario,
+        set_size=min(plan.sample_count, settings.performance_sample_count_override or plan.sample_count),
+        sample_count=plan.sample_count,
+        target_qps=settings.offline_expected_qps if offline else settings.server_target_qps,
+        target_latency_ms=0.0,
+        min_duration_ms=settings.min_duration_ms,
+        min_query_count=settings.min_query_count,
+        equal_issue=bool(settings.sample_concatenate_permutation),
+        schedule_rng_seed=settings.schedule_rng_seed,
+    )
+    return count_leg(counted, "performance").samples
 
 
 def effective_settings(settings: Any) -> dict[str, Any]:

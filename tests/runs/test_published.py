@@ -9,11 +9,11 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.early_stopping import latecomers_allowed
 from runs.loadgen.replay import expected_order
-from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.numbers import reported_numbers
-from tests.runs.conftest import PUBLISHED
+from tests.runs.conftest import PUBLISHED, server_queries
 
 DETAILS = sorted(PUBLISHED.rglob("mlperf_log_detail.txt"))
 pytestmark = pytest.mark.skipif(not DETAILS, reason="no published logs beside the repository")
@@ -47,7 +47,7 @@ def test_the_replay_gives_the_published_sets_and_schedules(path: Path) -> None:
     assert expected_order(detail, detail.integer("generated_samples_per_query")) is not None
     if detail.scenario == "Server" and detail.has_results:
         qps, count = detail.number("effective_target_qps"), detail.integer("result_query_count")
-        assert count == server_query_count(seeds.schedule_rng_seed, qps, 600_000, 100, size)
+        assert count == server_queries(seeds.schedule_rng_seed, qps, 600_000, 100, size)
         last_s = poisson_offsets_ns(seeds.schedule_rng_seed, qps, count)[-1] / 1e9
         reported = reported_numbers(detail).scheduled_samples_per_second
         assert reported == pytest.approx((count - 1) / last_s, rel=1e-5)

@@ -8,13 +8,14 @@ import pytest
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.replay import expected_order
-from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
 from runs.numbers.rederive import derive
 from runs.numbers.result import build_result, read_result, write_result
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
+from tests.runs.conftest import server_queries
 from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
 
 
@@ -85,7 +86,7 @@ def test_the_replay_gives_the_schedule_to_the_nanosecond(loadgen_runs: Runs, nam
     offsets_ns = poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, len(trace))
     assert np.array_equal(offsets_ns, trace.scheduled_ns - trace.scheduled_ns[0])
     if detail.effective("sample_concatenate_permutation"):
-        assert len(trace) == server_query_count(
+        assert len(trace) == server_queries(
             detail.seeds.schedule_rng_seed,
             qps,
             detail.integer("effective_min_duration_ms"),

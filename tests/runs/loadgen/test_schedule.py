@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.loadgen import schedule
-from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns, server_query_count
+from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets, poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
+from tests.runs.conftest import server_queries
 
 SEEDS = CURRENT_ROUND.seeds
 
@@ -17,7 +18,7 @@ SEEDS = CURRENT_ROUND.seeds
     [(1, 13_368), (22, 13_368), (22.0750, 13_368), (22.0752, 26_736), (22.5, 26_736), (44.09, 26_736), (88.7, 53_472)],
 )
 def test_official_server_query_counts(target_qps: float, queries: int) -> None:
-    assert server_query_count(SEEDS.schedule_rng_seed, target_qps, 600_000, 100, 13_368) == queries
+    assert server_queries(SEEDS.schedule_rng_seed, target_qps, 600_000, 100, 13_368) == queries
 
 
 def test_the_loaded_set_begins_as_loadgen_logs_it() -> None:
