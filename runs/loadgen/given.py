@@ -11,18 +11,15 @@ _MS = 1_000_000.0  # ns
 _ANY: dict[str, tuple[str, float]] = {
     "min_duration": ("requested_min_duration_ms", 1),
     "max_duration": ("requested_max_duration_ms", 1),
-    "min_query_count": ("requested_min_query_count", 1),
-    "max_query_count": ("requested_max_query_count", 1),
-    "performance_sample_count_override": ("requested_performance_sample_count_override", 1),
-    "sample_concatenate_permutation": ("requested_sample_concatenate_permutation", 1),
-    "use_token_latencies": ("requested_use_token_latencies", 1),
-    "performance_issue_unique": ("requested_performance_issue_unique", 1),
-    "performance_issue_same": ("requested_performance_issue_same", 1),
-    "performance_issue_same_index": ("requested_performance_issue_same_index", 1),
-    "qsl_rng_seed": ("requested_qsl_rng_seed", 1),
-    "sample_index_rng_seed": ("requested_sample_index_rng_seed", 1),
-    "schedule_rng_seed": ("requested_schedule_rng_seed", 1),
-}
+    **{
+        key: (f"requested_{key}", 1)
+        for key in (
+            "min_query_count", "max_query_count", "performance_sample_count_override", "sample_concatenate_permutation",
+            "use_token_latencies", "performance_issue_unique", "performance_issue_same", "performance_issue_same_index",
+            "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed",
+        )
+    },
+}  # fmt: skip
 _OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
     "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},
     "Server": {

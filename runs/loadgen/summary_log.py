@@ -18,6 +18,12 @@ MAX_BYTES = 1024 * 1024  # an honest summary has about 4 kB
 _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountered", re.IGNORECASE)
 # Spellings of older versions.
 _RENAMED = {"time to output token": "time per output token"}
+# Settings that both logs have under one name, in the detail log behind `effective_`.
+_AS_IN_DETAIL = (
+    "target_qps", "samples_per_query", "min_query_count", "performance_sample_count", "performance_issue_unique",
+    "performance_issue_same", "performance_issue_same_index", "qsl_rng_seed", "sample_index_rng_seed",
+    "schedule_rng_seed",
+)  # fmt: skip
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
 
@@ -127,17 +133,8 @@ def _comparable(detail: DetailLog) -> list[tuple[str, str]]:
         ("min duration satisfied", "result_min_duration_met"),
         ("min queries satisfied", "result_min_queries_met"),
         ("early stopping satisfied", "early_stopping_met"),
-        ("target_qps", "effective_target_qps"),
-        ("samples_per_query", "effective_samples_per_query"),
         ("min_duration (ms)", "effective_min_duration_ms"),
-        ("min_query_count", "effective_min_query_count"),
-        ("performance_sample_count", "effective_performance_sample_count"),
-        ("performance_issue_unique", "effective_performance_issue_unique"),
-        ("performance_issue_same", "effective_performance_issue_same"),
-        ("performance_issue_same_index", "effective_performance_issue_same_index"),
-        ("qsl_rng_seed", "effective_qsl_rng_seed"),
-        ("sample_index_rng_seed", "effective_sample_index_rng_seed"),
-        ("schedule_rng_seed", "effective_schedule_rng_seed"),
+        *((name, f"effective_{name}") for name in _AS_IN_DETAIL),
     ]
     if detail.scenario != "Offline":
         pairs += [
