@@ -38,28 +38,22 @@ class Difference:
         return f"{self.key}: {shown(self.old, 60)} then, {shown(self.new, 60)} now"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What a leg that starts now would run on; read once a campaign."""
-
-    facts: Identity
-
-    @classmethod
-    def read(cls) -> "Machine":
-        return cls(_machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators()))
+def machine_now() -> Identity:
+    """What a leg that starts now would run on; to be read once a campaign."""
+    return _machine(harness_facts(), software_versions(), loadgen_facts(), host_facts(), accelerators())
 
 
-def identity_of_plan(leg: PreparedLeg, machine: Machine, model_sha256: dict[str, str]) -> Identity:
+def identity_of_plan(leg: PreparedLeg, machine: Identity, model_sha256: dict[str, str]) -> Identity:
     """Of a leg that would start now.
 
     Args:
         leg: prepared in any mode.
+        machine: as `machine_now` has it.
         model_sha256: by file name, as the manifest will have it.
     """
-    facts = machine.facts
     if leg.plan.nodes:  # what computes is theirs, and in the plan
-        facts = {key: value for key, value in facts.items() if not key.startswith("accelerator ")}
-    return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **facts}
+        machine = {key: value for key, value in machine.items() if not key.startswith("accelerator ")}
+    return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **machine}
 
 
 def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:

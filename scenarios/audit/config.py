@@ -1,12 +1,14 @@
 """What a user may ask of an audit: which test, how many samples, or which existing runs."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from compliance.audits.registry import AUDITS
 from runs.errors import InputError
+from runs.option_field import option_field
 from runs.yaml_file import place_of, with_underscores
 from scenarios.leg.config import RunConfig, explained, load_yaml, merged
 
@@ -14,8 +16,7 @@ from scenarios.leg.config import RunConfig, explained, load_yaml, merged
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
 
 
-def _field(default: Any, help: str, metavar: str) -> Any:
-    return Field(default, description=help, json_schema_extra={"group": "audit", "metavar": metavar})
+_field = partial(option_field, group="audit")
 
 
 class AuditOptions(BaseModel):
@@ -23,24 +24,24 @@ class AuditOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    test: str = _field(..., f"Which audit: {', '.join(AUDITS)}.", "NAME")
+    test: str = _field(..., f"Which audit: {', '.join(AUDITS)}.", metavar="NAME")
     samples: int | None = _field(
-        None, "Unique samples of the reference leg, or answers of the performance leg. Default: by test.", "N"
+        None, "Unique samples of the reference leg, or answers of the performance leg. Default: by test.", metavar="N"
     )
-    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: as --samples.", "N")
+    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: as --samples.", metavar="N")
     sample_index: str | None = _field(
         None,
         "Which sample is repeated: places among LoadGen's loaded samples, comma-separated (the worst decides), or "
         "auto: the one nearest the reference leg's mean lengths (default).",
-        "I[,J...]|auto",
+        metavar="I[,J...]|auto",
     )
-    threshold: float | None = _field(None, "The test's tolerance, between 0 and 1. Default: by test.", "X")
+    threshold: float | None = _field(None, "The test's tolerance, between 0 and 1. Default: by test.", metavar="X")
     ref: Path | None = _field(
         None,
         "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
-        "DIR",
+        metavar="DIR",
     )
-    run: Path | None = _field(None, "The run that is held against --ref.", "DIR")
+    run: Path | None = _field(None, "The run that is held against --ref.", metavar="DIR")
 
     @field_validator("sample_index", mode="before")
     @classmethod

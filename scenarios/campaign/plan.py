@@ -13,7 +13,7 @@ from runs.loadgen.counts import LegCount
 from runs.wording import counted
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
-from scenarios.identity import Identity, Machine, identity_of_plan, model_hashes
+from scenarios.identity import Identity, identity_of_plan, machine_now, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
 from scenarios.leg.plan import DISK_RESERVE_BYTES, LOG_BYTES_PER_SAMPLE, TRACE_BYTES_PER_SAMPLE, PreparedLeg, prepare
@@ -50,7 +50,7 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
     Raises:
         InputError, SetupError: the first thing that is wrong.
     """
-    machine = Machine.read()
+    machine = machine_now()
     planned: list[PlannedLeg] = []
     hashes: dict[str, dict[str, str]] = {}  # by the model's folder
     for legs in campaign.scenarios():

@@ -7,7 +7,7 @@ from typing import Any
 
 from runs.benchmark import LOADGEN_SCENARIO, Mode
 from runs.errors import InputError
-from runs.loadgen.counts import LegCount, count_leg, settings_of
+from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.reading import read_object
@@ -57,20 +57,26 @@ def forecast(leg: PreparedLeg) -> Forecast | None:
     return Forecast(count, tuple(_too_few(leg, count)), tuple(_measured_before(leg, count)))
 
 
-def expected_count(leg: PreparedLeg, mode: Mode, above: Mapping[str, int] | None = None) -> LegCount:
-    """What LoadGen will issue.
+def expected_count(leg: PreparedLeg, mode: Mode, above: Mapping[str, float] = {}) -> LegCount:
+    """What LoadGen will issue, as `count_settings` has it."""
+    return count_leg(count_settings(leg, above), mode)
+
+
+def count_settings(leg: PreparedLeg, above: Mapping[str, float] = {}) -> CountSettings:
+    """What decides how many samples LoadGen issues.
 
     Args:
-        above: settings of an audit.config, which win over user.conf.
+        above: settings, of an audit.config say, which win over user.conf.
     """
 
     def value(key: str) -> str | None:
-        return str(above[key]) if above and key in above else _setting(leg, key)
+        return str(above[key]) if key in above else setting(leg, key)
 
-    return count_leg(settings_of(leg.plan.scenario, leg.benchmark, CURRENT_ROUND, leg.plan.sample_count, value), mode)
+    return settings_of(leg.plan.scenario, leg.benchmark, CURRENT_ROUND, leg.plan.sample_count, value)
 
 
-def _setting(leg: PreparedLeg, key: str) -> str | None:
+def setting(leg: PreparedLeg, key: str) -> str | None:
+    """What user.conf has for a key of the leg's scenario."""
     settings = parse_conf(leg.user_conf, leg.conf_path)
     return lookup(settings, leg.benchmark.loadgen_key, LOADGEN_SCENARIO[leg.plan.scenario], key)
 
@@ -83,7 +89,7 @@ def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
     percentile = PERCENTILE.get(leg.plan.loadgen_scenario)
     if percentile is None:
         return
-    asked = _setting(leg, "target_latency_percentile")
+    asked = setting(leg, "target_latency_percentile")
     # Server's verdict allows none to be late at least; SingleStream's estimate takes the latency of one that is.
     late = 0 if leg.plan.loadgen_scenario == "Server" else 1
     needed = min_queries(late, float(asked) / 100 if asked else percentile)
@@ -96,7 +102,7 @@ def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
 
 def _measured_before(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
     """What the legs beside this one came to: of the same engine, options, model and data."""
-    rate = float(_setting(leg, "target_qps") or 1)
+    rate = float(setting(leg, "target_qps") or 1)
     for folder, result in _neighbours(leg):
         before = float(result["in_force"]["target_qps"] or 0)
         speed = float((result.get("reported") or {}).get("samples_per_second") or 0)

@@ -26,6 +26,11 @@ STYLES: dict[State, str] = {
     "interrupted": "yellow",
 }
 
+_OF_PROGRESS = (
+    "phase", "completed", "expected", "samples_per_second", "tokens_per_second", "ttft_p99_ms", "ttft_limit_ms",
+    "tpot_p99_ms", "tpot_limit_ms",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -197,15 +202,7 @@ def _leg_json(leg: LegStatus) -> dict[str, Any]:
         "host": leg.host,
         "started_ns": leg.started_ns,
         "seen_ns": leg.seen_ns,
-        "phase": progress.phase if progress else None,
-        "completed": progress.completed if progress else None,
-        "expected": progress.expected if progress else None,
         "share": share,
-        "samples_per_second": progress.samples_per_second if progress else None,
-        "tokens_per_second": progress.tokens_per_second if progress else None,
-        "ttft_p99_ms": progress.ttft_p99_ms if progress else None,
-        "ttft_limit_ms": progress.ttft_limit_ms if progress else None,
-        "tpot_p99_ms": progress.tpot_p99_ms if progress else None,
-        "tpot_limit_ms": progress.tpot_limit_ms if progress else None,
+        **{name: getattr(progress, name, None) for name in _OF_PROGRESS},
         "to_go_s": time_to_go_s(progress) if progress and leg.alive else None,
     }

@@ -2,14 +2,16 @@
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
+from runs.option_field import option_field
 from runs.yaml_file import with_underscores
 from scenarios.leg.config import LOWEST_QPS, RunConfig, explained, load_yaml, make_config, merged
 from scenarios.tune.option_space import Space, make_space
@@ -24,8 +26,7 @@ SEARCH_BUDGET_S = 7200.0
 SEARCH_LEG_S = 60.0
 
 
-def _field(default: Any, help: str, metavar: str, **limits: Any) -> Any:
-    return Field(default, description=help, json_schema_extra={"group": "tune", "metavar": metavar}, **limits)
+_field = partial(option_field, group="tune")
 
 
 class TuneOptions(BaseModel):
@@ -36,40 +37,44 @@ class TuneOptions(BaseModel):
     offline_qps: float | None = _field(
         None,
         "The system's Offline rate in samples/s, from which the search starts. Default: measured by an Offline leg.",
-        "QPS",
+        metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
     estimate_s: float = _field(
-        60.0, "The Offline leg that measures it is stopped after so long. Default: 60.", "S", gt=0, le=3600
+        60.0, "The Offline leg that measures it is stopped after so long. Default: 60.", metavar="S", gt=0, le=3600
     )
     max_probes: int = _field(
-        MOST_PROBES, f"Probes at most. Default, and the most: {MOST_PROBES}.", "N", ge=1, le=MOST_PROBES
+        MOST_PROBES, f"Probes at most. Default, and the most: {MOST_PROBES}.", metavar="N", ge=1, le=MOST_PROBES
     )
     resolution: float = _field(
         RESOLUTION,
         f"Stop when the lowest invalid rate is at most this share above the highest valid one. Default: {RESOLUTION}.",
-        "SHARE",
+        metavar="SHARE",
         ge=0.001,
         le=0.5,
     )
     search: bool = _field(
-        False, "First search the engine's scheduling options for the highest valid rate (Server, Interactive).", ""
+        False, "First search the engine's scheduling options for the highest valid rate (Server, Interactive)."
     )
     search_trials: int = _field(
-        SEARCH_TRIALS, f"Settings tried at most, besides the given ones. Default: {SEARCH_TRIALS}.", "N", ge=1, le=1000
+        SEARCH_TRIALS,
+        f"Settings tried at most, besides the given ones. Default: {SEARCH_TRIALS}.",
+        metavar="N",
+        ge=1,
+        le=1000,
     )
     search_budget_s: float = _field(
         SEARCH_BUDGET_S,
         f"Wall time of the search at most; the rate's own probes come after it. Default: {SEARCH_BUDGET_S:.0f}.",
-        "S",
+        metavar="S",
         gt=0,
         le=1e6,
     )
     search_leg_s: float = _field(
         SEARCH_LEG_S,
         f"min_duration of the search's legs, where user.conf has a longer one. Default: {SEARCH_LEG_S:.0f}.",
-        "S",
+        metavar="S",
         ge=1,
         le=3600,
     )
@@ -77,7 +82,7 @@ class TuneOptions(BaseModel):
         {},
         "Search this option over these values, as in max_num_seqs='[64, 128]'; repeatable. Default: the usual options "
         "of the engine on this machine.",
-        "OPTION=LIST",
+        metavar="OPTION=LIST",
     )
 
 

@@ -14,16 +14,17 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import submitted_benchmark
 from runs.errors import ExecutionError, SetupError
 from runs.files import write_atomic
-from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
+from runs.loadgen.counts import LegCount
 from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.loadgen.user_conf import lookup, parse_conf, with_setting
+from runs.loadgen.user_conf import with_setting
 from runs.numbers.result import Result
 from runs.record.layout import RunDir
 from runs.record.progress import Progress
 from runs.rounds import CURRENT_ROUND
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
+from scenarios.leg.forecast import count_settings, expected_count, setting
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.tune.config import Tune
@@ -43,26 +44,16 @@ class LegPlanner:
 
     def setting(self, key: str) -> str | None:
         """What user.conf has for a key of this scenario."""
-        plan = self.leg.plan
-        settings = parse_conf(self.leg.user_conf, self.leg.run_dir.user_conf)
-        return lookup(settings, plan.loadgen_key, plan.loadgen_scenario, key)
+        return setting(self.leg, key)
 
     def count(self, target_qps: float) -> LegCount:
         """How many queries a leg at this rate has, and how long it takes."""
-        return count_leg(self._settings(target_qps), "performance")
+        return expected_count(self.leg, "performance", {"target_qps": target_qps})
 
     @property
     def set_size(self) -> int:
         """Samples that LoadGen loads at a time, of which it issues whole multiples."""
-        return self._settings(1.0).set_size
-
-    def _settings(self, target_qps: float) -> CountSettings:
-        plan = self.leg.plan
-
-        def value(key: str) -> str | None:
-            return f"{target_qps}" if key == "target_qps" else self.setting(key)
-
-        return settings_of(plan.scenario, self.leg.benchmark, CURRENT_ROUND, plan.sample_count, value)
+        return count_settings(self.leg).set_size
 
     def refuse_hopeless(self, target_qps: float) -> None:
         """Before a leg that cannot be VALID, however fast the system is.

@@ -21,7 +21,7 @@ from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.wording import counted, duration
 from scenarios.console import say
-from scenarios.identity import Machine, identity_of_plan, model_hashes
+from scenarios.identity import identity_of_plan, machine_now, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
@@ -64,7 +64,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
                 make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
                 lambda text: say(console, text),
             )
-            identity = identity_of_plan(leg, Machine.read(), model_hashes(leg))
+            identity = identity_of_plan(leg, machine_now(), model_hashes(leg))
             if leg.plan.replicas is not None:
                 tune = tune.with_replicas(len(leg.plan.replicas.places))
         planner = LegPlanner(leg)
