@@ -39,7 +39,7 @@ class LegOptions(BaseModel):
         None, "Data set in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
     )
     total_sample_count: int | None = option_field(
-        None, "Use the first N rows of the data set. Default: all of them.", "what", "N"
+        None, "Use the first N rows of the data set. Default: all of them.", "what", "N", ge=1
     )
     lg_model_name: str | None = option_field(
         None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: by scenario.", "what", "KEY"
@@ -53,7 +53,12 @@ class LegOptions(BaseModel):
         "FILE",
     )
     target_qps: float | None = option_field(
-        None, "Overrides target_qps of user.conf for this scenario (Offline: the expected rate).", "loadgen", "QPS"
+        None,
+        "Overrides target_qps of user.conf for this scenario (Offline: the expected rate).",
+        "loadgen",
+        "QPS",
+        ge=LOWEST_QPS,
+        le=HIGHEST_QPS,
     )
     audit_conf: Path | None = option_field(
         None,
@@ -85,9 +90,10 @@ class LegOptions(BaseModel):
         "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
         "engine",
         "N",
+        ge=1,
     )
     admission_queries: int | None = option_field(
-        None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N"
+        None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N", ge=1
     )
     replicas: str | None = option_field(
         None,
@@ -107,7 +113,7 @@ class LegOptions(BaseModel):
         DEFAULT_ROUTING, "Which replica a query goes to (docs/parallel.md).", "engine"
     )
     engine_start_timeout_s: float = option_field(
-        1800.0, "Give up on an engine that is not ready by then.", "engine", "S"
+        1800.0, "Give up on an engine that is not ready by then.", "engine", "S", gt=0, allow_inf_nan=False
     )
     stall_timeout_s: float = option_field(
         20.0,
@@ -115,6 +121,8 @@ class LegOptions(BaseModel):
         "steps are seen to take long).",
         "engine",
         "S",
+        gt=0,
+        allow_inf_nan=False,
     )
 
     # What the result is to be called
@@ -127,10 +135,10 @@ class LegOptions(BaseModel):
 
     # Reference flags without a meaning under continuous batching
     batch_size: int | None = option_field(
-        None, "Accepted for the reference's scripts; batching is continuous.", "compat", "N"
+        None, "Accepted for the reference's scripts; batching is continuous.", "compat", "N", ge=1
     )
     num_workers: int | None = option_field(
-        None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N"
+        None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N", ge=1
     )
 
     @property
@@ -195,37 +203,10 @@ class LegOptions(BaseModel):
             )
         return value
 
-    @field_validator(
-        "total_sample_count",
-        "batch_size",
-        "num_workers",
-        "admission_tokens",
-        "admission_queries",
-    )
-    @classmethod
-    def _at_least_one(cls, value: int | None) -> int | None:
-        if value is not None and value < 1:
-            raise ValueError(f"must be at least 1, not {value}")
-        return value
-
-    @field_validator("target_qps", "engine_start_timeout_s", "stall_timeout_s")
-    @classmethod
-    def _positive(cls, value: float | None) -> float | None:
-        if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"must be a positive number, not {value}")
-        return value
-
     @field_validator("admission", mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
         return "off" if value is False else value  # YAML reads a plain off as false
-
-    @field_validator("target_qps")
-    @classmethod
-    def _writable_rate(cls, value: float | None) -> float | None:
-        if value is not None and not LOWEST_QPS <= value <= HIGHEST_QPS:
-            raise ValueError(f"must be from {LOWEST_QPS:g} to {HIGHEST_QPS:,.0f}")
-        return value
 
 
 class RunConfig(EngineOptions, LegOptions):
