@@ -18,7 +18,6 @@ from .sizes import Sizes
 REPLICAS = (1, 2, 4)
 SERVER_QPS = 1_340.0  # the best eight GPUs of MLPerf Inference v6.1: 171,114 tokens/s of 128 each
 VLLM_SERVER_QPS = 50.0  # two cores compute no more of vLLM's own work than a few hundred
-LIBRARY_SAMPLES = 1_000
 EXECUTOR = "scripts.bench.instant_executor.InstantExecutor"
 # As on an accelerator: large batches, and prompts that fit into a step.
 ENGINE_ARGUMENTS = {
@@ -35,7 +34,7 @@ def run(work: Path, sizes: Sizes) -> Part:
     """Measure each number of replicas in turn."""
     part = Part("h", "capacity: CPU time a sample around engines that answer 128 ids at once")
     for count in REPLICAS:
-        dummy = NullSpec("", "ours", "Server", SERVER_QPS, 1, 100, LIBRARY_SAMPLES, count, "dummy")
+        dummy = NullSpec("", "Server", target_qps=SERVER_QPS, replicas=count, kind="dummy")
         _both(part, work, f"{count} dummy replica{'s' * (count > 1)}", dummy, sizes.capacity_samples, sizes)
     vllm = vllm_spec(work)
     for count in (0, *REPLICAS):
@@ -57,9 +56,8 @@ def vllm_spec(work: Path) -> NullSpec:
     options = {"scenario": "Server", "vllm": True, "model_path": str(model), "engine_arg": ENGINE_ARGUMENTS}
     plan = engine_plan(work, options)
     environment = {**plan.environment, "VLLM_CPU_KVCACHE_SPACE": "1"}
-    return NullSpec(
-        "", "ours", "Server", VLLM_SERVER_QPS, 1, 100, LIBRARY_SAMPLES, 0, "vllm", str(model), plan.options, environment
-    )
+    spec = NullSpec("", "Server", target_qps=VLLM_SERVER_QPS, kind="vllm", model_path=str(model))
+    return dataclasses.replace(spec, engine_options=plan.engine_options, environment=environment)
 
 
 def _both(part: Part, work: Path, name: str, spec: NullSpec, samples: int, sizes: Sizes) -> None:

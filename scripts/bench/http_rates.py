@@ -5,8 +5,7 @@ from typing import Any
 
 from .legs import engine_plan
 from .models import COMPUTE, VOCAB_SIZE, make_llama
-from .null_path import highest
-from .rates import measured_offline, server_leg
+from .rates import highest_valid, measured_offline
 from .report import Figure, Part, at_least
 from .rows import write_rows
 from .sizes import Sizes
@@ -22,16 +21,11 @@ def run(work: Path, sizes: Sizes) -> Part:
     common = {"model_path": str(model), "dataset_path": str(rows)}
     here = {**common, "vllm": True}
     reached = measured_offline(work / "offline", here, samples)
-    start, end, step = sizes.http_rate_shares
-    shares = [start + step * number for number in range(round((end - start) / step) + 1)]
 
     def peak(side: str, options: dict[str, Any]) -> Figure:
-        def valid(share: float) -> bool:
-            place = work / side.replace(" ", "-") / f"{share:.3f}"
-            leg = server_leg(place, {**options, "scenario": "Server"}, share * reached, sizes.server_seconds)
-            return leg.result.verdict == "VALID"
-
-        return part.add(f"C: {side}", "queries/s", [highest(shares, valid) * reached])
+        place, asked = work / side.replace(" ", "-"), {**options, "scenario": "Server"}
+        rate = highest_valid(place, asked, reached, sizes.http_rate_shares, sizes.server_seconds)
+        return part.add(f"C: {side}", "queries/s", [rate])
 
     own = peak("in the leg's process", here)
     with vllm_serve(work / "server", model, engine_plan(work, {**here, "scenario": "Server"})) as server:
@@ -41,6 +35,7 @@ def run(work: Path, sizes: Sizes) -> Part:
             own,
             at_least(0.90),
         )
+    start, end, step = sizes.http_rate_shares
     part.notes.append(
         f"tried: {start:g} to {end:g} of an Offline rate of {reached:.3g}/s in steps of {step:g}, by halving; VALID by "
         f"LoadGen's own verdict on legs of {sizes.server_seconds:g} s and 459 queries at least"

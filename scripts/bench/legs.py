@@ -13,6 +13,7 @@ from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, ExitCode
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
+from runs.record.manifest import LegPlan
 from runs.record.requests_log import RequestTable, read_requests
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
@@ -97,16 +98,7 @@ def leg_arguments(run: RunDir, options: dict[str, Any], conf: dict[str, object])
     return arguments
 
 
-@dataclass(frozen=True)
-class EnginePlan:
-    """What a leg would start its engine with."""
-
-    options: dict[str, Any]
-    environment: dict[str, str]
-
-
-def engine_plan(work: Path, options: dict[str, Any]) -> EnginePlan:
-    """The engine options and the environment that the harness resolves for these options."""
+def engine_plan(work: Path, options: dict[str, Any]) -> LegPlan:
+    """What the harness resolves for these options: engine options and environment for one."""
     values = {**options, "output_log_dir": str(work / "never-run")}
-    plan = prepare(make_config(values), say=lambda _: None).plan
-    return EnginePlan(plan.engine_options, plan.environment)
+    return prepare(make_config(values), say=lambda _: None).plan

@@ -10,7 +10,6 @@ from .null_run import PROMPT_IDS, NullSpec, null_run
 from .report import Figure, Part
 from .sizes import Sizes
 
-LIBRARY_SAMPLES = 1_000
 SERVER_QPS = 1_340.0
 ROUTED = (8, 72, 512)  # replicas of which the router alone is measured
 ROUTED_QUERIES = 20_000
@@ -30,23 +29,10 @@ def run(work: Path, sizes: Sizes) -> Part:
     part = Part("k", "many replicas: dummy ones as far as two cores go, and what the leg's process can carry")
     cost: dict[str, Figure] = {}
     for count in sizes.many_replicas:
-        offline = NullSpec(
-            str(work / f"offline-{count}"), "ours", "Offline", 1.0, 1, sizes.capacity_samples, LIBRARY_SAMPLES, count,
-            "dummy",
-        )  # fmt: skip
-        duration_ms = int(sizes.null_seconds * 1e3)
-        server = NullSpec(
-            str(work / f"server-{count}"),
-            "ours",
-            "Server",
-            SERVER_QPS,
-            duration_ms,
-            100,
-            LIBRARY_SAMPLES,
-            count,
-            "dummy",
-        )
-        for mode, spec in (("Offline", offline), (f"Server {SERVER_QPS:,.0f} qps", server)):
+        offline: dict[str, Any] = {"min_query_count": sizes.capacity_samples}
+        server = {"scenario": "Server", "target_qps": SERVER_QPS, "min_duration_ms": int(sizes.null_seconds * 1e3)}
+        for mode, settings in (("Offline", offline), (f"Server {SERVER_QPS:,.0f} qps", server)):
+            spec = NullSpec(str(work / f"{mode.split()[0]}-{count}"), replicas=count, kind="dummy", **settings)
             _, facts = null_run(spec)
             used = [facts["cpu_s"] / facts["samples"] * 1e6]
             cost[spec.scenario] = part.add(f"{count} replicas, {mode}: leg's process, a sample", "µs", used)

@@ -11,7 +11,6 @@ from .report import Part, Target, at_least, at_most
 from .sizes import Sizes
 
 LATENCY_QPS = 1_000.0
-LIBRARY_SAMPLES = 1_000
 RATE_STEP = 1.15  # between neighbouring rates of the ladder
 HELD_SHARE = 0.99  # completed ÷ scheduled: less means that a queue grows
 TRIES = 2  # other programs can only make a rate fail, never hold
@@ -33,7 +32,7 @@ def run(work: Path, sizes: Sizes) -> Part:
         for side in _in_turns(repeat):
             folder = work / f"rate-{repeat}-{side}"
             count = sizes.null_offline_samples
-            numbers, facts = null_run(NullSpec(str(folder / "offline"), side, "Offline", 1.0, 1, count, 1_000))
+            numbers, facts = null_run(NullSpec(str(folder / "offline"), side=side, min_query_count=count))
             offline[side].append(numbers.samples_per_second or 0.0)
             cpu_us[side].append(facts["cpu_s"] / count * 1e6)
             held[side].append(highest(ladder(sizes.null_rates), _holds(folder, side, sizes)))
@@ -68,7 +67,7 @@ def _both(part: Part, name: str, unit: str, runs: dict[Side, list[float]], targe
 
 def _server(folder: Path, side: Side, qps: float, sizes: Sizes) -> tuple[Numbers, dict[str, Any]]:
     duration_ms = int(sizes.null_seconds * 1e3)
-    return null_run(NullSpec(str(folder), side, "Server", qps, duration_ms, 100, LIBRARY_SAMPLES))
+    return null_run(NullSpec(str(folder), "Server", side, qps, duration_ms))
 
 
 def _holds(folder: Path, side: Side, sizes: Sizes) -> Callable[[float], bool]:

@@ -55,12 +55,12 @@ class NullSpec:
     """What to run."""
 
     outdir: str
-    side: Side
-    scenario: Literal["Server", "Offline"]
-    target_qps: float
-    min_duration_ms: int
-    min_query_count: int
-    library_samples: int
+    scenario: Literal["Server", "Offline"] = "Offline"
+    side: Side = "ours"
+    target_qps: float = 1.0
+    min_duration_ms: int = 1
+    min_query_count: int = 100
+    library_samples: int = 1_000
     replicas: int = 0  # engines in processes of their own; 0 = one in this process
     kind: Literal["null", "dummy", "vllm"] = "null"  # of the engines; replicas are no null engines
     model_path: str = "bytes"

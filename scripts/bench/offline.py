@@ -44,12 +44,12 @@ def _model(part: Part, work: Path, name: str, samples: int, repeats: int) -> Non
     rows = load_dataset(data).prompts
     first = run_leg(RunDir(work / "leg-order"), options, conf)
     prompts = [rows[index] for index in first.requests.sample_index]
-    plain_options = {key: value for key, value in plan.options.items() if key != "distributed_executor_backend"}
+    plain_options = {key: value for key, value in plan.engine_options.items() if key != "distributed_executor_backend"}
     kv_cache = {key: value for key, value in plan.environment.items() if key == "VLLM_CPU_KVCACHE_SPACE"}
     legs: list[float] = []
     calls: dict[str, list[float]] = {"same environment": [], "plain": []}
     with (
-        llm_server(work / "same", model, plan.options, plan.environment, prompts) as same,
+        llm_server(work / "same", model, plan.engine_options, plan.environment, prompts) as same,
         llm_server(work / "plain", model, plain_options, kv_cache, prompts) as plain,
     ):
         for repeat in range(repeats):

@@ -3,7 +3,6 @@
 The small model alone: legs of a larger one are too long for a bench. `main.py tune` finds its rates.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,19 @@ def run(work: Path, sizes: Sizes) -> Part:
     model = make_llama(work / "model", TINY)
     rows = write_rows(work / "rows.json", sizes.offline_samples, VOCAB_SIZE)
     common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
-    start, end, step = sizes.rate_shares
-    shares = [start + step * number for number in range(round((end - start) / step) + 1)]
     for side in sizes.rate_sides:
         options = {**common, **SIDES[side]}
         offline = [measured_offline(work / f"{side}-offline-0", options, sizes.offline_samples)]
         peaks: dict[str, float] = {}
         for number, scenario in enumerate(TARGETS, start=1):
-            valid = _valid(work / f"{side}-{scenario}", {**options, "scenario": scenario}, offline[0], sizes)
-            peaks[scenario] = highest(shares, valid) * offline[0]
+            place, asked = work / f"{side}-{scenario}", {**options, "scenario": scenario}
+            peaks[scenario] = highest_valid(place, asked, offline[0], sizes.rate_shares, sizes.server_seconds)
             offline.append(measured_offline(work / f"{side}-offline-{number}", options, sizes.offline_samples))
         offline_rate = part.add(f"T, {side}: Offline", "samples/s", offline).median
         for scenario, target in TARGETS.items():
             part.add(f"T, {side}: {scenario}", "queries/s", [peaks[scenario]])
             part.add(f"T, {side}: {scenario} ÷ Offline", "", [peaks[scenario] / offline_rate], at_least(target))
+    start, end, step = sizes.rate_shares
     part.notes.append(
         f"tried: {start:g} to {end:g} of the first Offline rate in steps of {step:g}, by halving; VALID by LoadGen's "
         f"own verdict on legs of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One "
@@ -71,9 +69,18 @@ def server_leg(work: Path, options: dict[str, Any], rate: float, seconds: float)
     return run_leg(RunDir(work), options, conf)
 
 
-def _valid(work: Path, options: dict[str, Any], offline_rate: float, sizes: Sizes) -> Callable[[float], bool]:
-    def valid(share: float) -> bool:
-        leg = server_leg(work / f"{share:.3f}", options, share * offline_rate, sizes.server_seconds)
-        return leg.result.verdict == "VALID"
+def highest_valid(
+    work: Path, options: dict[str, Any], offline_rate: float, shares: tuple[float, float, float], seconds: float
+) -> float:
+    """The highest VALID rate in queries/s.
 
-    return valid
+    Args:
+        shares: of the Offline rate that are tried: from, to, step.
+        seconds: of a leg.
+    """
+    start, end, step = shares
+
+    def valid(share: float) -> bool:
+        return server_leg(work / f"{share:.3f}", options, share * offline_rate, seconds).result.verdict == "VALID"
+
+    return highest([start + step * number for number in range(round((end - start) / step) + 1)], valid) * offline_rate

@@ -3,6 +3,7 @@
 As a program, `python -m scripts.bench.reading RUN_DIR`: builds and writes the run's result.json.
 """
 
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,8 @@ def run(work: Path, sizes: Sizes) -> Part:
     part = Part("f", f"result.json of a Server run of {sizes.result_queries:,} queries; growth with the samples")
     leg = RunDir(work / f"long-server-{sizes.result_queries}")
     library = min(LIBRARY_SAMPLES, sizes.result_queries)
-    null_run(NullSpec(str(leg.root), "ours", "Server", MAKING_QPS, 1, sizes.result_queries, library))
+    making = NullSpec(str(leg.root), "Server", target_qps=MAKING_QPS, min_query_count=sizes.result_queries)
+    null_run(dataclasses.replace(making, library_samples=library))
     measured = [measure("reading", leg.root, log=work / "reading.log") for _ in range(sizes.repeats)]
     part.add("time", "s", [one["seconds"] for one in measured], at_most(20.0))
     part.add("peak memory", "GB", [one["peak_memory_bytes"] / 1e9 for one in measured], at_most(1.0))
@@ -42,7 +44,7 @@ def run(work: Path, sizes: Sizes) -> Part:
 def _growth(part: Part, work: Path, count: int) -> None:
     """One Offline query of `count` samples around a null engine: our process while it runs, and its result."""
     leg = RunDir(work / f"long-offline-{count}")
-    _, facts = null_run(NullSpec(str(leg.root), "ours", "Offline", 1.0, 1, count, min(count, 1_000)))
+    _, facts = null_run(NullSpec(str(leg.root), min_query_count=count, library_samples=min(count, 1_000)))
     reading = measure("reading", leg.root, log=work / "reading.log")
     name = f"one Offline query of {count:,} samples"
     part.add(f"{name}: leg's memory, LoadGen's included", "GB", [facts["peak_memory_bytes"] / 1e9])

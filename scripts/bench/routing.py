@@ -4,10 +4,11 @@ Every measured leg also writes down its steps, to which the simulation's engine 
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from runs.benchmark import Scenario
 from runs.benchmarks import default_benchmark
@@ -135,18 +136,8 @@ def _told(shares: Mapping[Scenario, tuple[float, ...]]) -> str:
     return "; ".join(f"{scenario} {', '.join(map(str, some))}" for scenario, some in shares.items())
 
 
-@contextmanager
-def _steps_written(folder: Path) -> Iterator[None]:
+def _steps_written(folder: Path) -> AbstractContextManager[object]:
     """Within: engines write down their steps, and compute with one thread for each of their cores."""
     folder.mkdir(parents=True)
-    added = {STEPS_FOLDER: str(folder.resolve()), "OMP_NUM_THREADS": str(max(1, len(usable_cores()) // 2))}
-    before = {name: os.environ.get(name) for name in added}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    threads = str(max(1, len(usable_cores()) // 2))
+    return mock.patch.dict(os.environ, {STEPS_FOLDER: str(folder.resolve()), "OMP_NUM_THREADS": threads})

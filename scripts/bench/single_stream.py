@@ -38,7 +38,7 @@ def _model(part: Part, work: Path, name: str, model: Path, sizes: Sizes) -> None
     prompts = [rows[index] for index in first.requests.sample_index]
     legs: list[float] = []
     calls: list[float] = []
-    with llm_server(work / "llm", model, plan.options, plan.environment, prompts) as server:
+    with llm_server(work / "llm", model, plan.engine_options, plan.environment, prompts) as server:
         for repeat in range(sizes.repeats):
             calls.append(_p90_ms(server.ask("one").latencies_s))
             leg = run_leg(RunDir(work / f"leg-{repeat}"), options, conf)

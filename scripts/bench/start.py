@@ -52,7 +52,7 @@ def run(work: Path, sizes: Sizes) -> Part:
     plan = engine_plan(work, options)
     engine_s, starts = [], []
     for repeat in range(sizes.repeats):
-        with llm_server(work / f"engine-{repeat}", model, plan.options, plan.environment, []) as server:
+        with llm_server(work / f"engine-{repeat}", model, plan.engine_options, plan.environment, []) as server:
             engine_s.append(server.ready_s)
         starts.append(_start(RunDir(work / f"leg-{repeat}"), options))
 

@@ -14,9 +14,8 @@ import psutil
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
+from runs.record.manifest import LegPlan
 from sut.endpoint.served import words
-
-from .legs import EnginePlan
 
 START_TIMEOUT_S = 300.0
 # What the program has under another name, or not at all; the harness gives its own engine these for its own sake.
@@ -43,7 +42,7 @@ class RunningServer:
 
 @contextlib.contextmanager
 def vllm_serve(
-    folder: Path, model: Path, plan: EnginePlan, more: tuple[str, ...] = _AS_IN_A_LEG
+    folder: Path, model: Path, plan: LegPlan, more: tuple[str, ...] = _AS_IN_A_LEG
 ) -> Iterator[RunningServer]:
     """Start the server, and end its process group on leaving.
 
@@ -53,7 +52,7 @@ def vllm_serve(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    flags = [word for name, value in plan.options.items() for word in _flag(name, value)] + [*more]
+    flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*more]
     command = words(f"vllm serve {model} --host 127.0.0.1 --port {port}") + flags
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
