@@ -12,7 +12,7 @@ from runs.record.manifest import read_manifest
 from scripts.accept.__main__ import main
 from scripts.accept.machine import layouts
 from scripts.accept.steps import Outcome, Steps
-from scripts.accept.table import Table, markdown
+from scripts.accept.table import AcceptTable, markdown
 from scripts.bench.models import TINY, make_llama
 from scripts.bench.report import at_least, at_most
 from scripts.bench.rows import write_rows
@@ -119,7 +119,7 @@ def test_one_engine_sees_one_device_where_replicas_are_the_default() -> None:
 
 
 def test_a_table_knows_what_is_missed() -> None:
-    table = Table()
+    table = AcceptTable()
     table.figure("rate", 12.345, "samples/s")
     table.figure("share", 0.5, "", at_least(0.9))
     table.figure("lag", 3.0, "ms", at_most(20))

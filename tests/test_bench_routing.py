@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from runs.errors import ExecutionError
-from scripts.bench.simulation import POLICIES, Policy, Setting, highest_rate, offline_rate, simulate
+from scripts.bench.simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate, simulate
 from scripts.bench.step_model import StepModel, fit, read_steps
 
 MODEL = StepModel(fixed_s=0.006, per_query_s=20e-6, per_token_s=35e-6)
-FOUR = Setting(4, MODEL, 2_048, 256, 2.0, 0.1, seconds=10.0)
+FOUR = Simulation(4, MODEL, 2_048, 256, 2.0, 0.1, seconds=10.0)
 
 
 def test_a_query_alone_takes_its_own_steps() -> None:
@@ -45,7 +45,7 @@ def test_the_highest_rate_grows_with_the_replicas_and_is_below_what_they_compute
 def test_looking_at_the_replicas_beats_taking_turns() -> None:
     turns = simulate(FOUR, "round-robin", 50.0)
     assert list(turns.replica[:5]) == [0, 1, 2, 3, 0]
-    interactive = Setting(8, MODEL, 2_048, 1_024, 0.5, 0.03, seconds=40.0)
+    interactive = Simulation(8, MODEL, 2_048, 1_024, 0.5, 0.03, seconds=40.0)
     by_turns = highest_rate(interactive, "round-robin")
     for policy in ("prefill", "vllm"):
         assert highest_rate(interactive, policy) > by_turns, policy

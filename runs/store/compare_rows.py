@@ -13,7 +13,7 @@ _PACKED = ("engine_options", "sampling")  # columns that hold several settings a
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """One value in both runs. `ratio` is second over first, for measured quantities."""
 
     name: str
@@ -23,12 +23,12 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """`conditions` and `techniques` hold only what differs, `numbers` everything that either run has."""
 
-    conditions: list[Difference]
-    techniques: list[Difference]
-    numbers: list[Difference]
+    conditions: list[RowDifference]
+    techniques: list[RowDifference]
+    numbers: list[RowDifference]
     not_recorded: list[str]  # conditions that one of the runs does not tell
 
     @property
@@ -37,7 +37,7 @@ class Comparison:
         return not self.conditions and not self.not_recorded
 
 
-def compare_rows(first: dict[str, Any], second: dict[str, Any]) -> Comparison:
+def compare_rows(first: dict[str, Any], second: dict[str, Any]) -> RowComparison:
     """Compare two rows of the store."""
     conditions, techniques, numbers, not_recorded = [], [], [], []
     for column in COLUMNS:
@@ -48,18 +48,18 @@ def compare_rows(first: dict[str, Any], second: dict[str, Any]) -> Comparison:
             elif column.name in _PACKED:
                 conditions += _unpacked(column.name, a, b)
             elif a != b:
-                conditions.append(Difference(column.name, a, b))
+                conditions.append(RowDifference(column.name, a, b))
         elif column.role == "technique" and a != b:
-            techniques.append(Difference(column.name, a, b))
+            techniques.append(RowDifference(column.name, a, b))
         elif column.role == "number" and not (a is None and b is None):
-            numbers.append(Difference(column.name, a, b, _ratio(a, b) if column.type == "REAL" else None))
-    return Comparison(conditions, techniques, numbers, not_recorded)
+            numbers.append(RowDifference(column.name, a, b, _ratio(a, b) if column.type == "REAL" else None))
+    return RowComparison(conditions, techniques, numbers, not_recorded)
 
 
-def _unpacked(name: str, first: Any, second: Any) -> list[Difference]:
+def _unpacked(name: str, first: Any, second: Any) -> list[RowDifference]:
     a, b = _settings(first), _settings(second)
     return [
-        Difference(f"{name}.{key}", a.get(key), b.get(key))
+        RowDifference(f"{name}.{key}", a.get(key), b.get(key))
         for key in sorted({*a, *b})
         if a.get(key) != b.get(key) and key not in _TECHNIQUE_OPTIONS
     ]

@@ -13,7 +13,7 @@ from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 from scenarios.leg.supervisor import signals_raise
-from scenarios.quantize.run import ENVIRONMENT, Request, Scheme
+from scenarios.quantize.run import ENVIRONMENT, QuantizeRequest, Scheme
 from scenarios.quantize.run import quantize as make_quantized
 
 EXAMPLES = (
@@ -54,7 +54,7 @@ def quantize(**asked: Any) -> ExitCode:
     console = Console()
     tell = partial(say, console)
     with signals_raise(), console.status("quantising"):
-        made = make_quantized(Request(**asked), tell)
+        made = make_quantized(QuantizeRequest(**asked), tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")

@@ -15,7 +15,7 @@ from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from runs.store.compare_rows import Comparison, Difference, compare_rows
+from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
 from runs.store.store import RAW, ResultStore
 from runs.wording import counted
 from scenarios.commands import answer
@@ -173,7 +173,7 @@ def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
     return ExitCode.OK if found.same_conditions else ExitCode.NEGATIVE
 
 
-def _comparison_text(found: Comparison) -> str:
+def _comparison_text(found: RowComparison) -> str:
     lines = ["same conditions" if found.same_conditions else "NOT the same conditions: the numbers do not compare"]
     lines += [f"  condition  {_difference(one)}" for one in found.conditions]
     lines += [f"  condition  {name}: one of the runs does not tell" for name in found.not_recorded]
@@ -182,7 +182,7 @@ def _comparison_text(found: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _difference(one: Difference) -> str:
+def _difference(one: RowDifference) -> str:
     ratio = "" if one.ratio is None else f"  ({one.ratio:.4f} x)"
     return f"{one.name}: {_cell(one.first)} → {_cell(one.second)}{ratio}"
 

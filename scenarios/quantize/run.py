@@ -50,7 +50,7 @@ _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.
 
 
 @dataclass(frozen=True)
-class Request:
+class QuantizeRequest:
     """What is asked for. `calibration` None: the bundled articles, for the embedded model alone."""
 
     model_path: str | None
@@ -72,7 +72,7 @@ class Quantized:
     bytes_after: int
 
 
-def quantize(request: Request, say: Callable[[str], None]) -> Quantized:
+def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
     """Quantise a model.
 
     Raises:
@@ -127,11 +127,11 @@ def _official_calibration() -> frozenset[str]:
     return frozenset(one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256)
 
 
-def _model(request: Request, say: Callable[[str], None]) -> ModelFacts:
+def _model(request: QuantizeRequest, say: Callable[[str], None]) -> ModelFacts:
     return model_facts(request.model_path or str(ensure_default_model(say)))
 
 
-def _calibration(request: Request, model: ModelFacts) -> Dataset:
+def _calibration(request: QuantizeRequest, model: ModelFacts) -> Dataset:
     path = request.calibration
     if path is None:
         if request.model_path is not None:

@@ -19,7 +19,7 @@ LEG_MODULE = "scenarios.leg.start"  # what the process of a leg was started with
 
 
 @dataclass(frozen=True)
-class Place:
+class FoundDir:
     """A directory and what it holds."""
 
     kind: Kind
@@ -40,13 +40,13 @@ def kind_of(folder: Path) -> Kind | None:
     return None
 
 
-def find_in(folders: Iterable[Path]) -> list[Place]:
+def find_in(folders: Iterable[Path]) -> list[FoundDir]:
     """Everything below the directories, a campaign before its legs; what was discarded is left out.
 
     Raises:
         InputError: a directory is not there or cannot be read.
     """
-    found: dict[Path, Place] = {}
+    found: dict[Path, FoundDir] = {}
     for folder in folders:
         try:
             root = folder.resolve(strict=True)
@@ -56,7 +56,7 @@ def find_in(folders: Iterable[Path]) -> list[Place]:
             raise InputError(f"{folder}: {reason}", "name a directory with runs") from error
         for path in _folders(root):
             if path not in found and (kind := kind_of(path)) is not None:
-                found[path] = Place(kind, path)
+                found[path] = FoundDir(kind, path)
     return list(found.values())
 
 
@@ -70,9 +70,9 @@ def _folders(root: Path) -> Iterable[Path]:
             children.clear()
 
 
-def find_running() -> list[Place]:
+def find_running() -> list[FoundDir]:
     """Legs that run on this machine, wherever they lie, and the campaigns, tunes and audits that they belong to."""
-    found: dict[Path, Place] = {}
+    found: dict[Path, FoundDir] = {}
     for process in psutil.process_iter(["cmdline", "cwd"]):
         if LEG_MODULE not in (process.info["cmdline"] or ()) or not process.info["cwd"]:
             continue
@@ -81,7 +81,7 @@ def find_running() -> list[Place]:
             continue  # it waits for its directory, and has none yet
         for path in (*reversed(folder.parents[:5]), folder):
             if (kind := kind_of(path)) is not None:
-                found[path] = Place(kind, path)
+                found[path] = FoundDir(kind, path)
     return list(found.values())
 
 

@@ -10,7 +10,7 @@ from runs.errors import HarnessError, InputError, SetupError
 from runs.files import write_atomic
 from runs.wording import moment
 from scenarios.console import say
-from scenarios.status.find import Place, find_in
+from scenarios.status.find import FoundDir, find_in
 from scenarios.status.legs import LegStatus, leg_status
 from scenarios.tune.journal import read_tune
 from scenarios.tune.places import TuneDir
@@ -63,7 +63,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
     return path
 
 
-def _legs(places: Sequence[Place]) -> list[LegStatus]:
+def _legs(places: Sequence[FoundDir]) -> list[LegStatus]:
     """Finished legs in order of their start. Of a tune those alone that confirm: its probes stand in its picture."""
     tunes = [place.root for place in places if place.kind == "tune"]
     found = [leg_status(place.root) for place in places if place.kind == "leg"]

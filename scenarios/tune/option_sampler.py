@@ -13,14 +13,14 @@ SEEDS = 32  # samples drawn for settings that are new; after that, the first new
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredOptions:
     """Settings that were tried. Only the order of the scores counts."""
 
     options: Options
     score: float
 
 
-def suggest(space: Space, tried: Sequence[Scored], best: Options) -> Options | None:
+def suggest(space: Space, tried: Sequence[ScoredOptions], best: Options) -> Options | None:
     """New settings, or None when all have been tried.
 
     First each option alone departs from the best so far, at the middle one of its values: a few trials that tell
@@ -40,7 +40,7 @@ def suggest(space: Space, tried: Sequence[Scored], best: Options) -> Options | N
     return _sampled(space, tried, seen) or next((one for one in space.combinations() if one not in seen), None)
 
 
-def _sampled(space: Space, tried: Sequence[Scored], seen: Sequence[Options]) -> Options | None:
+def _sampled(space: Space, tried: Sequence[ScoredOptions], seen: Sequence[Options]) -> Options | None:
     import optuna  # takes a second, and only a search needs it
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scenarios.tune.option_sampler import Scored
+from scenarios.tune.option_sampler import ScoredOptions
 from scenarios.tune.option_space import Options, Space
 from scenarios.tune.rates import MOST_PROBES, Bracket, Tried, next_rate, rounded
 
@@ -77,7 +77,7 @@ class Worth:
         return at_least, at_most
 
 
-Suggest = Callable[[Space, Sequence[Scored], Options], Options | None]
+Suggest = Callable[[Space, Sequence[ScoredOptions], Options], Options | None]
 
 
 def next_ask(space: Space, probes: Sequence[Probe], spent_s: float, limits: Limits, suggest: Suggest) -> Ask | None:
@@ -131,7 +131,7 @@ def tried_with(probes: Sequence[Probe], options: Options) -> list[Tried]:
     ]
 
 
-def scores(probes: Sequence[Probe]) -> list[Scored]:
+def scores(probes: Sequence[Probe]) -> list[ScoredOptions]:
     """All settings tried, in the order of their first probe, with a score.
 
     The highest rate that was VALID, or, where none was, a rate that failed, less what of the leg it did not hold: of
@@ -141,7 +141,7 @@ def scores(probes: Sequence[Probe]) -> list[Scored]:
     for probe in probes:
         if probe.options not in settings:
             settings.append(probe.options)
-    return [Scored(options, _score([probe for probe in probes if probe.options == options])) for options in settings]
+    return [ScoredOptions(options, _score([probe for probe in probes if probe.options == options])) for options in settings]
 
 
 def worths(space: Space, probes: Sequence[Probe], best: Best) -> list[Worth]:

@@ -15,9 +15,9 @@ from scenarios.leg.supervisor import signals_raise
 from scenarios.places import held
 from sut.engines import engine_kind
 
-from .course import Asked, Course, user_conf
+from .acceptance import Asked, Acceptance, user_conf
 from .machine import layouts
-from .sizes import EMBEDDED_ON_CPU, ON_CPU, SMALLEST, Sizes
+from .sizes import EMBEDDED_ON_CPU, ON_CPU, SMALLEST, AcceptSizes
 from .steps import Steps
 from .table import write_table
 
@@ -59,22 +59,22 @@ def _accept(options: argparse.Namespace, folder: Path) -> int:
     if not plan.answered:
         raise ERROR_BY_EXIT_CODE.get(plan.exit_code or 0, ExecutionError)(f"no leg can run: {plan.error}")
     found = layouts(options.engine, plan.answer["replicas"])
-    course = Course(asked, found, steps, conf)
+    acceptance = Acceptance(asked, found, steps, conf)
     _say(f"{folder}: {', then '.join(layout.words for layout in found)}; {options.minutes:g} minutes at most")
     try:
         doctor = steps.command("doctor", ["doctor", *asked.accuracy_data], expected_s=DOCTOR_S)
         missing = [row["text"] for row in doctor.answer.get("findings", []) if row["state"] == "missing"]
-        course.table.verdict(
+        acceptance.table.verdict(
             "doctor", "nothing missing", "; ".join(missing) or doctor.error or "nothing missing", doctor.exit_code == 0
         )
-        course.run()
+        acceptance.run()
     finally:
-        write_table(folder, head, notes, course.table, steps.outcomes)
+        write_table(folder, head, notes, acceptance.table, steps.outcomes)
     print((folder / "accept.md").read_text())
     _say(f"wrote {folder / 'accept.md'} and accept.json; hand over the whole directory")
     if any(one.exit_code is not None and not one.answered for one in steps.outcomes):
         return ExitCode.FAILED
-    return ExitCode.NEGATIVE if course.table.missed else ExitCode.OK
+    return ExitCode.NEGATIVE if acceptance.table.missed else ExitCode.OK
 
 
 def _asked(options: argparse.Namespace) -> Asked:
@@ -90,11 +90,11 @@ def _asked(options: argparse.Namespace) -> Asked:
     return Asked(engine, _flags(data), _flags(named), options.engine == "vllm", sizes)
 
 
-def _sizes(options: argparse.Namespace, on_cpu: bool) -> Sizes:
+def _sizes(options: argparse.Namespace, on_cpu: bool) -> AcceptSizes:
     if options.smallest:
         return SMALLEST
     if not on_cpu:
-        return Sizes()
+        return AcceptSizes()
     return ON_CPU if options.model_path or options.dataset_path else EMBEDDED_ON_CPU
 
 

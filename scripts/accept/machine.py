@@ -8,7 +8,7 @@ from sut.engines import engine_kind
 
 
 @dataclass(frozen=True)
-class Layout:
+class Engines:
     """A number of engines.
 
     Attributes:
@@ -28,10 +28,10 @@ class Layout:
     faster: int = 1
 
 
-ONE = Layout("one", "one engine")
+ONE = Engines("one", "one engine")
 
 
-def layouts(engine: str, replicas: dict[str, Any] | None) -> list[Layout]:
+def layouts(engine: str, replicas: dict[str, Any] | None) -> list[Engines]:
     """One engine, and replicas on all devices where there are several; on a processor two of them, for rehearsal.
 
     Args:
@@ -41,7 +41,7 @@ def layouts(engine: str, replicas: dict[str, Any] | None) -> list[Layout]:
     if replicas:
         count, first = len(replicas["places"]), replicas["places"][0]
         # Who sees the first one's devices alone takes one engine.
-        one = Layout(ONE.name, f"one engine of {count}", environment=first["variables"])
+        one = Engines(ONE.name, f"one engine of {count}", environment=first["variables"])
         return [one, _replicas(count, faster=count)]
     kind = engine_kind(engine)
     if len(usable_cores()) > 1 and (kind.computes_on_cpu() or kind.own_model):
@@ -49,5 +49,5 @@ def layouts(engine: str, replicas: dict[str, Any] | None) -> list[Layout]:
     return [ONE]
 
 
-def _replicas(count: int, faster: int) -> Layout:
-    return Layout("all", f"{count} replicas", count, ("--replicas", str(count)), faster=faster)
+def _replicas(count: int, faster: int) -> Engines:
+    return Engines("all", f"{count} replicas", count, ("--replicas", str(count)), faster=faster)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Sizes:
+class AcceptSizes:
     """The defaults are for accelerators, within 45 minutes.
 
     Attributes:
@@ -28,7 +28,7 @@ class Sizes:
     output_tokens: int | None = None
 
 
-ON_CPU = Sizes(
+ON_CPU = AcceptSizes(
     "reduced, as this machine computes on its processor: a rehearsal, whose figures say nothing of accelerators",
     leg_s=20.0,
     estimate_s=15.0,
@@ -36,7 +36,7 @@ ON_CPU = Sizes(
     set_size=64,
     start_s=30.0,
 )
-EMBEDDED_ON_CPU = Sizes(
+EMBEDDED_ON_CPU = AcceptSizes(
     f"{ON_CPU.why}; the embedded model, with the first words of the bundled articles and short answers, but for the "
     "accuracy leg",
     leg_s=ON_CPU.leg_s,
@@ -47,7 +47,7 @@ EMBEDDED_ON_CPU = Sizes(
     opening_words=10,
     output_tokens=8,
 )
-SMALLEST = Sizes(
+SMALLEST = AcceptSizes(
     "tiny: shows that it runs; the figures mean nothing",
     leg_s=1.0,
     estimate_s=0.5,

@@ -22,7 +22,7 @@ class Row:
 
 
 @dataclass
-class Table:
+class AcceptTable:
     """All lines so far."""
 
     rows: list[Row] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Table:
         return [row for row in self.rows if row.target and not row.met]
 
 
-def write_table(folder: Path, head: dict[str, Any], notes: list[str], table: Table, outcomes: list[Outcome]) -> None:
+def write_table(folder: Path, head: dict[str, Any], notes: list[str], table: AcceptTable, outcomes: list[Outcome]) -> None:
     """accept.json and accept.md.
 
     Args:
@@ -70,7 +70,7 @@ def write_table(folder: Path, head: dict[str, Any], notes: list[str], table: Tab
     write_atomic(folder / "accept.md", markdown(head, notes, table, outcomes).encode())
 
 
-def markdown(head: dict[str, Any], notes: list[str], table: Table, outcomes: list[Outcome]) -> str:
+def markdown(head: dict[str, Any], notes: list[str], table: AcceptTable, outcomes: list[Outcome]) -> str:
     """The same for a person."""
     lines = ["# Acceptance", "", *(f"- {name}: {_plain(value)}" for name, value in head.items()), ""]
     lines += [*(f"**{note}**\n" for note in notes)]

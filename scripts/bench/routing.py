@@ -22,7 +22,7 @@ from .null_path import highest
 from .rates import measured_offline, server_leg
 from .report import Part, at_least
 from .rows import write_rows
-from .simulation import POLICIES, Policy, Setting, highest_rate, offline_rate
+from .simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate
 from .sizes import Sizes
 from .step_model import STEPS_FOLDER, TIMED_EXECUTOR, Fit, StepModel, fit, read_steps
 
@@ -58,7 +58,7 @@ def run(work: Path, sizes: Sizes) -> Part:
     for count in sizes.simulated_replicas:
         for engine, step, queries, tokens in engines:
             for scenario in SCENARIOS:
-                setting = Setting(count, step, tokens, queries, *_limits_s(scenario), seconds=sizes.simulated_seconds)
+                setting = Simulation(count, step, tokens, queries, *_limits_s(scenario), seconds=sizes.simulated_seconds)
                 _simulate(part, f"{count} × {engine}, {tokens:,} tokens a step, {scenario}", setting)
     part.notes.append(
         f"Two replicas on {len(usable_cores())} cores; rates tried are {_told(sizes.routing_shares)} of the Offline "
@@ -96,7 +96,7 @@ def _measure(part: Part, work: Path, options: dict[str, Any], rates: list[float]
     _compare(part, scenario, peaks)
 
 
-def _simulate(part: Part, name: str, setting: Setting) -> None:
+def _simulate(part: Part, name: str, setting: Simulation) -> None:
     rates = {policy: highest_rate(setting, policy) for policy in POLICIES}
     part.add(f"{name}: {BALANCER} ÷ Offline", "", [rates[BALANCER] / offline_rate(setting)])
     _compare(part, name, rates, measured=False)

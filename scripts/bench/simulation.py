@@ -30,7 +30,7 @@ HALVINGS = 7
 
 
 @dataclass(frozen=True)
-class Setting:
+class Simulation:
     """What is simulated.
 
     Attributes:
@@ -93,7 +93,7 @@ class _FewestUnfinished:
 class _Engine:
     """One replica. All its decoding queries get a token a step, so each is looked at when it begins and ends only."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Simulation) -> None:
         self._setting = setting
         self.waiting: deque[int] = deque()
         self.left: dict[int, int] = {}  # prompt tokens to compute, of those in the engine
@@ -140,7 +140,7 @@ class _Engine:
         return answered
 
 
-def simulate(setting: Setting, policy: Policy, rate: float) -> Served:
+def simulate(setting: Simulation, policy: Policy, rate: float) -> Served:
     """Serve Poisson arrivals; every policy sees the same ones.
 
     Args:
@@ -187,7 +187,7 @@ def simulate(setting: Setting, policy: Policy, rate: float) -> Served:
     return Served(first_s - arrivals, (answer_s - first_s) / (setting.output_tokens - 1), replica)
 
 
-def offline_rate(setting: Setting) -> float:
+def offline_rate(setting: Simulation) -> float:
     """Queries/s that the replicas compute where none waits for arrivals."""
     mean = float(np.mean(prompt_lengths(1_000, SEED)))
     model, tokens = setting.model, setting.output_tokens
@@ -196,7 +196,7 @@ def offline_rate(setting: Setting) -> float:
     return setting.replicas / (alone_s + model.fixed_s * tokens / setting.queries)
 
 
-def highest_rate(setting: Setting, policy: Policy, serve: Callable[..., Served] = simulate) -> float:
+def highest_rate(setting: Simulation, policy: Policy, serve: Callable[..., Served] = simulate) -> float:
     """The highest rate at which both p99 keep their limits, to a hundredth of the Offline rate; 0 where none does."""
 
     def keeps(rate: float) -> bool:

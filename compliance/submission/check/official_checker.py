@@ -68,7 +68,7 @@ _RULES: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class Message:
+class CheckerMessage:
     """One message of the checker, and our rule on the same thing where there is one."""
 
     level: str
@@ -85,7 +85,7 @@ class OfficialResult:
     outcome: Outcome
     exit_code: int
     summary: str
-    messages: list[Message] = field(default_factory=list)
+    messages: list[CheckerMessage] = field(default_factory=list)
     results: list[dict[str, str]] = field(default_factory=list)  # rows of its CSV: results that it takes as valid
     csv: str = ""
 
@@ -157,7 +157,7 @@ def _result(checkout: Path, in_round: Round, code: int, text: str, table: str) -
             continue
         level = message["level"] or message["short"]
         if level in _GRAVE:
-            result.messages.append(Message(level, message["text"][:1000], rule_of(message["text"])))
+            result.messages.append(CheckerMessage(level, message["text"][:1000], rule_of(message["text"])))
     if outcome != "crashed":  # it leaves a table of an earlier state behind when it crashes
         result.csv = table
         result.results = [dict(row) for row in csv.DictReader(table.splitlines())]

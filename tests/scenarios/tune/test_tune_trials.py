@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from scenarios.tune.option_sampler import SEEDS, Scored, suggest
+from scenarios.tune.option_sampler import SEEDS, ScoredOptions, suggest
 from scenarios.tune.option_space import Options, Space
 from scenarios.tune.option_trials import (
     RESOLUTION,
@@ -93,7 +93,7 @@ def at_random(seed: int) -> Suggest:
     """Settings drawn without a thought."""
     draw, every = random.Random(seed), list(SPACE.combinations())
 
-    def suggest_any(_space: Space, tried: Sequence[Scored], _best: Options) -> Options:
+    def suggest_any(_space: Space, tried: Sequence[ScoredOptions], _best: Options) -> Options:
         return draw.choice([one for one in every if one not in [other.options for other in tried]])
 
     return suggest_any
@@ -257,13 +257,13 @@ def test_scores_put_better_settings_higher() -> None:
 
 
 def test_first_each_option_alone_then_the_sampler() -> None:
-    tried = [Scored({}, 80.0)]
+    tried = [ScoredOptions({}, 80.0)]
     first: list[Options | None] = []
     for _ in range(5):
         options = suggest(SPACE, tried, {})
         first.append(options)
         assert options is not None
-        tried.append(Scored(options, 1.0))
+        tried.append(ScoredOptions(options, 1.0))
     assert first == [
         {"data_parallel_size": 2},
         {"admission": "deadline"},
@@ -276,23 +276,23 @@ def test_first_each_option_alone_then_the_sampler() -> None:
 
 def test_the_sampler_never_repeats_and_ends() -> None:
     space = Space({"max_num_seqs": (16, 32), "admission": ("fcfs",), "admission_tokens": (1024, 2048)})
-    tried: Sequence[Scored] = [Scored({}, 1.0)]
+    tried: Sequence[ScoredOptions] = [ScoredOptions({}, 1.0)]
     while (options := suggest(space, tried, {})) is not None:
         assert options not in [one.options for one in tried]
-        tried = [*tried, Scored(options, float(len(options)))]
+        tried = [*tried, ScoredOptions(options, float(len(options)))]
     assert len(tried) == space.count() == 3 * (1 + 3)
 
 
 def test_the_sampler_follows_the_scores() -> None:
     """Of many settings, those that share values with the good ones are asked for: more often than one in five."""
-    tried = [Scored({}, 50.0), Scored({"admission": "fcfs"}, 1.0), Scored({"data_parallel_size": 2}, 1.0)]
-    tried += [Scored({"max_num_seqs": size}, 100.0 if size == 64 else 1.0) for size in (16, 32, 64, 128)]
-    tried += [Scored({"max_num_batched_tokens": size, "max_num_seqs": 64}, 100.0 + size) for size in (512, 1024)]
+    tried = [ScoredOptions({}, 50.0), ScoredOptions({"admission": "fcfs"}, 1.0), ScoredOptions({"data_parallel_size": 2}, 1.0)]
+    tried += [ScoredOptions({"max_num_seqs": size}, 100.0 if size == 64 else 1.0) for size in (16, 32, 64, 128)]
+    tried += [ScoredOptions({"max_num_batched_tokens": size, "max_num_seqs": 64}, 100.0 + size) for size in (512, 1024)]
     asked = []
     for _ in range(10):
         options = suggest(SPACE, tried, {"max_num_seqs": 64})
         assert options is not None
         asked.append(options)
-        tried.append(Scored(options, 100.0 if options.get("max_num_seqs") == 64 else 1.0))
+        tried.append(ScoredOptions(options, 100.0 if options.get("max_num_seqs") == 64 else 1.0))
     assert sum(options.get("max_num_seqs") == 64 for options in asked) >= 5
     assert SEEDS > 1

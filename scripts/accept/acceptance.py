@@ -15,10 +15,10 @@ from runs.record.requests_log import read_requests
 from scripts.bench.llm_server import llm_server
 from scripts.bench.report import Target, at_least, at_most
 
-from .machine import Layout
-from .sizes import Sizes
+from .machine import Engines
+from .sizes import AcceptSizes
 from .steps import Outcome, Steps
-from .table import Table
+from .table import AcceptTable
 
 SHARE_OF_OFFLINE = {"Server": at_least(0.90), "Interactive": at_least(0.75)}
 LEG_SHARE = at_least(0.98)  # of LLM.generate's rate
@@ -44,11 +44,11 @@ class Asked:
     data: list[str]
     accuracy_data: list[str]
     real_engine: bool
-    sizes: Sizes
+    sizes: AcceptSizes
 
 
 @dataclass
-class Course:
+class Acceptance:
     """The steps of an acceptance.
 
     Args:
@@ -60,10 +60,10 @@ class Course:
     """
 
     asked: Asked
-    layouts: list[Layout]
+    layouts: list[Engines]
     steps: Steps
     conf: Path
-    table: Table = field(default_factory=Table)
+    table: AcceptTable = field(default_factory=AcceptTable)
     _offline: dict[str, float] = field(default_factory=dict)  # samples/s, by layout
 
     def run(self) -> None:
@@ -84,7 +84,7 @@ class Course:
 
     # Rates ----------------------------------------------------------------------------------------------------------
 
-    def _offline_rate(self, layout: Layout) -> None:
+    def _offline_rate(self, layout: Engines) -> None:
         sizes, known = self.asked.sizes, self._offline.get(self.layouts[0].name)
         options = ["--estimate-s", str(sizes.estimate_s)]
         if layout is not self.layouts[0] and known:
@@ -98,7 +98,7 @@ class Course:
         if rate:
             self._offline[layout.name] = rate
 
-    def _server(self, scenario: str, layout: Layout) -> None:
+    def _server(self, scenario: str, layout: Engines) -> None:
         name, sizes = f"{scenario}, {layout.words}", self.asked.sizes
         offline = self._offline.get(layout.name)
         share = SHARE_OF_OFFLINE[scenario]
@@ -120,7 +120,7 @@ class Course:
                 if numbers and limit_ns:
                     self.table.figure(f"{name}: p99 {what}", numbers.p99 / 1e6, "ms", at_most(limit_ns / 1e6))
 
-    def _tune(self, scenario: str, layout: Layout, options: list[str], expected_s: float) -> Outcome:
+    def _tune(self, scenario: str, layout: Engines, options: list[str], expected_s: float) -> Outcome:
         name = f"{layout.name}-{scenario}"
         arguments = ["tune", "--scenario", scenario, *self._leg(name, layout), *options]
         return self.steps.command(
@@ -159,7 +159,7 @@ class Course:
 
     # The others -----------------------------------------------------------------------------------------------------
 
-    def _llm_generate(self, layout: Layout) -> None:
+    def _llm_generate(self, layout: Engines) -> None:
         """`LLM.generate` with the prompts, the order and the options of the Offline leg, when that is over."""
         what, name = "Offline leg ÷ LLM.generate", f"{layout.name}-generate"
         leg = next((one for one in self.steps.outcomes if one.name == f"{layout.name}-Offline"), None)
@@ -181,7 +181,7 @@ class Course:
         ours = self._offline.get(layout.name)
         self.table.figure(what, ours / rate if ours and rate else None, "", LEG_SHARE)
 
-    def _accuracy(self, layout: Layout) -> None:
+    def _accuracy(self, layout: Engines) -> None:
         name = f"{layout.name}-accuracy"
         rate = self._offline.get(layout.name) or 1.0
         run = self._any_leg()
@@ -207,7 +207,7 @@ class Course:
         legs = (_leg_of(one, self.steps.place(one.name)) for one in self.steps.outcomes)
         return next((run for run in legs if run), None)
 
-    def _caching(self, layout: Layout) -> None:
+    def _caching(self, layout: Engines) -> None:
         name = f"{layout.name}-caching"
         arguments = ["audit", "--test", "output_caching", "--scenario", "Offline", *self._leg(name, layout)]
         expected_s = 3 * (self.asked.sizes.start_s + 64 / self._offline.get(layout.name, 1.0))
@@ -221,7 +221,7 @@ class Course:
         else:
             self.table.missing(what, "PASS")
 
-    def _leg(self, name: str, layout: Layout) -> list[str]:
+    def _leg(self, name: str, layout: Engines) -> list[str]:
         """What all performance legs of a layout are given."""
         sampling = self.asked.sizes.output_tokens
         short = ["--sampling-arg", f"max_tokens={sampling}"] if sampling else []
@@ -237,7 +237,7 @@ class Course:
             return None
 
 
-def user_conf(sizes: Sizes) -> str:
+def user_conf(sizes: AcceptSizes) -> str:
     """LoadGen's settings of all performance legs; the rates are a tune's."""
     duration_ms = round(sizes.leg_s * 1e3)
     return "".join(
