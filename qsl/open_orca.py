@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qsl.cnn_dailymail.prepare import read_columns
+from qsl.cnn_dailymail.prepare import encoded, read_columns
 from qsl.dataset import check_rows
 from qsl.table_pickle import read_table
 from qsl.tokenizers import Tokenizer
@@ -20,8 +20,6 @@ OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166
 SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
 # Llama 2's id of a space, which it begins every answer with: at the end of the prompt nobody can send it ahead. [ref]
 FIRST_ANSWER_ID = 29871
-
-_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -82,12 +80,6 @@ def encode_rows(
         tokenizer: one that lacks `FIRST_ANSWER_ID` is not Llama 2's, and prompts end with the question.
         progress: told the number of rows done so far, a batch at a time.
     """
-    texts = [render(*pair) for pair in zip(rows.system_prompts, rows.questions, strict=True)]
+    texts = list(map(render, rows.system_prompts, rows.questions))
     last = [FIRST_ANSWER_ID] if tokenizer.vocab_size > FIRST_ANSWER_ID else []
-    for start in range(0, len(texts), _BATCH):
-        batch = texts[start : start + _BATCH]
-        answers = rows.responses[start : start + _BATCH]
-        for text, ids, answer in zip(batch, tokenizer.encode_batch(batch), answers, strict=True):
-            yield {"input": text, "tok_input": [*ids, *last], "output": answer}
-        if progress is not None:
-            progress(start + len(batch))
+    return encoded(texts, texts, rows.responses, tokenizer, last, progress)

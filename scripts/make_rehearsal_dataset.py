@@ -31,7 +31,7 @@ def _make(options: argparse.Namespace) -> None:
     tokenizer = load_tokenizer(options.model_path)
     with progress(options.count, "inventing", "tokenising") as (invented, tokenised):
         rows = make_rows(options.count, tokenizer, options.seed, invented)
-        prepared = write(options.output, encode_rows(rows.articles, rows.summaries, tokenizer, tokenised))
+        prepared = write(options.output, encode_rows(rows.articles, rows.highlights, tokenizer, tokenised))
     mean_characters = statistics.fmean(len(article) for article in rows.articles)
     print(f"wrote {prepared.path}")
     print(f"rows: {prepared.rows:,}, synthetic")

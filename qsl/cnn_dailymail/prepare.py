@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,9 @@ _BATCH = 256
 
 
 @dataclass(frozen=True)
-class Source:
-    """Articles and their highlights, row by row, all of them checked.
+class Articles:
+    """Articles and their highlights (reference summaries), row by row, all of them checked."""
 
-    Attributes:
-        name: where they came from, for messages.
-    """
-
-    name: str
     articles: list[str]
     highlights: list[str]
 
@@ -69,7 +65,7 @@ class Prepared:
     mean_prompt_tokens: float
 
 
-def read_source(source: str, count: int | None = None) -> Source:
+def read_source(source: str, count: int | None = None) -> Articles:
     """Read and check the articles of the hub's data set or of a local file.
 
     Args:
@@ -81,10 +77,10 @@ def read_source(source: str, count: int | None = None) -> Source:
         SetupError: the hub cannot be reached.
     """
     cells = read_columns(source, (ARTICLE, HIGHLIGHTS), count)
-    return Source(_name(source), cells[ARTICLE], cells[HIGHLIGHTS])
+    return Articles(cells[ARTICLE], cells[HIGHLIGHTS])
 
 
-def read_calibration(source: str, ids: Path) -> Source:
+def read_calibration(source: str, ids: Path) -> Articles:
     """The articles that a list names, in its order; of the hub those of the training split.
 
     Args:
@@ -105,7 +101,7 @@ def read_calibration(source: str, ids: Path) -> Source:
             f"give CNN-DailyMail's {CALIBRATION_SPLIT} split",
         )
     rows = [place[one] for one in named]
-    return Source(_name(source), *([cells[column][row] for row in rows] for column in (ARTICLE, HIGHLIGHTS)))
+    return Articles(*([cells[column][row] for row in rows] for column in (ARTICLE, HIGHLIGHTS)))
 
 
 def read_columns(
@@ -126,7 +122,7 @@ def read_columns(
         raise InputError(f"--count {count} is below 1", "give at least 1, or leave it out for all rows")
     with tempfile.TemporaryDirectory(prefix="prepare-dataset-") as cache:
         table = _from_hub(split) if source == HUB else _from_file(Path(source), cache)
-        name = _name(source)
+        name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
         total = len(table)
         if total == 0:
             raise InputError(f"{name} has no rows", "give a source with some")
@@ -143,10 +139,6 @@ def read_columns(
     for column in columns:
         _check_cells(name, column, cells[column], may_be_empty=column in may_be_empty)
     return cells
-
-
-def _name(source: str) -> str:
-    return f"{HUB_DATASET} {HUB_CONFIG} {HUB_SPLIT}" if source == HUB else source
 
 
 def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empty: bool) -> None:
@@ -222,29 +214,26 @@ def encode_rows(
     Args:
         progress: told the number of rows done so far, a batch at a time.
     """
-    for start in range(0, len(articles), _BATCH):
-        batch = articles[start : start + _BATCH]
-        prompts = tokenizer.encode_batch([render(article) for article in batch])
-        for article, ids, summary in zip(batch, prompts, highlights[start : start + _BATCH], strict=True):
-            yield {"input": article, "tok_input": ids, "output": summary}
+    return encoded(articles, map(render, articles), highlights, tokenizer, progress=progress)
+
+
+def encoded(
+    inputs: Sequence[str],
+    prompts: Iterable[str],
+    outputs: Sequence[str],
+    tokenizer: Tokenizer,
+    last_ids: Sequence[int] = (),
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows in the MLCommons format, of the texts of their three columns; `last_ids` end every prompt."""
+    texts = iter(prompts)
+    for start in range(0, len(inputs), _BATCH):
+        batch = inputs[start : start + _BATCH]
+        ids_of_batch = tokenizer.encode_batch(list(islice(texts, _BATCH)))
+        for text, ids, output in zip(batch, ids_of_batch, outputs[start : start + _BATCH], strict=True):
+            yield {"input": text, "tok_input": [*ids, *last_ids], "output": output}
         if progress is not None:
             progress(start + len(batch))
-
-
-def write_dataset(
-    output: Path,
-    articles: Sequence[str],
-    highlights: Sequence[str],
-    tokenizer: Tokenizer,
-    progress: Callable[[int], None] | None = None,
-) -> Prepared:
-    """Write the data set as one JSON array, whole or not at all.
-
-    Raises:
-        OSError: `output` cannot be written.
-        InputError: the tokenizer made no ids of a prompt.
-    """
-    return write_rows(output, encode_rows(articles, highlights, tokenizer, progress))
 
 
 def write_rows(output: Path, rows: Iterable[dict[str, Any]]) -> Prepared:

@@ -12,9 +12,9 @@ import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
+from qsl.cnn_dailymail.prepare import Articles
 from qsl.cnn_dailymail.prompt import render
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
@@ -40,14 +40,6 @@ LONG_RUN_SHARE = 0.52  # of the copied runs of words, those of three words; the 
 REVERSED_SHARE = 0.52  # of the summaries, those whose sentences come in the reverse order of the lead
 
 _WORD = re.compile(r"[A-Za-z][a-z]+")
-
-
-@dataclass(frozen=True)
-class RehearsalRows:
-    """Articles and their reference summaries, row by row."""
-
-    articles: list[str]
-    summaries: list[str]
 
 
 class _Chain:
@@ -78,7 +70,7 @@ class _Chain:
 
 def make_rows(
     count: int, tokenizer: Tokenizer, seed: int, progress: Callable[[int], None] = lambda done: None
-) -> RehearsalRows:
+) -> Articles:
     """Invent `count` rows; the same for the same arguments.
 
     Args:
@@ -103,7 +95,7 @@ def make_rows(
         if number % 100 == 99:
             progress(number + 1)
     progress(count)
-    return RehearsalRows(articles, summaries)
+    return Articles(articles, summaries)
 
 
 def _prompt_tokens(draw: random.Random) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from qsl.cache import CACHE_VARIABLE, cache_dir
-from qsl.cnn_dailymail.prepare import write_dataset
+from qsl.cnn_dailymail.prepare import encode_rows, write_rows
 from qsl.cnn_dailymail.prompt import TEMPLATE
 from qsl.tokenizers import load_tokenizer, tokenizer_fingerprint
 from runs.errors import SetupError
@@ -114,7 +114,7 @@ def bundled_dataset(model_path: str, opening_words: int | None = None) -> Path:
             bodies = [" ".join(body.split()[:opening_words]) for body in bodies]
         texts = bodies, [article.highlights for article in articles]
         try:
-            write_dataset(path, *texts, load_tokenizer(model_path))
+            write_rows(path, encode_rows(*texts, load_tokenizer(model_path)))
         except OSError as error:
             raise SetupError(
                 f"{path} cannot be written: {error.strerror}", f"set {CACHE_VARIABLE} to a folder you may write to"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from qsl.byte_tokenizer import ByteTokenizer
-from qsl.cnn_dailymail.prepare import encode_rows, read_source, write_dataset
+from qsl.cnn_dailymail.prepare import encode_rows, read_source, write_rows
 from qsl.cnn_dailymail.prompt import render
 from qsl.dataset import load_dataset
 from qsl.tokenizers import load_tokenizer
@@ -146,7 +146,7 @@ def test_rows_are_those_of_the_reference_one_by_one(tmp_path: Path) -> None:
 
 def test_the_file_is_read_alike_by_us_and_by_pandas(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    prepared = write_dataset(path, ARTICLES, HIGHLIGHTS, ByteTokenizer())
+    prepared = write_rows(path, encode_rows(ARTICLES, HIGHLIGHTS, ByteTokenizer()))
     dataset = load_dataset(path, vocab_size=258)
     frame = pd.read_json(path)
     assert frame.columns.tolist() == ["input", "tok_input", "output"]
@@ -167,7 +167,7 @@ def test_a_failure_half_way_leaves_the_old_file(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_dataset(path, ["a"] * 600, ["h"] * 600, ByteTokenizer(), stop)
+        write_rows(path, encode_rows(["a"] * 600, ["h"] * 600, ByteTokenizer(), stop))
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.json"]
 

@@ -12,7 +12,8 @@ import pytest
 from compliance.accuracy.metrics import score_pairs
 from compliance.accuracy.sample_scores import ROUGE_NAMES
 from qsl.byte_tokenizer import ByteTokenizer
-from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, RehearsalRows, make_rows
+from qsl.cnn_dailymail.prepare import Articles
+from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, make_rows
 from qsl.dataset import load_dataset
 from runs.benchmark import Target
 from tests.conftest import ROOT
@@ -27,21 +28,21 @@ class OneIdAWord(ByteTokenizer):
 
 
 @pytest.fixture(scope="module")
-def rows() -> RehearsalRows:
+def rows() -> Articles:
     return make_rows(600, OneIdAWord(), seed=0)
 
 
-def test_same_arguments_same_rows(rows: RehearsalRows) -> None:
+def test_same_arguments_same_rows(rows: Articles) -> None:
     assert make_rows(20, OneIdAWord(), seed=0).articles == rows.articles[:20]
     assert make_rows(20, OneIdAWord(), seed=1).articles != rows.articles[:20]
-    assert len(set(rows.articles)) == len(rows.articles) == len(rows.summaries)
+    assert len(set(rows.articles)) == len(rows.articles) == len(rows.highlights)
 
 
-def test_every_row_says_what_it_is(rows: RehearsalRows) -> None:
-    assert all(summary.endswith(f"{MARK} {number} .") for number, summary in enumerate(rows.summaries))
+def test_every_row_says_what_it_is(rows: Articles) -> None:
+    assert all(summary.endswith(f"{MARK} {number} .") for number, summary in enumerate(rows.highlights))
 
 
-def test_prompt_lengths_are_about_the_official_ones(rows: RehearsalRows) -> None:
+def test_prompt_lengths_are_about_the_official_ones(rows: Articles) -> None:
     lengths = [len(article.split()) for article in rows.articles]
     assert 800 < statistics.fmean(lengths) < 900
     assert min(lengths) > SHORTEST_PROMPT_TOKENS * 0.8
@@ -49,9 +50,9 @@ def test_prompt_lengths_are_about_the_official_ones(rows: RehearsalRows) -> None
 
 
 @pytest.mark.parametrize("target", [DATACENTER.targets, EDGE.targets], ids=["datacenter", "edge"])
-def test_the_lead_of_an_article_scores_as_a_model_would(rows: RehearsalRows, target: Mapping[str, Target]) -> None:
+def test_the_lead_of_an_article_scores_as_a_model_would(rows: Articles, target: Mapping[str, Target]) -> None:
     """The reference model's answers have 611 characters in the mean; above 1.1 scores are no longer credible."""
-    scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.summaries, strict=True)))
+    scores = score_pairs(list(zip((one[:600] for one in rows.articles), rows.highlights, strict=True)))
     for name in ROUGE_NAMES:
         share = 100 * statistics.fmean(getattr(one.rouge, name) for one in scores) / target[name].reference
         assert 0.99 <= share <= 1.1, name
