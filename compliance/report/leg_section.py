@@ -1,5 +1,6 @@
 """What the page says of one leg: numbers, pictures, findings, settings."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from compliance.finding import Finding
 from compliance.report import pictures
 from compliance.report.ceiling import Ceiling, Device, ceiling
 from compliance.report.pictures import Limit, Picture
-from compliance.report.series import cdf, course, lengths, replica_shares
+from compliance.report.series import cdf, course
 from compliance.verify.legs import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
@@ -213,19 +214,19 @@ def _course(section: LegSection, requests: RequestTable, derived: Derived | None
 
 
 def _lengths(section: LegSection, requests: RequestTable) -> None:
-    found = lengths(requests)
-    section.finish_reasons = found.finish_reasons
+    section.finish_reasons = dict(Counter(requests.finish_reason).most_common())
     section.pictures += [
-        pictures.token_lengths(f"{section.key}-in", found, "prompt"),
-        pictures.token_lengths(f"{section.key}-out", found, "output"),
+        pictures.token_lengths(f"{section.key}-in", "Tokens in", requests.prompt_tokens, pictures.ONE),
+        pictures.token_lengths(f"{section.key}-out", "Tokens out", requests.output_tokens, pictures.TWO),
     ]
 
 
 def _replicas(section: LegSection, requests: RequestTable) -> None:
     replica = requests.replica
-    if replica is None or len(np.unique(replica)) < 2:
+    if replica is None or len(numbers := np.unique(replica)) < 2:
         return
-    section.pictures.append(pictures.replicas(f"{section.key}-replicas", replica_shares(replica, requests)))
+    tokens = {int(number): int(requests.output_tokens[replica == number].sum()) for number in numbers}
+    section.pictures.append(pictures.replicas(f"{section.key}-replicas", tokens))
 
 
 def _ceiling_rows(found: Ceiling | str, section: LegSection) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +16,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from compliance.report.series import Cdf, Course, Lengths, ReplicaShare
+from compliance.report.series import Cdf, Course, Ints
 from runs.wording import milliseconds
 
 INK, MUTED, GRID, ONE, TWO, GOOD, BAD = (f"#0{n}0a0{n}" for n in range(1, 8))
@@ -25,6 +25,7 @@ LIGHT = {"ink": "#1f2328", "muted": "#59636e", "grid": "#dde1e6", "one": "#0969d
 LIGHT |= {"good": "#1a7f37", "bad": "#cf222e"}
 
 SIZE_INCHES = (4.6, 2.9)  # small enough to be read on a telephone
+LENGTH_BINS = 32
 WIDE_SPAN = 30  # a factor between values that needs a logarithmic axis
 _STYLE: Any = {
     "text.parse_math": False,  # a directory's name may hold a dollar sign
@@ -200,13 +201,12 @@ def _over_time(axes: Any, of: Course, label: str, title: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
 
 
-def token_lengths(name: str, of: Lengths, which: Literal["prompt", "output"]) -> Picture:
-    """How many tokens prompts or answers had."""
-    edges, counts = (of.prompt_edges, of.prompt_counts) if which == "prompt" else (of.output_edges, of.output_counts)
-    title = {"prompt": "Tokens in", "output": "Tokens out"}[which]
+def token_lengths(name: str, title: str, tokens: Ints, colour: str) -> Picture:
+    """How many tokens prompts or answers had; `tokens` of each sample."""
+    counts, edges = np.histogram(tokens, LENGTH_BINS)
 
     def draw(axes: Any) -> None:
-        axes.stairs(counts, edges, fill=True, color=ONE if which == "prompt" else TWO, alpha=0.75)
+        axes.stairs(counts, edges, fill=True, color=colour, alpha=0.75)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("tokens")
         axes.set_ylabel("samples")
@@ -216,19 +216,19 @@ def token_lengths(name: str, of: Lengths, which: Literal["prompt", "output"]) ->
     return _picture(name, f"{title.lower()} a sample, from {edges[0]:,.0f} to {edges[-1]:,.0f}", draw)
 
 
-def replicas(name: str, shares: Sequence[ReplicaShare]) -> Picture:
-    """Output tokens of each engine."""
-    tokens = [share.output_tokens for share in shares]
+def replicas(name: str, tokens_of: Mapping[int, int]) -> Picture:
+    """Output tokens of each engine, by its number."""
+    tokens = list(tokens_of.values())
     uneven = max(tokens) / (sum(tokens) / len(tokens)) if sum(tokens) else 1.0
-    words = f"Output tokens of {len(shares)} replicas; the busiest has {uneven:.3f} of the mean"
+    words = f"Output tokens of {len(tokens)} replicas; the busiest has {uneven:.3f} of the mean"
 
     def draw(axes: Any) -> None:
-        axes.bar([str(share.replica) for share in shares], tokens, color=ONE, alpha=0.8)
+        axes.bar(list(map(str, tokens_of)), tokens, color=ONE, alpha=0.8)
         axes.grid(visible=False, axis="x")
         axes.set_xlabel("replica")
         axes.set_title(words.replace("; ", ";\n"))
         axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-        if len(shares) > 16:
+        if len(tokens) > 16:
             axes.set_xticks([])
 
     return _picture(name, words, draw)

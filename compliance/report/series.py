@@ -9,7 +9,6 @@ from runs.record.requests_log import NO_TIME, RequestTable
 
 CDF_POINTS = 400
 BINS = 240
-LENGTH_BINS = 32
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -106,47 +105,3 @@ def _tokens_until(first: Floats, last: Floats, tokens: Ints, edges: Floats) -> F
     rising = edges * summed(first, slopes) - summed(first, slopes * first)
     falling = edges * summed(last, slopes) - summed(last, slopes * last)
     return summed(first, jumps) + rising - falling
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Histograms of tokens a sample, in equal bins."""
-
-    prompt_edges: Floats
-    prompt_counts: Ints
-    output_edges: Floats
-    output_counts: Ints
-    finish_reasons: dict[str, int]  # the most frequent first
-
-
-def lengths(requests: RequestTable) -> Lengths:
-    """How long prompts and answers were, and why answers ended."""
-    prompt_counts, prompt_edges = np.histogram(requests.prompt_tokens, LENGTH_BINS)
-    output_counts, output_edges = np.histogram(requests.output_tokens, LENGTH_BINS)
-    names, counts = np.unique(np.array(requests.finish_reason), return_counts=True)
-    reasons = sorted(zip(names.tolist(), counts.tolist(), strict=True), key=lambda pair: -pair[1])
-    return Lengths(prompt_edges, prompt_counts, output_edges, output_counts, dict(reasons))
-
-
-@dataclass(frozen=True)
-class ReplicaShare:
-    """What one of several engines did."""
-
-    replica: int
-    samples: int
-    prompt_tokens: int
-    output_tokens: int
-
-
-def replica_shares(replica: Ints, requests: RequestTable) -> list[ReplicaShare]:
-    """Samples and tokens of each engine; `replica` holds its number for each sample."""
-    return [
-        ReplicaShare(
-            int(number),
-            int(mine.sum()),
-            int(requests.prompt_tokens[mine].sum()),
-            int(requests.output_tokens[mine].sum()),
-        )
-        for number in np.unique(replica)
-        for mine in [replica == number]
-    ]

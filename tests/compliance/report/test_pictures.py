@@ -4,7 +4,6 @@ from xml.etree import ElementTree
 
 from compliance.report import pictures
 from compliance.report.pictures import Bar, Picture
-from compliance.report.series import ReplicaShare
 
 XLINK = "{http://www.w3.org/1999/xlink}"
 
@@ -38,9 +37,9 @@ def test_a_name_is_text_whatever_it_holds() -> None:
 
 
 def test_replicas() -> None:
-    even = pictures.replicas("x", [ReplicaShare(0, 10, 100, 1000), ReplicaShare(1, 10, 100, 1000)])
+    even = pictures.replicas("x", {0: 1000, 1: 1000})
     assert even.words == "Output tokens of 2 replicas; the busiest has 1.000 of the mean"
     assert {"0", "1"} <= texts(even)
-    many = pictures.replicas("x", [ReplicaShare(n, 1, 1, n) for n in range(64)])
+    many = pictures.replicas("x", {n: n for n in range(64)})
     assert "1.969 of the mean" not in even.words
     assert "2.000 of the mean" in many.words

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compliance.report.series import BINS, CDF_POINTS, cdf, course, lengths, replica_shares
+from compliance.report.series import BINS, CDF_POINTS, cdf, course
 from runs.record.requests_log import NO_TIME, RequestTable
 
 
@@ -67,13 +67,3 @@ def test_queries_open() -> None:
     offline = course(table(100, offline=True))
     assert offline.waiting is None
     assert offline.computing.max() == pytest.approx(20, abs=1)
-
-
-def test_lengths_and_replicas() -> None:
-    requests = table(70)
-    found = lengths(requests)
-    assert found.prompt_counts.sum() == found.output_counts.sum() == 70
-    assert found.finish_reasons == {"stop": 69, "length": 1}
-    shares = replica_shares(np.arange(70) % 2, requests)
-    assert [share.samples for share in shares] == [35, 35]
-    assert sum(share.output_tokens for share in shares) == 770
