@@ -3,21 +3,22 @@
 What cannot be said without those rules is told as not judged: a result without a finding is then not a clean one.
 """
 
-from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.evidence.summary_text import summary_contradictions
-from compliance.finding import Finding
-from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
-from compliance.submission.check.logs import ComparedLeg, check_seeds, facts, note_findings, read_log, without_root
+from compliance.submission.check.logs import (
+    ComparedLeg,
+    check_seeds,
+    contradictions,
+    facts,
+    judged,
+    note_findings,
+    read_log,
+)
 from compliance.submission.check.performance import check_verdict
 from compliance.submission.check.policy import policy_of
-from compliance.submission.check.reading import read_object
+from compliance.submission.check.reading import object_or_empty
 from compliance.submission.check.settings import check_user_conf_of
 from compliance.submission.tree import Place, Tree
-from runs.errors import HarnessError
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.summary_log import read_summary
-from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 
@@ -95,8 +96,7 @@ def _may_be_inferred(tree: Tree, place: Place, logged: str, wanted: str) -> bool
     """May a result of the edge be taken from a run of another scenario? [checker] performance_check.inferred_check"""
     if (logged, wanted) not in INFERRED:
         return False
-    path = tree.system(place.division, place.organisation, place.system)
-    system = read_object(path, Findings(tree.root), "system-missing", "system-json") or {}
+    system = object_or_empty(tree.system(place.division, place.organisation, place.system))
     return "edge" in str(system.get("system_type", "")).lower()
 
 
@@ -104,15 +104,5 @@ def _check_figures(place: Place, run: RunDir, detail: DetailLog, findings: Findi
     """Do the numbers of both logs stand together?"""
     if detail.scenario == "MultiStream":
         return  # no LLM benchmark has it, and none of the numbers here are its own
-    try:
-        numbers = reported_numbers(detail)
-        found: list[Finding] = [
-            *detail_contradictions(detail, numbers),
-            *summary_contradictions(read_summary(run.summary), detail, numbers),
-        ]
-    except UnknownRuleError:
-        raise
-    except HarnessError as error:
-        findings.add("log-damaged", error.path or run.detail, without_root(error.message, run.detail))
-        return
-    note_findings(found, policy_of(place.division), run, findings)
+    found = judged(lambda: contradictions(run, detail), run, findings)
+    note_findings(found or [], policy_of(place.division), run, findings)

@@ -5,16 +5,15 @@ from pathlib import Path
 from compliance.audits import test06
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
-from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, fail
-from compliance.rules import UnknownRuleError
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
     check_seeds,
+    contradictions,
     facts,
+    judged,
     note_findings,
     read_log,
 )
@@ -29,7 +28,6 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check, read_summary
-from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 
 TEST = test06.OfficialTest06.name
@@ -158,20 +156,12 @@ def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -
 
 def _check_log(run: RunDir, detail: DetailLog, findings: Findings) -> None:
     """Contradictions within the audit's own logs; its verdict does not count."""
-    try:
-        numbers = reported_numbers(detail)
-        summary = read_summary(run.summary)
-        found = [*detail_contradictions(detail, numbers), *summary_contradictions(summary, detail, numbers)]
-        found += [fail("log-summary", text, run.summary, run.detail) for text in cross_check(summary, detail)]
-    except UnknownRuleError:
-        raise
-    except HarnessError as error:
-        findings.add("log-damaged", error.path or run.detail, error.message.replace(f"{run.root}/", ""))
-        return
-    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
-        findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
-        return
-    note_findings(found, policy_of("closed"), run, findings)
+
+    def judge() -> list[Finding]:
+        differ = cross_check(read_summary(run.summary), detail)
+        return [*contradictions(run, detail), *(fail("log-summary", text, run.summary, run.detail) for text in differ)]
+
+    note_findings(judged(judge, run, findings) or [], policy_of("closed"), run, findings)
 
 
 def _check_order(path: Path, entries: list[AccuracyEntry], detail: DetailLog, findings: Findings) -> None:
@@ -179,7 +169,7 @@ def _check_order(path: Path, entries: list[AccuracyEntry], detail: DetailLog, fi
     try:
         count = expected_samples(detail) or 0
         order = expected_order(detail, count)
-    except Exception as error:  # as above
+    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
         findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
         return
     for entry in entries:

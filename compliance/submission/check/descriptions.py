@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.submission.check.finding import Findings
-from compliance.submission.check.reading import is_regular, read_bytes, read_object
+from compliance.submission.check.reading import is_regular, object_or_empty, read_bytes, read_object
 from compliance.submission.check.structure import Contents
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
@@ -84,8 +84,7 @@ def _is_network(value: dict[str, Any]) -> bool:
 
 def says_network(tree: Tree, place: Place) -> bool:
     """Whether a system's description says that LoadGen reached it over a network."""
-    path = tree.system(place.division, place.organisation, place.system)
-    return _is_network(read_object(path, Findings(tree.root), "system-missing", "system-json") or {})
+    return _is_network(object_or_empty(tree.system(place.division, place.organisation, place.system)))
 
 
 def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
@@ -162,9 +161,8 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
     """Scenarios of one closed benchmark say that they ran one model, however it was quantised."""
     said: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
-        value = read_object(tree.measurements(place), Findings(tree.root), "measurements-missing", "measurements-field")
-        mine = (value or {}).get("starting_weights_filename")
-        if place.division != "closed" or value is None or not isinstance(mine, str):
+        mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
+        if place.division != "closed" or not isinstance(mine, str):
             continue
         first, theirs = said.setdefault((place.organisation, place.system, place.benchmark), (place, mine))
         if _other_model(mine, theirs):
@@ -213,10 +211,8 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
         return DIRECTORIES.get(place.benchmark, place.benchmark)
     if place.division != "open":
         return None
-    unnoted = Findings(tree.root)
-    path = tree.organisation(place.division, place.organisation) / "model_mapping.json"
-    value = read_object(path, unnoted, "model-mapping", "model-mapping") or {}
-    found = value.get(place.benchmark)
+    mapping = object_or_empty(tree.organisation(place.division, place.organisation) / "model_mapping.json")
+    found = mapping.get(place.benchmark)
     return found if isinstance(found, str) and (found in SUBMISSIONS or found in others) else None
 
 

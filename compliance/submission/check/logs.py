@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
-from compliance.evidence.part import Part
+from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, Policy
 from compliance.rules import UnknownRuleError
 from compliance.signoff.limits import MOST_DAYS_APART
@@ -17,9 +19,13 @@ from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.summary_log import read_summary
+from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.rounds import ROUNDS, Round
+
+Judged = TypeVar("Judged")
 
 # What one configuration has in common. [loadgen] detail log
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
@@ -66,7 +72,7 @@ def make_leg(run: RunDir, detail: DetailLog, scenario: Scenario, benchmark: Benc
     return leg
 
 
-def judged(judge: Callable[[], Part], run: RunDir, findings: Findings) -> Part | None:
+def judged(judge: Callable[[], Judged], run: RunDir, findings: Findings) -> Judged | None:
     """Call one of verify's judges; None with a finding where the files allow no verdict."""
     try:
         return judge()
@@ -77,6 +83,13 @@ def judged(judge: Callable[[], Part], run: RunDir, findings: Findings) -> Part |
     except Exception as error:  # foreign numbers go through long computations; none may end the other checks
         findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
     return None
+
+
+def contradictions(run: RunDir, detail: DetailLog) -> list[Finding]:
+    """Numbers of both logs that do not stand together."""
+    numbers = reported_numbers(detail)
+    summary = summary_contradictions(read_summary(run.summary), detail, numbers)
+    return [*detail_contradictions(detail, numbers), *summary]
 
 
 def without_root(sentence: str, path: Path) -> str:

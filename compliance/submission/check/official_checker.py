@@ -6,9 +6,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from compliance.submission.system_fields import NAMES, NETWORK_NAMES
 from runs.errors import ExecutionError
@@ -92,9 +92,6 @@ class OfficialResult:
     @property
     def ok(self) -> bool:
         return self.outcome == "ok"
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def run_official(checkout: Path, tree: Path, in_round: Round) -> OfficialResult:

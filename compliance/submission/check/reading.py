@@ -56,6 +56,11 @@ def read_text(path: Path, findings: Findings, rule_id: str) -> str | None:
         return None
 
 
+def object_or_empty(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none, which is told elsewhere."""
+    return read_object(path, Findings(path.parent), "tree-unreadable", "tree-unreadable") or {}
+
+
 def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule: str) -> dict[str, Any] | None:
     """A JSON object; None with a finding where there is none."""
     content = read_bytes(path, findings, missing_rule)

@@ -11,15 +11,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.signoff.verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
 from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import Findings, in_order
-from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular
+from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.structure import is_document
 from compliance.submission.source import Source, read_source
@@ -158,7 +156,7 @@ class _System:
         given = made_of.given
         if given is None:
             description = tree.system(first.division, first.organisation, first.system)
-            given = given_in(_object(description), manifests["performance"]) if manifests else SystemFile({}, {})
+            given = given_in(object_or_empty(description), manifests["performance"]) if manifests else SystemFile({}, {})
         return SubmitRequest(
             results=self._results,
             output=output,
@@ -187,17 +185,6 @@ def _audits(tree: Tree, place: Place) -> Iterator[RunDir]:
     for test in SUBMITTED_TESTS:
         if (folder := tree.audit(place, test)).is_dir():
             yield RunDir(folder / "performance" / "run_1")
-
-
-def _object(path: Path) -> dict[str, Any]:
-    """A small JSON object of the tree; what is wrong with it is told elsewhere."""
-    try:
-        if not is_regular(path) or path.stat().st_size > MAX_TEXT_BYTES:
-            return {}
-        value = orjson.loads(path.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _compare(there: Path, expected: Path, findings: Findings) -> None:

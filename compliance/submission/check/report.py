@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from compliance.submission.check.finding import finding_json, place_of, printabl
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.rebuild import SignedOff
 from runs.errors import ExitCode
+from runs.wording import counted
 
 SHOWN_MESSAGES = 30
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
@@ -53,7 +54,7 @@ def as_json(outcome: CheckOutcome, *, strict: bool) -> dict[str, Any]:
         "warnings": checked.count("warning"),
         "findings": [finding_json(finding) for finding in checked.findings],
         "signoff": None if signed is None else [one.as_json() for one in signed],
-        "official": {"run": False} if official is None else {"run": True, **official.as_json()},
+        "official": {"run": False} if official is None else {"run": True, **asdict(official)},
     }
 
 
@@ -66,10 +67,10 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
             _print_finding(console, finding, where)
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
     errors, warnings = checked.count("error"), checked.count("warning")
-    said = f"{_count(len(checked.places), 'scenario')} of {_count(len(systems), 'system')}, round {checked.tree.round}"
-    _line(console, f"{said}: {_count(errors, 'error')}, {_count(warnings, 'warning')}")
+    said = f"{counted(len(checked.places), 'scenario')} of {counted(len(systems), 'system')}, round {checked.tree.round}"
+    _line(console, f"{said}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if checked.not_judged:
-        text = f"{_count(len(checked.not_judged), 'scenario')} judged by the rules of any benchmark alone"
+        text = f"{counted(len(checked.not_judged), 'scenario')} judged by the rules of any benchmark alone"
         _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)
@@ -129,14 +130,10 @@ def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str
         rule = f" (our rule: {message.rule})" if message.rule else ""
         yield f"  {message.level}: {printable(message.text.replace(f'{root}/', ''))}{rule}"
     if len(official.messages) > len(telling[:SHOWN_MESSAGES]):
-        yield f"  {_count(len(official.messages), 'message')} in all, with --json in the record"
+        yield f"  {counted(len(official.messages), 'message')} in all, with --json in the record"
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")
         yield "  result: " + " ".join(printable(str(row.get(name, ""))) for name in names)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
