@@ -3,49 +3,14 @@
 Only for legs that nobody named a rate for: those of the embedded model and articles (scenarios/leg/trial.py).
 """
 
-import asyncio
-import time
-from dataclasses import dataclass, field
-
 from runs.benchmark import LatencyLimits
 from runs.errors import SetupError
 from runs.record.manifest import ChosenRate, RateChoice
-from scenarios.leg.warmup import random_prompts
-from sut.engine import Engine, Request
+from scenarios.leg.warmup import Answer, RequestGroup, random_prompts
+from sut.engine import Engine
 
 ALONE = 2  # prompts run one at a time
 TOGETHER = 16  # and then so many at once
-
-
-@dataclass
-class _Answer:
-    """When one request was sent and answered, by `time.perf_counter`, in seconds."""
-
-    done: "asyncio.Future[None]"
-    tokens: int = 0
-    sent_s: float = field(default_factory=time.perf_counter)
-    first_token_s: float = 0.0
-    complete_s: float = 0.0
-
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.first_token_s = time.perf_counter()
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.complete_s, self.tokens = time.perf_counter(), len(token_ids)
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-    @property
-    def ttft_ms(self) -> float:
-        return 1e3 * (self.first_token_s - self.sent_s)
-
-    @property
-    def tpot_ms(self) -> float:
-        return 1e3 * (self.complete_s - self.first_token_s) / max(1, self.tokens - 1)
 
 
 async def choose_rate(
@@ -58,9 +23,11 @@ async def choose_rate(
     """
     made = random_prompts(prompts, ALONE + TOGETHER, vocab_size)
     alone = [(await _answers(engine, [prompt]))[0] for prompt in made[:ALONE]]
+    ttft_s = min(answer.first_token_s - answer.sent_s for answer in alone)
+    tpot_s = min((answer.complete_s - answer.first_token_s) / max(1, answer.tokens - 1) for answer in alone)
     for name, unit, value_ms, limit_ms in (
-        ("TTFT", "first token", min(answer.ttft_ms for answer in alone), limits.ttft_ms),
-        ("TPOT", "output token", min(answer.tpot_ms for answer in alone), limits.tpot_ms),
+        ("TTFT", "first token", 1e3 * ttft_s, limits.ttft_ms),
+        ("TPOT", "output token", 1e3 * tpot_s, limits.tpot_ms),
     ):
         if value_ms > limit_ms:
             raise SetupError(
@@ -80,10 +47,8 @@ async def choose_rate(
     )
 
 
-async def _answers(engine: Engine, prompts: list[list[int]]) -> list[_Answer]:
-    loop = asyncio.get_running_loop()
-    answers = [_Answer(loop.create_future()) for _ in prompts]
-    for answer, prompt in zip(answers, prompts, strict=True):
-        engine.submit(Request(answer, prompt))
-    await asyncio.gather(*(answer.done for answer in answers))
-    return answers
+async def _answers(engine: Engine, prompts: list[list[int]]) -> list[Answer]:
+    group = RequestGroup(engine)
+    group.submit(prompts)
+    await group.end()
+    return group.answers

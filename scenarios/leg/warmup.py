@@ -11,6 +11,7 @@ import math
 import random
 import time
 from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Any
 
 from runs.record.manifest import LegPlan
@@ -25,46 +26,46 @@ LONGEST_BATCH_S = 60.0
 LOOK_S = 0.001
 
 
-class _WarmupSink:
-    """Collects the end of each warm-up request in a future."""
+@dataclass
+class Answer:
+    """When one request was sent and answered, by `time.perf_counter`, in seconds."""
 
-    def __init__(self) -> None:
-        self.futures: dict[int, asyncio.Future[int]] = {}
+    done: "asyncio.Future[None]"
+    tokens: int = 0
+    sent_s: float = field(default_factory=time.perf_counter)
+    first_token_s: float = 0.0
+    complete_s: float = 0.0
 
     def first_token(self, request: Request, token_id: int) -> None:
-        """Nothing to report."""
+        self.first_token_s = time.perf_counter()
 
     def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        if not (future := self.futures[id(request)]).done():
-            future.set_result(len(token_ids))
+        self.complete_s, self.tokens = time.perf_counter(), len(token_ids)
+        if not self.done.done():
+            self.done.set_result(None)
 
     def failed(self, request: Request, error: BaseException) -> None:
-        if not (future := self.futures[id(request)]).done():
-            future.set_exception(error)
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class RequestGroup:
-    """Requests that are in the engine at the same time."""
+    """Requests that are in the engine at the same time, and their answers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._sink = _WarmupSink()
-        self._requests: list[Request] = []
-
-    @property
-    def futures(self) -> list[asyncio.Future[int]]:
-        return list(self._sink.futures.values())
+        self.answers: list[Answer] = []
 
     def submit(self, prompts: list[list[int]]) -> None:
         for prompt in prompts:
-            request = Request(self._sink, prompt)
-            self._requests.append(request)  # the sink knows it by its id
-            self._sink.futures[id(request)] = asyncio.get_running_loop().create_future()
-            self._engine.submit(request)
+            answer = Answer(asyncio.get_running_loop().create_future())
+            self.answers.append(answer)
+            self._engine.submit(Request(answer, prompt))
 
     async def end(self) -> int:
         """Wait for all; the tokens of their answers."""
-        return sum(await asyncio.gather(*self.futures))
+        await asyncio.gather(*(answer.done for answer in self.answers))
+        return sum(answer.tokens for answer in self.answers)
 
 
 def random_prompts(prompts: list[list[int]], count: int, vocab_size: int | None) -> list[list[int]]:
@@ -136,7 +137,7 @@ async def _grow(engine: Engine, batch: RequestGroup, prompts: list[list[int]], m
         more = prompts[handed_over : 2 * handed_over or 1]
         batch.submit(more)
         handed_over += len(more)
-        while engine.activity() == before and not any(future.done() for future in batch.futures):
+        while engine.activity() == before and not any(answer.done.done() for answer in batch.answers):
             engine.check_alive()
             await asyncio.sleep(LOOK_S)
         if (time.monotonic() - began) * max_tokens > LONGEST_BATCH_S:
