@@ -4,13 +4,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from compliance.audits.registry import AUDITS
 from runs.errors import InputError
 from runs.option_field import option_field
-from runs.yaml_file import place_of, with_underscores
-from scenarios.leg.config import RunConfig, explained, load_yaml, merged
+from runs.yaml_file import place_of
+from scenarios.leg.config import RunConfig, merged, split_config
 
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
@@ -76,14 +76,9 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
     Raises:
         InputError: a key that there is not, a value that is not allowed, or both legs and existing runs asked for.
     """
-    config_file = values.pop("config", None)
-    from_file: dict[str, Any] = load_yaml(config_file) if config_file else {}
-    block = from_file.pop("audit", None) or {}
-    if not isinstance(block, dict):
-        raise InputError(f"--config {config_file}: audit: expected keys and values", "write `audit: {test: NAME}`")
-    given = merged(
-        with_underscores(block), {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
-    )
+    file = values.pop("config", None)
+    given = {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
+    options, from_file = split_config(file, "audit", given, AuditOptions, "{test: NAME}")
     legs = merged(from_file, values)
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
@@ -91,10 +86,6 @@ def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
         place = place_of(legs, unknown[0])
         what = f"{place}: {unknown[0]}: there is no such key" if place else f"--{unknown[0]}: there is no such option"
         raise InputError(what, "see `main.py audit --help`")
-    try:
-        options = AuditOptions.model_validate(given)
-    except ValidationError as error:
-        raise explained(error, given, AuditOptions, "audit") from error
     if (options.ref is None) != (options.run is None):
         raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
     if options.ref is not None and legs.keys() - {"output_log_dir", "scenario"}:

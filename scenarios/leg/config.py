@@ -3,7 +3,7 @@
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
@@ -232,6 +232,34 @@ def merged(file: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict) and isinstance(file.get(key), dict):
             both[key] = {**file[key], **value}
     return both
+
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def split_config(
+    file: Path | None, block: str, given: dict[str, Any], schema: type[Options], example: str
+) -> tuple[Options, dict[str, Any]]:
+    """What a command that runs legs is asked for, and what its file has for the legs.
+
+    Args:
+        file: YAML with the keys of a leg, and the command's own under `block`.
+        given: the command's own options on the command line, above those of the file.
+        schema: of these.
+        example: of the block, for a message.
+
+    Raises:
+        InputError: a key that there is not, or a value that is not allowed.
+    """
+    content = load_yaml(file) if file else {}
+    own = content.pop(block, None) or {}
+    if not isinstance(own, dict):
+        raise InputError(f"--config {file}: {block}: expected keys and values", f"write `{block}: {example}`")
+    asked = merged(with_underscores(own), given)
+    try:
+        return schema.model_validate(asked), content
+    except ValidationError as error:
+        raise explained(error, asked, schema, block) from error
 
 
 def make_config(values: dict[str, Any]) -> RunConfig:

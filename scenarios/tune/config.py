@@ -6,14 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
-from runs.yaml_file import with_underscores
-from scenarios.leg.config import LOWEST_QPS, RunConfig, explained, load_yaml, make_config, merged
+from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config
 from scenarios.tune.option_space import Space, make_space
 from scenarios.tune.places import TuneDir
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
@@ -112,19 +111,11 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
     Raises:
         InputError: a key that there is not, a value that is not allowed, or a scenario without a rate.
     """
-    content = load_yaml(file) if file else {}
-    block = content.pop("tune", None) or {}
-    if not isinstance(block, dict):
-        raise InputError(f"--config {file}: tune: expected keys and values", "write `tune: {max_probes: 6}`")
+    options, content = split_config(file, "tune", own, TuneOptions, "{max_probes: 6}")
     values = merged(content, legs)
     for name in sorted(values):
         if name in NOT_FOR_TUNES:
             raise InputError(f"--{name.replace('_', '-')}: a tune sets it itself", "leave it out")
-    try:
-        asked = merged(with_underscores(block), own)
-        options = TuneOptions.model_validate(asked)
-    except ValidationError as error:
-        raise explained(error, asked, TuneOptions, "tune") from error
     config = make_config(values)
     if LOADGEN_SCENARIO[config.scenario] == "SingleStream":
         raise InputError(
