@@ -78,9 +78,7 @@ def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # replicas are started three times
 def test_what_grows_with_the_replicas_is_measured(tmp_path: Path) -> None:
-    dummy = NullSpec(
-        str(tmp_path / "one"), min_query_count=200, library_samples=100, replicas=1, kind="dummy"
-    )
+    dummy = NullSpec(str(tmp_path / "one"), min_query_count=200, library_samples=100, replicas=1, kind="dummy")
     numbers, facts = null_run(dummy)
     assert facts["samples"] == 200
     assert numbers.samples_per_second

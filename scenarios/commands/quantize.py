@@ -1,7 +1,6 @@
 """`main.py quantize`: post-training quantisation with calibration data."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
 import click

@@ -20,9 +20,7 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
-@click.option(
-    "--output", type=PATH, metavar="FILE", help="Where the page goes. Default: report.html in the first DIR."
-)
+@click.option("--output", type=PATH, metavar="FILE", help="Where the page goes. Default: report.html in the first DIR.")
 @click.option(
     "--measure-machine",
     is_flag=True,

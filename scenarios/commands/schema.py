@@ -43,7 +43,7 @@ def _option(name: str, field: FieldInfo, changed: Mapping[str, str]) -> click.Op
         settings.update(type=str, multiple=True)
     else:
         settings.update(type={int: int, float: float, Path: PATH}.get(kind, str))
-    return GroupedOption([flag], group=str(extra.get("group") or ""), **settings | changed)
+    return GroupedOption([flag], group=str(extra.get("group") or ""), **{**settings, **changed})
 
 
 def _without_none(annotation: Any) -> Any:

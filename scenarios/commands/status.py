@@ -36,9 +36,7 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 )
 @click.option("--json", is_flag=True, help="One JSON object a look, on one line.")
 @click.option("--output", type=PATH, metavar="FILE.md", help="Keep a Markdown page up to date.")
-def status(
-    folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None
-) -> ExitCode:
+def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None) -> ExitCode:
     """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
 
     DIR is any directory above runs. Without one: whatever runs on this machine, and what lies in ./output.

@@ -44,9 +44,7 @@ def _format(*choices: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     )
 
 
-_db = click.option(
-    "--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite."
-)
+_db = click.option("--db", type=PATH, metavar="FILE", default=Path("results.sqlite"), help="Default: results.sqlite.")
 _where = click.option(
     "--where", metavar="COLUMN=VALUE", multiple=True, help="Only these rows; repeatable; null for none."
 )

@@ -11,7 +11,7 @@ from runs.errors import ExitCode, HarnessError
 from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir
 from runs.wording import counted
-from scenarios.status.find import Kind, FoundDir, holder_of
+from scenarios.status.find import FoundDir, Kind, holder_of
 from scenarios.status.legs import LegStatus, State
 from scenarios.tune.journal import Journal, read_tune
 from scenarios.tune.places import TuneDir

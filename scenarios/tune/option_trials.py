@@ -141,7 +141,9 @@ def scores(probes: Sequence[Probe]) -> list[ScoredOptions]:
     for probe in probes:
         if probe.options not in settings:
             settings.append(probe.options)
-    return [ScoredOptions(options, _score([probe for probe in probes if probe.options == options])) for options in settings]
+    return [
+        ScoredOptions(options, _score([probe for probe in probes if probe.options == options])) for options in settings
+    ]
 
 
 def worths(space: Space, probes: Sequence[Probe], best: Best) -> list[Worth]:

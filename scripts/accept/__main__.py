@@ -15,7 +15,7 @@ from scenarios.leg.supervisor import signals_raise
 from scenarios.places import held
 from sut.engines import engine_kind
 
-from .acceptance import Asked, Acceptance, user_conf
+from .acceptance import Acceptance, Asked, user_conf
 from .machine import layouts
 from .sizes import EMBEDDED_ON_CPU, ON_CPU, SMALLEST, AcceptSizes
 from .steps import Steps

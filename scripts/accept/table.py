@@ -48,7 +48,9 @@ class AcceptTable:
         return [row for row in self.rows if row.target and not row.met]
 
 
-def write_table(folder: Path, head: dict[str, Any], notes: list[str], table: AcceptTable, outcomes: list[Outcome]) -> None:
+def write_table(
+    folder: Path, head: dict[str, Any], notes: list[str], table: AcceptTable, outcomes: list[Outcome]
+) -> None:
     """accept.json and accept.md.
 
     Args:

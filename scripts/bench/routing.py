@@ -58,7 +58,9 @@ def run(work: Path, sizes: Sizes) -> Part:
     for count in sizes.simulated_replicas:
         for engine, step, queries, tokens in engines:
             for scenario in SCENARIOS:
-                setting = Simulation(count, step, tokens, queries, *_limits_s(scenario), seconds=sizes.simulated_seconds)
+                setting = Simulation(
+                    count, step, tokens, queries, *_limits_s(scenario), seconds=sizes.simulated_seconds
+                )
                 _simulate(part, f"{count} × {engine}, {tokens:,} tokens a step, {scenario}", setting)
     part.notes.append(
         f"Two replicas on {len(usable_cores())} cores; rates tried are {_told(sizes.routing_shares)} of the Offline "

@@ -67,7 +67,9 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
             _print_finding(console, finding, where)
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
     errors, warnings = checked.count("error"), checked.count("warning")
-    said = f"{counted(len(checked.places), 'scenario')} of {counted(len(systems), 'system')}, round {checked.tree.round}"
+    said = (
+        f"{counted(len(checked.places), 'scenario')} of {counted(len(systems), 'system')}, round {checked.tree.round}"
+    )
     _line(console, f"{said}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if checked.not_judged:
         text = f"{counted(len(checked.not_judged), 'scenario')} judged by the rules of any benchmark alone"

@@ -268,6 +268,4 @@ def test_the_command_asks_for_what_it_cannot_know(campaign: CampaignDir, build: 
     with pytest.raises(InputError, match=r"status, host_memory_configuration.*cooling"):
         submit.main(command(campaign, tmp_path, "--rehearsal"), standalone_mode=False)
     with pytest.raises(InputError, match="--system"):
-        submit.main(
-            command(campaign, tmp_path, "--system", tmp_path / "missing.yaml"), standalone_mode=False
-        )
+        submit.main(command(campaign, tmp_path, "--system", tmp_path / "missing.yaml"), standalone_mode=False)

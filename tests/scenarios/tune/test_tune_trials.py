@@ -285,7 +285,11 @@ def test_the_sampler_never_repeats_and_ends() -> None:
 
 def test_the_sampler_follows_the_scores() -> None:
     """Of many settings, those that share values with the good ones are asked for: more often than one in five."""
-    tried = [ScoredOptions({}, 50.0), ScoredOptions({"admission": "fcfs"}, 1.0), ScoredOptions({"data_parallel_size": 2}, 1.0)]
+    tried = [
+        ScoredOptions({}, 50.0),
+        ScoredOptions({"admission": "fcfs"}, 1.0),
+        ScoredOptions({"data_parallel_size": 2}, 1.0),
+    ]
     tried += [ScoredOptions({"max_num_seqs": size}, 100.0 if size == 64 else 1.0) for size in (16, 32, 64, 128)]
     tried += [ScoredOptions({"max_num_batched_tokens": size, "max_num_seqs": 64}, 100.0 + size) for size in (512, 1024)]
     asked = []
