@@ -19,7 +19,7 @@ from runs.reading import bounded_lines
 NO_TIME = -1  # stands for null in the columns
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
 
-Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
 
 

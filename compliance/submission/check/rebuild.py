@@ -156,9 +156,8 @@ class _System:
         given = made_of.given
         if given is None:
             description = tree.system(first.division, first.organisation, first.system)
-            given = (
-                given_in(object_or_empty(description), manifests["performance"]) if manifests else SystemFile({}, {})
-            )
+            said = object_or_empty(description)
+            given = given_in(said, manifests["performance"]) if manifests else SystemFile({}, {})
         return SubmitRequest(
             results=self._results,
             output=output,

@@ -58,7 +58,7 @@ ENTRY = '{ "seq_id" : 0, "qsl_idx" : 5, "data" : "0AFF" }'
         (f"[{ENTRY.replace('5', 'true')}]", r"\$\[0\].qsl_idx"),
         (f"[{ENTRY.replace('0AFF', '0AF')}]", "entry 1: data or token_data is no hexadecimal"),
         (f"[{ENTRY.replace('0AFF', '0A FF')}]", "entry 1: data or token_data is no hexadecimal"),
-        (f"[{ENTRY.replace(' }', ', "token_data" : null }')}]", r"\$\[0\].token_data"),
+        ('[{ "seq_id" : 0, "qsl_idx" : 5, "data" : "", "token_data" : null }]', r"\$\[0\].token_data"),
         ('[{ "seq_id" : 0, "qsl_idx" : 5, "data" : 7 }]', r"\$\[0\].data"),
         (f"[{ENTRY.replace('data', 'text')}]", "unknown field `text`"),
         ('[{ "qsl_idx" : 5, "data" : "" }]', "missing required field `seq_id`"),
