@@ -3,7 +3,7 @@
 PYTHON ?=
 VLLM ?=
 PY := .venv/bin/python
-SIDE_BY_SIDE := -n 3 --dist loadfile
+SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: setup setup-quantize demo test test-fast test-long redteam bench accept lint clean
@@ -28,12 +28,11 @@ lint: setup
 test-fast: setup
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long"
 
-# Most tests wait for legs that sleep: several files at a time. Cheats are told by their times and vLLM takes all cores,
-# so these run alone.
+# Most tests wait, for legs that sleep or for vLLM to start: several files at a time. Cheats are told by their times, so
+# these tests run alone.
 test: lint
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not vllm and not long" --ignore=tests/redteam
-	$(PY) -m pytest -q --durations=25 -m "not vllm and not long" tests/redteam
-	$(PY) -m pytest -q --durations=25 -m "vllm and not long"
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long" --ignore=tests/redteam
+	$(PY) -m pytest -q --durations=25 -m "not long" tests/redteam
 
 # What takes longer than `make test` may, or fetches packages.
 test-long: setup

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,43 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import warm
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # How long an example takes says something about the machine only.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
+
+
+SECONDS = {"vllm": 10.0, "slow": 5.0}  # of a test, roughly
+
+
+@pytest.hookimpl(trylast=True)  # after what is deselected is gone
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that side by side no process is left alone with one, and in turn with vLLM and without."""
+    cost: Counter[Path] = Counter()
+    with_vllm: set[Path] = set()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        cost[item.path] += max((SECONDS.get(mark, 0.0) for mark in marks), default=0.0)
+        if "vllm" in marks:
+            with_vllm.add(item.path)
+    place: Counter[bool] = Counter()
+    order: dict[Path, int] = {}
+    for path, _ in cost.most_common():
+        order[path] = place[path in with_vllm]
+        place[path in with_vllm] += 1
+    items.sort(key=lambda item: order[item.path])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Iterator[None]:
+    """What a file's tests, or a library that they import, make of the environment ends with them."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @dataclass(frozen=True)
@@ -67,9 +100,15 @@ def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
 
 
 @pytest.fixture
-def run_main(start_main: Callable[..., StartedMain]) -> Callable[..., Finished]:
-    """Runs `main.py ARGUMENTS…` to its end."""
-    return lambda *arguments, **more: start_main(*arguments, **more).wait()
+def run_main(start_main: Callable[..., StartedMain], tmp_path: Path) -> Callable[..., Finished]:
+    """Runs `main.py ARGUMENTS…` to its end; with an environment of its own in a Python that is started anew."""
+
+    def run(*arguments: object, **more: dict[str, str]) -> Finished:
+        if more:
+            return start_main(*arguments, **more).wait()
+        return Finished(*warm.run(arguments, tmp_path / "working-directory", 60))
+
+    return run
 
 
 @pytest.fixture

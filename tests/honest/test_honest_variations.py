@@ -12,7 +12,8 @@ from compliance.evidence.scorer import Scorer
 from compliance.signoff.judge import sign_off
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import verify_result
-from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS, Pair
+from tests.honest.pair import Pair
+from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS
 from tests.support.verify_legs import DummyLegs
 
 # Of these the issue is that a reader is told, or that the machine was too busy to compare with anything.

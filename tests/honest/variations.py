@@ -6,36 +6,22 @@ lies afterwards, None where it stayed. Files that only the leg's own process wri
 
 import os
 import shutil
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from runs.files import write_json
-from runs.record.layout import ResultDir, RunDir
-from runs.record.leg import LOG_HASHES, log_hashes
-from tests.signoff.forge.faults import cover, set_detail, set_manifest
+from runs.record.layout import RunDir
+from tests.honest.clocks import CLOCKS, run_at, utc
+from tests.honest.pair import Pair, Variation, close, manifest_of, told
+from tests.signoff.forge.faults import cover
 from tests.signoff.forge.rebuilt_faults import beat, rebuild
-from tests.signoff.forge.record_faults import each_record, shift_requests
+from tests.signoff.forge.record_faults import each_record
 from tests.support.editing import reseal
 
-_STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
-HOUR_S = 3600
-
-
-class Pair(ResultDir):
-    """The legs of a result in a directory of their own."""
-
-    @property
-    def legs(self) -> tuple[RunDir, RunDir]:
-        return self.performance, self.accuracy
-
-
-Variation = Callable[[Pair], Path | None]
-VARIATIONS: dict[str, Variation] = {}
+VARIATIONS: dict[str, Variation] = dict(CLOCKS)
 OFFLINE_TOO = frozenset(
     {"new-year", "zone-east", "summer-time-begins", "moved", "busy", "renamed-host", "two-localhosts"}
 )
@@ -48,108 +34,6 @@ def varied(name: str) -> Callable[[Variation], Variation]:
         return variation
 
     return add
-
-
-def _manifest(run: RunDir) -> dict[str, Any]:
-    content: dict[str, Any] = orjson.loads(run.manifest.read_bytes())
-    return content
-
-
-def close(run: RunDir) -> None:
-    """As the leg's own process would have closed such a record."""
-    set_manifest(run, f"observed.{LOG_HASHES}", log_hashes(run))
-    reseal(run)
-
-
-def told(run: RunDir, **facts: Any) -> None:
-    """Other facts in the manifest, by dotted name (__ for the dot)."""
-    for name, value in facts.items():
-        set_manifest(run, name.replace("__", "."), value)
-    close(run)
-
-
-# Clocks ---------------------------------------------------------------------------------------------------------------
-
-
-def run_at(run: RunDir, start: datetime, zone_s: int = 0, change_s: int = 0) -> None:
-    """The leg as if it had started then.
-
-    Args:
-        run: the leg.
-        start: in UTC.
-        zone_s: of the machine's local time, in which LoadGen prints.
-        change_s: by how much the machine's clocks were put on while it ran.
-    """
-    before = _manifest(run)
-    by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
-    local_s = time.localtime(before["start_time_ns"] / 1e9).tm_gmtoff
-    shift_requests(run, by_ns)
-    for name in ("start_time_ns", "end_time_ns"):
-        set_manifest(run, name, before[name] + by_ns)
-    progress = orjson.loads(run.progress.read_bytes())
-    write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
-    values = {record["key"]: record["value"] for record in _records(run)}
-    for key, form, more_s in (("test_datetime", _DATE, 0), ("power_begin", _STAMP, 0), ("power_end", _STAMP, change_s)):
-        moment = datetime.strptime(values[key], form) + timedelta(
-            microseconds=by_ns / 1e3, seconds=zone_s - local_s + more_s
-        )
-        set_detail(run, key, moment.strftime(form) if form == _DATE else moment.strftime(form)[:-3])
-    close(run)
-
-
-def _records(run: RunDir) -> list[dict[str, Any]]:
-    return [orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines()]
-
-
-def _both_at(
-    start: datetime, zone_s: int = 0, change_s: int = 0, apart: timedelta = timedelta(minutes=10)
-) -> Variation:
-    def variation(pair: Pair) -> None:
-        run_at(pair.performance, start, zone_s, change_s)
-        run_at(pair.accuracy, start + apart, zone_s + change_s)
-
-    return variation
-
-
-def _utc(*moment: int) -> datetime:
-    return datetime(*moment, tzinfo=UTC)  # type: ignore[misc, arg-type]
-
-
-def _zone(hours: float) -> int:
-    return int(hours * HOUR_S)
-
-
-_BEFORE_MIDNIGHT = (23, 59, 59)
-for _name, _variation in {
-    "new-year": _both_at(_utc(2026, 12, 31, *_BEFORE_MIDNIGHT)),
-    "new-year-local-east": _both_at(_utc(2026, 12, 31, 15, 59, 59), _zone(8)),
-    "new-year-local-west": _both_at(_utc(2027, 1, 1, 4, 59, 59), _zone(-5)),
-    "first-of-january-in-the-east": _both_at(_utc(2026, 12, 31, 12), _zone(13)),
-    "last-of-december-in-the-west": _both_at(_utc(2027, 1, 1, 3), _zone(-10)),
-    "accuracy-leg-in-the-next-year": _both_at(_utc(2026, 12, 31, 23, 50), apart=timedelta(minutes=30)),
-    "summer-time-begins": _both_at(_utc(2027, 3, 28, 0, *_BEFORE_MIDNIGHT[1:]), _zone(1), HOUR_S),
-    "summer-time-ends": _both_at(_utc(2026, 10, 25, 0, *_BEFORE_MIDNIGHT[1:]), _zone(2), -HOUR_S),
-    "summer-time-by-half-an-hour": _both_at(_utc(2026, 10, 3, 15, 29, 59), _zone(10.5), HOUR_S // 2),
-    "zone-east": _both_at(_utc(2026, 11, 22, 12), _zone(14)),
-    "zone-west": _both_at(_utc(2026, 11, 22, 3), _zone(-12)),
-    "zone-of-three-quarters": _both_at(_utc(2026, 11, 22, 12), _zone(5.75)),
-    "zone-of-a-half": _both_at(_utc(2026, 11, 22, 12), _zone(-9.5)),
-    "leap-day": _both_at(_utc(2028, 2, 28, *_BEFORE_MIDNIGHT)),
-    "before-a-leap-second": _both_at(_utc(2016, 12, 31, 23, 59, 50)),
-    "midnight": _both_at(_utc(2026, 11, 22, *_BEFORE_MIDNIGHT)),
-    "after-2038": _both_at(_utc(2038, 1, 19, 3, 14, 7)),
-    "clock-never-set": _both_at(_utc(1970, 1, 1, 0, 1)),
-    "legs-a-week-apart": _both_at(_utc(2026, 11, 15, 8), apart=timedelta(days=6)),
-    "accuracy-before-performance": _both_at(_utc(2026, 11, 22, 8), apart=timedelta(hours=-3)),
-    "legs-right-after-each-other": _both_at(_utc(2026, 11, 22, 8), apart=timedelta(seconds=30)),
-}.items():  # fmt: skip
-    VARIATIONS |= {_name: _variation}
-
-
-@varied("summer-time-between-the-legs")
-def _between(pair: Pair) -> None:
-    run_at(pair.performance, _utc(2027, 3, 27, 12), _zone(1))
-    run_at(pair.accuracy, _utc(2027, 3, 28, 12), _zone(2))
 
 
 # Places and files -----------------------------------------------------------------------------------------------------
@@ -273,7 +157,7 @@ def _environment_elsewhere(pair: Pair) -> None:
 
 @varied("data-set-by-another-name")
 def _other_name(pair: Pair) -> None:
-    data = Path(_manifest(pair.accuracy)["resolved"]["dataset_path"])
+    data = Path(manifest_of(pair.accuracy)["resolved"]["dataset_path"])
     copy = pair.root.with_name("cnn_eval.json")
     shutil.copy(data, copy)
     told(pair.accuracy, resolved__dataset_path=str(copy), dataset__path=str(copy))
@@ -337,7 +221,7 @@ def _late(by_ms: int, every: int) -> Variation:
 @varied("slow-event-loop")
 def _slow_loop(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, observed__loop_lag={**_manifest(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
+        told(run, observed__loop_lag={**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
 
 
 @varied("processor-times-unreadable")
@@ -376,7 +260,7 @@ def _at_once(first: tuple[str, str | None], second: tuple[str, str | None]) -> V
 
     def variation(pair: Pair) -> None:
         for run in pair.legs:
-            run_at(run, _utc(2026, 11, 22, 8))
+            run_at(run, utc(2026, 11, 22, 8))
         for run, (name, boot) in zip(pair.legs, (first, second), strict=True):
             told(run, host__hostname=name, host__boot_id=boot)
 
@@ -390,7 +274,7 @@ VARIATIONS["two-localhosts-without-boot-id"] = _at_once(("localhost", None), ("l
 @varied("same-process-number-after-a-reboot")
 def _same_pid(pair: Pair) -> None:
     """Containers number their processes anew."""
-    pid, old = (_manifest(run)["pid"] for run in pair.legs)
+    pid, old = (manifest_of(run)["pid"] for run in pair.legs)
     for path in (pair.accuracy.detail, pair.accuracy.manifest, pair.accuracy.progress):
         path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
     close(pair.accuracy)
@@ -398,7 +282,7 @@ def _same_pid(pair: Pair) -> None:
 
 @varied("less-memory-after-a-reboot")
 def _less_memory(pair: Pair) -> None:
-    told(pair.accuracy, host__memory_bytes=_manifest(pair.accuracy)["host"]["memory_bytes"] - 4_194_304)
+    told(pair.accuracy, host__memory_bytes=manifest_of(pair.accuracy)["host"]["memory_bytes"] - 4_194_304)
 
 
 @varied("ports-differ")
@@ -412,16 +296,16 @@ def _heartbeats(pair: Pair) -> None:
     """A disk that was slow at the end: the last heartbeat is a second younger than the leg's end."""
     for run in pair.legs:
         progress = orjson.loads(run.progress.read_bytes())
-        write_json(run.progress, progress | {"time_ns": _manifest(run)["end_time_ns"]})
+        write_json(run.progress, progress | {"time_ns": manifest_of(run)["end_time_ns"]})
         close(run)
 
 
 @varied("warm-up-longer")
 def _warm_up(pair: Pair) -> None:
-    run_at(pair.accuracy, _utc(2026, 11, 22, 8))
-    run_at(pair.performance, _utc(2026, 11, 22, 10))
+    run_at(pair.accuracy, utc(2026, 11, 22, 8))
+    run_at(pair.performance, utc(2026, 11, 22, 10))
     for run in pair.legs:
-        told(run, start_time_ns=_manifest(run)["start_time_ns"] - 1_800_000_000_000)
+        told(run, start_time_ns=manifest_of(run)["start_time_ns"] - 1_800_000_000_000)
 
 
 LATE: dict[str, Variation] = {"late-159-ms": _late(159, 16), "late-338-ms": _late(338, 40)}  # of a Server leg

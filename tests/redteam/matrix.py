@@ -4,9 +4,6 @@
 """
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +11,8 @@ from typing import Any
 
 from runs.errors import ExitCode
 from sut.dummy.cheats import CHEAT_KINDS
+from tests.support import warm
+from tests.untrusted.judges import call
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "red-team.md"
@@ -58,8 +57,8 @@ PASSES, CAUGHT, STOPPED, REFUSED = "–", "FAIL", "stopped", "n/a"
 Row = dict[str, str]
 
 
-def examine(kind: str, scenario: str, folder: Path) -> Row:
-    """Run all checks on a system that cheats in one way, or on an honest one (''): check → what it says."""
+def run_legs(kind: str, scenario: str, folder: Path) -> Row:
+    """Run the legs of a system that cheats in one way, or of an honest one (''): check with legs → what it says."""
     by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
     model = WIDE_MODEL if kind == "first-late" else SLOW_MODEL if by_first_token else MODEL
     system = _system(kind, scenario, folder, model)
@@ -69,10 +68,16 @@ def examine(kind: str, scenario: str, folder: Path) -> Row:
         _main(folder, *system, "--output-log-dir", performance),
     ]
     row = {"run": STOPPED if ExitCode.FAILED in legs else PASSES}
-    row["verify"] = _verified(folder, accuracy, performance)
     for test in ("output_caching", "TEST06"):
         # On a system that has not seen the data set before: later, nothing tells what it kept on disk from honest work.
         row[test] = run_audit(test, scenario, folder / f"new-{test}", kind)
+    return row
+
+
+def judge(folder: Path) -> Row:
+    """What the checks say that look at the two legs alone."""
+    accuracy, performance = folder / "accuracy", folder / "performance"
+    row = {"verify": _verified(folder, accuracy, performance)}
     for test in ("output_consistency", "output_length"):
         row[test] = judge_legs(test, accuracy, performance, folder)
     return row
@@ -85,9 +90,9 @@ def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
 
 
 def judge_legs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
-    """Let one audit judge two legs that are there: what it says."""
+    """Let one audit judge two legs that are there: what it says. Not for threads."""
     existing = ("--ref", accuracy, "--run", performance, "--output-log-dir", folder / test)
-    return _said(_main(folder, "audit", "--test", test, *existing))
+    return _said(_told(folder, call("audit", "--test", test, *existing)))
 
 
 def _system(kind: str, scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
@@ -103,7 +108,7 @@ def _system(kind: str, scenario: str, folder: Path, model: tuple[str, ...]) -> l
 
 def _verified(folder: Path, accuracy: Path, performance: Path) -> str:
     record = folder / "verify.json"
-    _main(folder, "verify", accuracy, performance, "--output", folder / "verify", "--json", record)
+    _told(folder, call("verify", accuracy, performance, "--output", folder / "verify", "--json", record))
     failed = failed_checks(json.loads(record.read_bytes()))
     return CAUGHT if failed - NOT_FOR_THE_DUMMY else PASSES
 
@@ -133,28 +138,27 @@ def _said(code: int) -> str:
 
 
 def _main(folder: Path, *arguments: object) -> int:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *map(str, arguments)],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(folder)},  # what a cheat keeps on disk is its own
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    # What a cheat keeps on disk is its own.
+    code, stdout, stderr = warm.run(arguments, folder, 120, {"TMPDIR": str(folder)})
+    return _told(folder, (code, stdout + stderr))
+
+
+def _told(folder: Path, ended: tuple[int, str]) -> int:
+    """The exit code; what was said is kept."""
+    code, said = ended
     with (folder / "said.txt").open("a") as log:
-        log.write(f"{' '.join(map(str, arguments))}\n{done.stdout}{done.stderr}exit code {done.returncode}\n\n")
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode
+        log.write(f"{said}exit code {code}\n\n")
+    assert "Traceback" not in said, said
+    return code
 
 
 def examine_all(scenario: str, folder: Path) -> dict[str, Row]:
     """The scenario's systems, some at a time: kind of cheat → what the checks say."""
-    kinds = KINDS[scenario]
+    folders = {kind: folder / (kind or "honest") for kind in KINDS[scenario]}
     with ThreadPoolExecutor(WORKERS) as pool:
-        rows = pool.map(lambda kind: examine(kind, scenario, folder / (kind or "honest")), kinds)
-        return dict(zip(kinds, rows, strict=True))
+        ran = list(pool.map(lambda kind: run_legs(kind, scenario, folders[kind]), folders))
+    rows = {kind: row | judge(folders[kind]) for kind, row in zip(folders, ran, strict=True)}
+    return {kind: {check: row[check] for check in CHECKS} for kind, row in rows.items()}
 
 
 # The document ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Which check catches which cheat, measured anew and held against docs/red-team.md; and honest systems pass."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,11 +80,11 @@ def test_honest_systems_pass_each_audit(test: str, repetitions: int, tmp_path: P
 def test_honest_systems_answer_alike_in_both_modes(repetitions: int, tmp_path: Path) -> None:
     """output_consistency with legs of its own, whose lengths output_length judges too."""
 
-    def examined(number: int) -> tuple[str, str]:
-        folder = tmp_path / str(number)
-        said = run_audit("output_consistency", SCENARIOS[number % len(SCENARIOS)], folder)
-        legs = folder / "output_consistency" / "audit" / "output_consistency"
-        return said, judge_legs("output_length", legs / "accuracy", legs / "performance", folder)
-
+    folders = [tmp_path / str(number) for number in range(repetitions)]
+    scenarios = [SCENARIOS[number % len(SCENARIOS)] for number in range(repetitions)]
     with ThreadPoolExecutor(WORKERS) as pool:
-        assert list(pool.map(examined, range(repetitions))) == [(PASSES, PASSES)] * repetitions
+        said = list(pool.map(partial(run_audit, "output_consistency"), scenarios, folders))
+    for folder in folders:
+        legs = folder / "output_consistency" / "audit" / "output_consistency"
+        said.append(judge_legs("output_length", legs / "accuracy", legs / "performance", folder))
+    assert said == [PASSES] * 2 * repetitions

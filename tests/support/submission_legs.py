@@ -3,8 +3,6 @@ and the limits of the benchmark lowered to what such legs reach."""
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from compliance.signoff.verdict import Verdict
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import ROOT
+from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import shorten_benchmarks, targets_at
@@ -43,10 +42,8 @@ def make_campaign(root: Path) -> CampaignDir:
 
 
 def _main(arguments: list[object]) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, stdout, stderr = warm.run(arguments, ROOT, 120)
+    assert code == 0, stdout + stderr
 
 
 OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash

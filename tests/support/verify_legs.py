@@ -1,14 +1,12 @@
 """Real legs of the dummy engine for the tests of `main.py verify`, each made once a session, and copies to damage."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from runs.record.layout import RunDir
-from tests.conftest import ROOT
+from tests.support import warm
 from tests.support.once import once
 
 # Enough queries for a VALID: Server 640 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
@@ -52,11 +50,5 @@ def _make(home: Path, scenario: str, mode: str) -> None:
     command = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
     command += ["--accuracy"] if mode == "accuracy" else []
     command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), *map(str, command)],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, stdout, stderr = warm.run(command, home, 120)
+    assert code == 0, stdout + stderr

@@ -15,7 +15,7 @@ import orjson
 from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
-from tests.honest.variations import Pair
+from tests.honest.pair import Pair
 from tests.signoff.forge.faults import cover, set_detail, set_manifest, set_summary, take
 from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock, shave_tail
 from tests.signoff.forge.record_faults import each_record, stretch_requests

@@ -9,7 +9,7 @@ import pytest
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.signoff.judge import sign_off
-from tests.honest.variations import Pair
+from tests.honest.pair import Pair
 from tests.support.verify_legs import DummyLegs
 from tests.untrusted.tamperings import TAMPERINGS, Tampering
 

@@ -4,12 +4,13 @@ Everything here starts at least one engine, which takes half a minute; whatever 
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,123 +22,46 @@ import pytest
 
 from qsl.cache import CACHE_VARIABLE
 from qsl.dataset import Dataset, load_dataset
-from qsl.embedded.articles import bundled_articles, bundled_dataset
+from qsl.embedded.articles import bundled_dataset
 from runs.environment import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from runs.record.requests_log import RequestTable, read_requests
-from tests.support.official import SAMPLING
-from tests.support.tiny_llama import make_tiny_llama
+from tests.support.greedy import Answer, make_model_and_answers, read_answers
+from tests.support.once import once
 
 LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine
 # Words that would claim something. INVALID is another word.
 CLAIM = re.compile(r"\b(VALID|PASS|PASSED)\b")
 
-# Logits of the tiny model have a spread of 0.2; float32 arithmetic in another order moves them by about 1e-6.
-TIE = 1e-4
-PROMPTS_FOR_STOP_IDS = 16
-MORE_STOP_IDS = 3
-MOST_ENDED = 13
 
-
-@dataclass(frozen=True)
-class Answer:
-    """A greedy answer: ids, and at each position the runner-up and how far behind it was (logits)."""
-
-    ids: list[int]
-    runners_up: list[int]
-    margins: list[float]
-
-    def matches(self, ids: list[int]) -> bool:
-        """Identical, or parted at a position where both choices are equally good within float32's accuracy."""
-        if ids == self.ids:
-            return True
-        for mine, own, other, margin in zip(ids, self.ids, self.runners_up, self.margins, strict=False):
-            if mine != own:
-                return mine == other and margin < TIE
-        return False  # one stopped where the other went on
-
-
-class Greedy:
-    """transformers' greedy decoding in float32, one prompt at a time: what any engine's output is compared with."""
-
-    def __init__(self, model_path: Path) -> None:
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        torch.set_num_threads(1)  # the model is far too small for two, which only wait for each other
-        self._model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
-        self._answers: dict[tuple[int, ...], Answer] = {}
-
-    def __call__(self, prompt: list[int]) -> Answer:
-        key = tuple(prompt)
-        if key not in self._answers:
-            self._answers[key] = self._generate(prompt)
-        return self._answers[key]
-
-    def _generate(self, prompt: list[int]) -> Answer:
-        import torch
-
-        output = self._model.generate(
-            torch.tensor([prompt]),
-            min_new_tokens=SAMPLING.min_tokens,
-            max_new_tokens=SAMPLING.max_tokens,
-            do_sample=False,
-            return_dict_in_generate=True,
-            output_scores=True,
-            pad_token_id=0,
-        )
-        best = torch.cat(output.scores).topk(2)
-        ids = output.sequences[0, len(prompt) :].tolist()
-        return Answer(ids, best.indices[:, 1].tolist(), (best.values[:, 0] - best.values[:, 1]).tolist())
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None) -> None:
     """A cache of our own and a small key-value cache, for this process and all legs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
-        yield
+    os.environ[CACHE_VARIABLE] = str(once(tmp_path_factory, "cache", lambda _: None))
+    os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory, own_environment: None) -> Path:
-    """The tiny Llama with several stop ids in generation_config.json, as Llama-3.1 has them: outputs vary in length.
-
-    A random model never says its one end-of-text id. The further ones stand in most of its answers, but not in all.
-    """
-    texts = [article.article for article in bundled_articles()]
-    folder = make_tiny_llama(tmp_path_factory.mktemp("model") / "tiny-llama", texts)
-    prompts = load_dataset(bundled_dataset(str(folder))).prompts[:PROMPTS_FOR_STOP_IDS]
-    greedy = Greedy(folder)
-    answers = [greedy(prompt).ids for prompt in prompts]
-    opening = {token for ids in answers for token in ids[:4]}
-    holders: dict[int, set[int]] = {}
-    for number, ids in enumerate(answers):
-        for token in set(ids) - opening:
-            holders.setdefault(token, set()).add(number)
-    stops: list[int] = []
-    ended: set[int] = set()
-    for _ in range(MORE_STOP_IDS):
-        usable = [token for token in sorted(holders) if len(ended | holders[token]) <= MOST_ENDED]
-        stops.append(max(usable, key=lambda token: len(ended | holders[token])))
-        ended |= holders[stops[-1]]
-    path = folder / "generation_config.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps({**settings, "eos_token_id": [settings["eos_token_id"], *stops]}))
-    return folder
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, own_environment: None) -> Path:
+    return once(tmp_path_factory, "tiny-llama", make_model_and_answers)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def tiny_model(made: Path) -> Path:
+    return made / "model"
+
+
+@pytest.fixture(scope="module")
 def dataset(tiny_model: Path) -> Dataset:
     """The bundled articles, tokenised for the tiny model."""
     return load_dataset(bundled_dataset(str(tiny_model)))
 
 
-@pytest.fixture(scope="session")
-def greedy(tiny_model: Path) -> Greedy:
-    return Greedy(tiny_model)
+@pytest.fixture(scope="module")
+def answers(made: Path) -> list[Answer]:
+    """The tiny model's greedy answer to each row of `dataset`."""
+    return read_answers(made)
 
 
 # Legs ----------------------------------------------------------------------------------------------------------------

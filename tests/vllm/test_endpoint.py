@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from qsl.dataset import Dataset
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
+from tests.support.greedy import Answer
 from tests.support.http_tricks import ROWS
 from tests.sut.endpoint.legs import look_through
-from tests.vllm.conftest import LEG_TIMEOUT_S, FinishedLeg, Greedy, RunningLeg, run_leg, wait_for
+from tests.vllm.conftest import LEG_TIMEOUT_S, FinishedLeg, RunningLeg, run_leg, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -74,7 +74,7 @@ def port(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.parametrize(("scenario", "dialect"), [("Offline", "vllm"), ("Server", "vllm"), ("Server", "vllm-tokens")])
 def test_the_answers_are_the_models_own(
-    scenario: str, dialect: str, port: int, tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path
+    scenario: str, dialect: str, port: int, tiny_model: Path, answers: list[Answer], tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "leg"
     arguments = ("--scenario", scenario, "--accuracy", "--api-dialect", dialect, "--total-sample-count", "24")
@@ -83,7 +83,7 @@ def test_the_answers_are_the_models_own(
     entries = read_accuracy_log(leg.run.accuracy_log)
     assert len(entries) == 24
     for entry in entries:
-        assert greedy(dataset.prompts[entry.qsl_idx]).matches(array("i", entry.data).tolist())
+        assert answers[entry.qsl_idx].matches(array("i", entry.data).tolist())
     (observed,) = leg.manifest["observed"]["engine"]["replicas"]
     assert observed["answers"] == 24
     assert observed["cached_tokens_by_metrics"] == 0
@@ -104,8 +104,10 @@ def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None
     asyncio.run(all_tricks())
 
 
+# One is started in test_a_server_that_is_killed_ends_the_leg, and two stand-ins in tests/scenarios/leg.
+@pytest.mark.long
 def test_two_servers_are_started_share_a_leg_and_end_with_it(
-    tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path
+    tiny_model: Path, answers: list[Answer], tmp_path: Path
 ) -> None:
     run_dir, ports = tmp_path / "leg", (_free_port(), _free_port())
     serve = [word for port in ports for word in ("--serve", f"vllm {SERVER.format(model=tiny_model, port=port)}")]
@@ -114,7 +116,7 @@ def test_two_servers_are_started_share_a_leg_and_end_with_it(
     leg = run_leg([*command, "--total-sample-count", "24"], run_dir)
     assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
     for entry in read_accuracy_log(leg.run.accuracy_log):
-        assert greedy(dataset.prompts[entry.qsl_idx]).matches(array("i", entry.data).tolist())
+        assert answers[entry.qsl_idx].matches(array("i", entry.data).tolist())
     clients = leg.manifest["observed"]["engine"]["replicas"]
     assert sum(client["answers"] for client in clients) == 24
     assert all(client["answers"] > 0 for client in clients)

@@ -19,8 +19,8 @@ from scenarios.leg.engines import make_engine
 from scenarios.leg.plan import prepare
 from sut.engine import Engine, EngineReport, Request
 from sut.vllm.engine import VllmEngine
+from tests.support.greedy import Answer
 from tests.support.official import SAMPLING
-from tests.vllm.conftest import Answer, Greedy
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -135,11 +135,6 @@ def running(engine_thread: EngineThread, report: EngineReport) -> EngineThread:
 
 
 @pytest.fixture(scope="module")
-def answers(dataset: Dataset, greedy: Greedy) -> list[Answer]:
-    return [greedy(prompt) for prompt in dataset.prompts]
-
-
-@pytest.fixture(scope="module")
 def replies(running: EngineThread, dataset: Dataset) -> list[Reply]:
     """All 64 articles at once."""
     assert len(dataset) == 64
@@ -188,9 +183,11 @@ def test_answers_are_those_of_greedy_decoding(replies: list[Reply], answers: lis
     assert identical >= 60
 
 
-def test_alone_or_among_others_the_answer_is_the_same(running: EngineThread, dataset: Dataset, greedy: Greedy) -> None:
-    for prompt in dataset.prompts[:4]:
-        assert greedy(prompt).matches(running.ask(prompt)[0].ids)
+def test_alone_or_among_others_the_answer_is_the_same(
+    running: EngineThread, dataset: Dataset, answers: list[Answer]
+) -> None:
+    for prompt, answer in zip(dataset.prompts[:4], answers, strict=False):
+        assert answer.matches(running.ask(prompt)[0].ids)
 
 
 def test_each_of_64_concurrent_requests_is_answered_once(replies: list[Reply]) -> None:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,9 +21,10 @@ from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.query_times import QueryTimes
 from runs.rounds import CURRENT_ROUND
+from tests.support.greedy import TIE, Answer
 from tests.support.nltk_data import nltk_sentences
 from tests.support.official import SAMPLING
-from tests.vllm.conftest import TIE, Answer, FinishedLeg, Greedy, leg_command, run_leg
+from tests.vllm.conftest import FinishedLeg, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -61,6 +62,13 @@ LEGS = {
 PERFORMANCE = [name for name, spec in LEGS.items() if not spec.accuracy]
 ACCURACY = [name for name, spec in LEGS.items() if spec.accuracy]
 WITHOUT_CACHING = [name for name, spec in LEGS.items() if spec.arguments != CACHING]
+# Interactive's limits are in its performance leg, LoadGen's Server in accuracy mode is in Server's.
+LONG = "interactive-accuracy"
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in names]
+    return pytest.mark.parametrize("name", marked)
 
 
 class Legs:
@@ -86,11 +94,6 @@ def legs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Legs:
     return Legs(tiny_model, tmp_path_factory.mktemp("legs"))
 
 
-@pytest.fixture(scope="module")
-def answers(dataset: Dataset, greedy: Greedy) -> list[Answer]:
-    return [greedy(prompt) for prompt in dataset.prompts]
-
-
 def entries_of(leg: FinishedLeg) -> list[AccuracyEntry]:
     return read_accuracy_log(leg.run.accuracy_log)
 
@@ -103,7 +106,7 @@ def ids_of(data: bytes) -> list[int]:
 # The verdict ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_exit_code_and_result_agree(legs: Legs, name: str) -> None:
     leg = legs[name]
     good = {False: "VALID", True: "DONE"}[LEGS[name].accuracy]
@@ -115,14 +118,14 @@ def test_exit_code_and_result_agree(legs: Legs, name: str) -> None:
     assert leg.manifest["error"] is None
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_no_two_records_of_a_leg_disagree(legs: Legs, name: str) -> None:
     result = legs[name].result
     assert result["disagreements"] == []
     assert result["counts"]["errors"] == 0
 
 
-@pytest.mark.parametrize("name", PERFORMANCE)
+@each(PERFORMANCE)
 def test_the_numbers_are_both_reported_and_derived(legs: Legs, name: str) -> None:
     result = legs[name].result
     assert result["derived_from"] == "requests"
@@ -156,7 +159,7 @@ def test_vllms_own_statistics_tell_prefill_from_decode(legs: Legs, name: str) ->
 # The samples ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_every_sample_is_answered(legs: Legs, name: str) -> None:
     leg, spec = legs[name], LEGS[name]
     observed, counts, requests = leg.manifest["observed"], leg.result["counts"], leg.requests
@@ -167,7 +170,7 @@ def test_every_sample_is_answered(legs: Legs, name: str) -> None:
     assert requests.seq.tolist() == list(range(issued))
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_token_counts_keep_the_limits(legs: Legs, dataset: Dataset, name: str) -> None:
     requests = legs[name].requests
     assert requests.output_tokens.min() >= 2
@@ -179,7 +182,7 @@ def test_token_counts_keep_the_limits(legs: Legs, dataset: Dataset, name: str) -
     assert all(reason == "stop" or full for reason, full in zip(requests.finish_reason, at_limit.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_answers_are_those_of_greedy_decoding(legs: Legs, answers: list[Answer], name: str) -> None:
     """By hash, as performance legs keep no ids; answers with a tie on their way are left to the accuracy legs."""
     requests = legs[name].requests
@@ -193,7 +196,7 @@ def test_answers_are_those_of_greedy_decoding(legs: Legs, answers: list[Answer],
     assert compared >= len(requests) / 2
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_first_tokens_are_there_except_in_offline(legs: Legs, name: str) -> None:
     leg = legs[name]
     requests = leg.requests
@@ -214,7 +217,7 @@ def test_offline_reports_no_first_token_latency(legs: Legs) -> None:
 # What was in force ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_loadgen_ran_what_was_asked(legs: Legs, name: str) -> None:
     leg, spec = legs[name], LEGS[name]
     assert leg.result["scenario"] == spec.scenario
@@ -236,7 +239,7 @@ def test_the_limits_are_the_scenarios(legs: Legs, name: str, limits_ms: tuple[in
     assert found == (tuple(limit * 1_000_000 for limit in limits_ms) if limits_ms else (None, None))
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_engine_options_are_in_force(legs: Legs, name: str) -> None:
     manifest = legs[name].manifest
     engine, options = manifest["engine"], manifest["resolved"]["engine_options"]
@@ -245,7 +248,7 @@ def test_engine_options_are_in_force(legs: Legs, name: str) -> None:
     assert manifest["resolved"]["sampling"] == vars(SAMPLING)
 
 
-@pytest.mark.parametrize("name", WITHOUT_CACHING)
+@each(WITHOUT_CACHING)
 def test_nothing_is_cached_across_queries(legs: Legs, name: str) -> None:
     manifest = legs[name].manifest
     assert manifest["engine"]["prefix_caching"] is False
@@ -265,7 +268,7 @@ def test_prefix_caching_is_given_to_who_asks_and_makes_the_leg_unofficial(legs: 
     assert reasons[0] in leg.stdout
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_a_try_out_is_never_official(legs: Legs, name: str) -> None:
     leg = legs[name]
     assert leg.manifest["official"] is False
@@ -276,7 +279,7 @@ def test_a_try_out_is_never_official(legs: Legs, name: str) -> None:
     assert "not official" in leg.stdout
 
 
-@pytest.mark.parametrize("name", LEGS)
+@each(LEGS)
 def test_the_manifest_describes_model_and_data(legs: Legs, tiny_model: Path, dataset: Dataset, name: str) -> None:
     manifest = legs[name].manifest
     weights = tiny_model / "model.safetensors"
@@ -288,7 +291,7 @@ def test_the_manifest_describes_model_and_data(legs: Legs, tiny_model: Path, dat
 # Accuracy ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ACCURACY)
+@each(ACCURACY)
 def test_accuracy_legs_hold_every_sample_once(legs: Legs, name: str) -> None:
     leg, spec = legs[name], LEGS[name]
     entries = entries_of(leg)
@@ -297,7 +300,7 @@ def test_accuracy_legs_hold_every_sample_once(legs: Legs, name: str) -> None:
     assert leg.result["counts"]["accuracy_entries"] == spec.samples
 
 
-@pytest.mark.parametrize("name", ACCURACY)
+@each(ACCURACY)
 def test_loadgen_was_given_the_honest_ids_and_counts(legs: Legs, answers: list[Answer], name: str) -> None:
     requests = legs[name].requests
     for entry in entries_of(legs[name]):
@@ -312,7 +315,7 @@ def test_loadgen_was_given_the_honest_ids_and_counts(legs: Legs, answers: list[A
             assert ids_of(entry.token_data or b"") == ids[:1]
 
 
-@pytest.mark.parametrize("name", ACCURACY)
+@each(ACCURACY)
 def test_accuracy_text_is_what_the_official_checker_looks_for(legs: Legs, name: str) -> None:
     leg = legs[name]
     text = leg.run.accuracy_text.read_text()
@@ -327,7 +330,7 @@ def test_accuracy_text_is_what_the_official_checker_looks_for(legs: Legs, name: 
     assert literal["gen_num"] == LEGS[name].samples
 
 
-@pytest.mark.parametrize("name", ACCURACY)
+@each(ACCURACY)
 def test_scores_equal_the_reference_procedure(
     legs: Legs, dataset: Dataset, sentences: Callable[[str], list[str]], tiny_model: Path, name: str
 ) -> None:
@@ -362,15 +365,14 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
         yield split
 
 
-def test_all_scenarios_reach_the_same_scores(legs: Legs) -> None:
+@each(["server-accuracy", "interactive-accuracy"])
+def test_all_scenarios_reach_the_same_scores(legs: Legs, name: str) -> None:
     """Greedy decoding does not depend on who else is being served (a tie might, and has not in this model)."""
-    scores = [
-        orjson.loads(legs[name].run.accuracy_json.read_bytes())["scores"]
-        for name in ("offline-accuracy", "server-accuracy", "interactive-accuracy")
-    ]
-    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
-        values = [score[name] for score in scores]
-        assert max(values) - min(values) <= 0.1
+    one, other = (
+        orjson.loads(legs[leg].run.accuracy_json.read_bytes())["scores"] for leg in (name, "offline-accuracy")
+    )
+    for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
+        assert abs(one[score] - other[score]) <= 0.1
 
 
 # Refused before an engine starts --------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qsl.dataset import Dataset
 from runs.errors import ExitCode
-from tests.vllm.conftest import TIE, Greedy, RunningLeg, is_engine_core, leg_command, run_leg
+from tests.support.greedy import TIE, Answer
+from tests.vllm.conftest import RunningLeg, is_engine_core, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -19,11 +19,10 @@ LONG = "*.Server.min_duration = 120000\n*.Server.target_qps = 20\n"
 TWO = ["--scenario", "Server", "--replicas", "2"]
 
 
-def test_answers_are_those_of_one_engine(tiny_model: Path, dataset: Dataset, greedy: Greedy, tmp_path: Path) -> None:
+def test_answers_are_those_of_one_engine(tiny_model: Path, answers: list[Answer], tmp_path: Path) -> None:
     """One engine's are greedy decoding's, as tests/vllm/test_legs.py holds; answers with a tie are left out."""
     leg = run_leg(leg_command(tiny_model, tmp_path / "run", SERVER, TWO), tmp_path / "run")
     assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    answers = [greedy(prompt) for prompt in dataset.prompts]
     clear = {index for index, answer in enumerate(answers) if min(answer.margins) >= TIE}
     compared = [0, 0]
     requests = leg.requests

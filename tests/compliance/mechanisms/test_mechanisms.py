@@ -1,4 +1,4 @@
-"""Declaration, registries, validation record, engine record and the gate's criteria on rows."""
+"""The gate's criteria on rows, and what the engine's record says of them."""
 
 import json
 import shutil
@@ -10,31 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.mechanisms.declaration import FIELD_NAMES, FIELDS, declare, from_environment, read_declaration_file
+from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
 from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
-from compliance.mechanisms.registry import QUALITY_FILE, REGISTRY_DIR, VARIANTS_FILE, load_registries
+from compliance.mechanisms.registry import REGISTRY_DIR, VARIANTS_FILE, load_registries
 from compliance.mechanisms.validation import registries_or_error, validate
-from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
 
 REGISTRIES = load_registries()
-
-VARIANTS = [
-    ("baseline", "none", None, None),
-    ("kv_quantization", "fp8_e4m3", "fp8_e4m3", "kv_cache"),
-    ("kv_quantization", "turboquant_class", "turboquant_class", "kv_cache"),
-    ("kv_compression", "kvtc_class", "kvtc_class", "kv_cache"),
-    ("compressed_attention", "triattention_class", "triattention_class", "attention"),
-    ("speculative_decoding", "mtp", None, None),
-    ("speculative_decoding", "eagle3", None, None),
-    ("speculative_decoding", "medusa", None, None),
-    ("speculative_decoding", "dflash", None, None),
-]
 
 
 def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
@@ -43,71 +30,6 @@ def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
     return [failure.slug for one in gate(*rows, **options).matched for failure in one.failures]
-
-
-def test_registries_hold_exactly_what_was_agreed() -> None:
-    found = [
-        (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
-        for entry in REGISTRIES.variants
-    ]
-    assert found[: len(VARIANTS)] == VARIANTS
-    assert {mechanism for mechanism, *_ in found[len(VARIANTS) :]} == {"weight_quantization"}
-    ours = {"weight_quantization"}
-    assert REGISTRIES.compression - ours == {"kv_quantization", "kv_compression", "compressed_attention"}
-    assert REGISTRIES.speculative == {"speculative_decoding"}
-    core = json.loads((REGISTRY_DIR / QUALITY_FILE).read_text())["eval_harnesses"]
-    assert [entry["quality_eval_id"] for entry in core] == ["ruler_v1", "longbench_v2", "humaneval", "math_500"]
-    assert [entry.quality_eval_id for entry in REGISTRIES.quality_evals][4:] == [
-        "mlperf_cnndm_rouge",
-        "mlperf_orca_rouge",
-    ]
-
-
-def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
-    assert len(FIELDS) == 14
-    texts = {"float": "0.5", "int": "3", "str": "text"}
-    environment = {entry.variable: texts[entry.kind] for entry in FIELDS}
-    declared = declare(from_environment(environment))
-    assert declared.values == {entry.name: {"float": 0.5, "int": 3, "str": "text"}[entry.kind] for entry in FIELDS}
-    assert declared.issues == ()
-
-
-def test_command_line_wins_over_environment_wins_over_file() -> None:
-    declared = declare(
-        {"mechanism": "a", "mechanism_variant": None},
-        {"mechanism": "b", "mechanism_variant": "b"},
-        {"mechanism": "c", "mechanism_variant": "c", "mechanism_notes": "c"},
-    )
-    assert [declared.values[name] for name in ("mechanism", "mechanism_variant", "mechanism_notes")] == ["a", "b", "c"]
-
-
-def test_nothing_declared_is_a_baseline() -> None:
-    declared = declare({}, {"mechanism": "  "})
-    assert declared.values == {"mechanism": "baseline", **dict.fromkeys(FIELD_NAMES[1:])}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "taken", "told"),
-    [
-        ("compression_ratio", "2.5", 2.5, False),
-        ("compression_ratio", "two", None, True),
-        ("compression_ratio", "nan", None, True),
-        ("compression_ratio", True, None, True),
-        ("compression_overhead_ms", "inf", None, True),
-        ("decompression_overhead_ms", "-1", None, True),
-        ("speculative_acceptance_rate", "1.5", None, True),
-        ("speculative_acceptance_rate", "1", 1.0, False),
-        ("speculative_wasted_tokens", "1e3", 1000, False),
-        ("speculative_wasted_tokens", "12.7", 12, True),
-        ("speculative_wasted_tokens", "", None, False),
-        ("speculative_wasted_tokens", "10" * 400, None, True),
-        ("mechanism_notes", 7, "7", True),
-    ],
-)
-def test_coercion(name: str, value: Any, taken: Any, told: bool) -> None:
-    declared = declare({name: value})
-    assert declared.values[name] == taken
-    assert [issue.split()[0] for issue in declared.issues] == ([name] if told else [])
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -126,37 +48,6 @@ def test_declaration_files_that_are_shipped_are_registered() -> None:
         assert fields["mechanism"] == mechanism
         assert record["issues"] == []
         assert criteria({**fields, "support_status": status}) == []
-
-
-@pytest.mark.parametrize("text", ["mechanism: [", "just text", "mechanisms: baseline", "support_status: gold"])
-def test_a_bad_declaration_file_is_an_input_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "declaration.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError, match=str(path)):
-        read_declaration_file(path)
-
-
-@pytest.mark.parametrize(
-    ("given_row", "registered", "quality", "known", "issues"),
-    [
-        (row(), True, None, None, 0),
-        (fp8(quality_eval_id="ruler_v1", quality_eval_status="pending"), True, True, True, 0),
-        (row("kv_quantization"), False, None, None, 1),
-        (row("kv_quantization", mechanism_variant="fp4"), False, None, None, 1),
-        (fp8(quality_eval_id="mine", quality_eval_status="done"), True, False, False, 2),
-        (eagle3(), True, None, None, 1),
-        (eagle3(draft_model_id="draft"), True, None, None, 0),
-        (fp8(compression_scope="weights"), True, None, None, 1),
-    ],
-)
-def test_validation_record(
-    given_row: dict[str, Any], registered: bool, quality: bool | None, known: bool | None, issues: int
-) -> None:
-    record = validate(given_row, REGISTRIES)
-    assert record["mechanism_eval_registered"] is registered
-    assert record["quality_eval_registered"] is quality
-    assert record["quality_eval_status_known"] is known
-    assert len(record["issues"]) == issues
 
 
 @pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice"])

@@ -7,7 +7,9 @@ import pytest
 
 from compliance.submission.submit import SubmitOutcome
 from runs.record.layout import CampaignDir
-from tests.honest.variations import VARIATIONS, Pair, run_at
+from tests.honest.clocks import run_at
+from tests.honest.pair import Pair
+from tests.honest.variations import VARIATIONS
 from tests.support.submission_legs import results_of
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,41 @@
+"""A result as two legs in a directory, and how its files are changed as the leg's own process would have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runs.record.layout import ResultDir, RunDir
+from runs.record.leg import LOG_HASHES, log_hashes
+from tests.signoff.forge.faults import set_manifest
+from tests.support.editing import reseal
+
+
+class Pair(ResultDir):
+    """The legs of a result in a directory of their own."""
+
+    @property
+    def legs(self) -> tuple[RunDir, RunDir]:
+        return self.performance, self.accuracy
+
+
+Variation = Callable[[Pair], Path | None]
+
+
+def manifest_of(run: RunDir) -> dict[str, Any]:
+    content: dict[str, Any] = orjson.loads(run.manifest.read_bytes())
+    return content
+
+
+def close(run: RunDir) -> None:
+    """As the leg's own process would have closed such a record."""
+    set_manifest(run, f"observed.{LOG_HASHES}", log_hashes(run))
+    reseal(run)
+
+
+def told(run: RunDir, **facts: Any) -> None:
+    """Other facts in the manifest, by dotted name (__ for the dot)."""
+    for name, value in facts.items():
+        set_manifest(run, name.replace("__", "."), value)
+    close(run)
