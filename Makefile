@@ -25,6 +25,9 @@ lint: setup
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
+# Thousands of processes are started: Python is to keep what it compiled, whatever the environment says.
+test test-fast test-long redteam: export PYTHONDONTWRITEBYTECODE :=
+
 test-fast: setup
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long"
 

@@ -23,9 +23,9 @@ CONF = """
 *.Offline.min_query_count = 64
 *.SingleStream.target_latency = 100
 *.Server.target_qps = 1
-*.Server.min_duration = 5000
+*.Server.min_duration = 3000
 *.Server.min_query_count = 459
-*.Server.ttft_latency = 300
+*.Server.ttft_latency = 2000
 """
 TIMEOUT_S = 300.0
 Run = Callable[..., Finished]
@@ -66,7 +66,7 @@ def test_other_audits_work_unchanged(test: str, run: Run, tmp_path: Path) -> Non
 
 
 def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
-    finished = run("tune", "Server", Computing(0.1), "--offline-qps", 60, "--max-probes", 2)
+    finished = run("tune", "Server", Computing(0.1), "--offline-qps", 100, "--max-probes", 2)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     place = TuneDir(tmp_path / "out")
     record = json.loads(place.record.read_bytes())
