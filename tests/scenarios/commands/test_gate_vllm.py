@@ -42,7 +42,8 @@ def test_configuration_to_gate(
     misdeclared: ExitCode,
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # a second would only wait, which it does computing
     conf, run, db = tmp_path / "user.conf", tmp_path / "run", tmp_path / "results.sqlite"
     conf.write_text(USER_CONF)
     leg = ["--config", ROOT / "configs" / f"run-{name}.yaml", "--model-path", tiny_model]
