@@ -201,7 +201,8 @@ def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> No
     model = make_llama(tmp_path / "model", TINY)
     options = {"dtype": "float32", "enforce_eager": True, "max_model_len": 512, "enable_prefix_caching": False}
     prompts = [[11] * 50, [12] * 60, [13] * 70]
-    with llm_server(tmp_path, model, options, {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}, prompts) as server:
+    environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    with llm_server(tmp_path, model, options, environment, prompts) as server:
         group = os.getpgid(server.pid)
         whole, single = server.ask("all"), server.ask("one")
         stopped = stopped_group(group)
