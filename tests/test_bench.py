@@ -14,7 +14,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
-from scripts.bench import capacity, many, null_path, reading, real_size, routing, scoring, sizes
+from scripts.bench import capacity, cluster, many, null_path, reading, real_size, routing, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg
 from scripts.bench.llm_server import llm_server
@@ -108,6 +108,16 @@ def test_vllm_schedules_around_a_model_that_takes_no_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.vllm
+@pytest.mark.slow  # two legs with two replicas each
+def test_two_ray_nodes_are_measured_against_local_replicas(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (docs/parallel.md)")
+    part = cluster.run(tmp_path, SMALLEST)
+    assert part.figures[-1].name == "Ray ÷ local"
+    assert part.figures[-1].median > 0
+    assert read_manifest(RunDir(tmp_path / "ray-0").manifest).resolved.nodes
+
+
+@pytest.mark.vllm
 @pytest.mark.long  # a leg for each policy
 def test_routing_is_measured_fitted_and_simulated(tmp_path: Path) -> None:
     part = routing.run(tmp_path, SMALLEST)
@@ -163,8 +173,8 @@ def test_an_unknown_part_is_bad_input(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as caught:
         main(["z"])
     assert caught.value.code == 2
-    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i, j, k, l, m" in capsys.readouterr().err
-    assert list(PARTS) == list("abcdefghijklm")
+    assert "'z' is no part; choose from a, b, c, d, e, f, g, h, i, j, k, l, m, n" in capsys.readouterr().err
+    assert list(PARTS) == list("abcdefghijklmn")
 
 
 def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:

@@ -248,6 +248,7 @@ def user_conf(sizes: AcceptSizes) -> str:
             ("Offline.min_query_count", sizes.set_size),
             ("Server.min_duration", duration_ms),
             ("Server.min_query_count", FEWEST_QUERIES),
+            *((f"Server.{key}", limit_ms) for key, limit_ms in sizes.limits.items()),
         )
     )
 

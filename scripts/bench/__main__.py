@@ -33,6 +33,7 @@ PARTS = {
     "k": ("very many replicas", "many"),
     "l": ("a server over HTTP", "over_http"),
     "m": ("highest valid Server rate over HTTP ÷ in the leg's process", "http_rates"),
+    "n": ("two Ray nodes ÷ local replicas", "cluster"),
 }
 
 WIDTH = 120  # of the tables in a file
@@ -106,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Parts: " + "; ".join(f"{name} = {title}" for name, (title, _) in PARTS.items()) + ". Exit codes: "
         "0 measured (met or missed), 2 bad input, 3 cannot start, 4 a measurement failed, 130 interrupted.",
     )
-    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to m; default: all")
+    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to n; default: all")
     parser.add_argument(
         "--work-dir", type=Path, default=Path("output/bench"), metavar="DIR", help="for logs and models (output/bench)"
     )
