@@ -14,7 +14,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
-from scripts.bench import capacity, cluster, many, null_path, reading, real_size, routing, scoring, sizes
+from scripts.bench import capacity, many, null_path, reading, real_size, routing, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg
 from scripts.bench.llm_server import llm_server
@@ -105,16 +105,6 @@ def test_vllm_schedules_around_a_model_that_takes_no_time(tmp_path: Path) -> Non
     assert set(table.prompt_tokens.tolist()) == {850}
     assert facts["engines_cpu_s"] > 0  # vLLM's core, beside the leg's process
     assert numbers.samples_per_second
-
-
-@pytest.mark.vllm
-@pytest.mark.slow  # two legs with two replicas each
-def test_two_ray_nodes_are_measured_against_local_replicas(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed (docs/parallel.md)")
-    part = cluster.run(tmp_path, SMALLEST)
-    assert part.figures[-1].name == "Ray ÷ local"
-    assert part.figures[-1].median > 0
-    assert read_manifest(RunDir(tmp_path / "ray-0").manifest).resolved.nodes
 
 
 @pytest.mark.vllm

