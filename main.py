@@ -32,8 +32,17 @@ def _on_signal(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
 
+def _open_what_is_closed() -> None:
+    """A file that is opened next would take the place of a closed standard stream, and be written to as that."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
 def entry() -> int:
     """The command line of this process."""
+    _open_what_is_closed()
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _on_signal)

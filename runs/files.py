@@ -1,5 +1,6 @@
 """Writing files so that a reader never sees half of one, and hashing them."""
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -15,6 +16,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
     A crash at any moment leaves either the old file or the new one; on an error the temporary file is removed.
     """
+    if path.is_dir():  # "." and "/" have no name to make another of
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -108,7 +108,8 @@ def declare(*sources: Mapping[str, Any], support_status: str | None = None) -> D
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The fields that environment variables set."""
-    return {entry.name: environment[entry.variable] for entry in FIELDS if environment.get(entry.variable)}
+    given = {entry.name: environment.get(entry.variable, "") for entry in FIELDS}
+    return {name: text.encode("utf-8", "backslashreplace").decode() for name, text in given.items() if text}
 
 
 def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[dict[str, Any], str | None]:

@@ -90,7 +90,7 @@ def _run(arguments: list[str]) -> int:
     """Run a command as people or programs want to hear of it."""
     answer.begin()
     try:
-        plain = normalise(arguments, COMMANDS, "run")
+        plain = normalise(_readable(arguments), COMMANDS, "run")
     except HarnessError as error:
         code, why = _told(error)
         if answer.FLAG in arguments:
@@ -112,6 +112,17 @@ def _run(arguments: list[str]) -> int:
     if as_json:
         print(answer.document(plain[0], code, failure))
     return code
+
+
+def _readable(arguments: list[str]) -> list[str]:
+    """The arguments, unless one could not be written into a record, which is UTF-8."""
+    for word in arguments:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            shown = word.encode("utf-8", "backslashreplace").decode()
+            raise InputError(f"{shown}: this is not UTF-8", "rename it; in locale C, set PYTHONUTF8=1") from error
+    return arguments
 
 
 def _has_own_json(name: str) -> bool:

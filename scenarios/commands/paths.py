@@ -32,10 +32,10 @@ class PathType(click.ParamType[Path]):
         if not text:
             raise InputError(f"{option} is empty", "name a place; is a shell variable unset?")
         try:
-            text.encode()
+            str(Path(text).absolute()).encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"{option} {shown}: the name is not UTF-8", "rename it; where the locale is C, set PYTHONUTF8=1"
+                f"{option} {shown}: its whole name is not UTF-8", "rename it; where the locale is C, set PYTHONUTF8=1"
             ) from error
         try:
             Path(text).stat()

@@ -1,0 +1,169 @@
+"""What surrounds a command does not decide what becomes of it: a reader that goes, a full disk, letters, signals."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import main
+from scenarios.commands.command_line import COMMANDS
+from tests.conftest import ROOT, Finished
+from tests.support.legs import USER_CONF, arguments, patched
+
+DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
+LEG = ["run", "--scenario", "Server", *DUMMY]
+# Each command once; none takes long.
+CALLS = {
+    "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
+    "campaign": ["campaign", "--config", "campaign.yaml", "--dry-run"],
+    "check": ["check", "empty"],
+    "doctor": ["doctor"],
+    "gate": ["gate", "leg"],
+    "init": ["init", "new"],
+    "quantize": ["quantize", "--model-path", "empty", "--output", "q", "--scheme", "fp8"],
+    "report": ["report", "leg"],
+    "results": ["results", "."],
+    "run": [*LEG, "--dry-run"],
+    "signoff": ["signoff", "--scope", "harness", "--ref", "leg"],
+    "status": ["status", "."],
+    "store": ["store", "ingest", "leg", "--db", "results.sqlite"],
+    "submit": ["submit", "leg", "--organisation", "O", "--system-name", "S", "--output", "tree"],
+    "tune": ["tune", "--scenario", "Server", *DUMMY, "--dry-run"],
+    "verify": ["verify", "leg"],
+}
+CAMPAIGN = "benchmark: llama3.1-8b\nengine: dummy\nuser_conf: short.conf\nscenarios: {Offline: {target_qps: 60}}\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a leg and what else the calls name."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "empty").mkdir()
+    (folder / "short.conf").write_text(USER_CONF)
+    (folder / "campaign.yaml").write_text(CAMPAIGN)
+    assert main.main([str(word) for word in arguments("Server", folder / "leg")]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ordinary(made: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """The exit code of each call where nothing is odd."""
+    folder = tmp_path_factory.mktemp("ordinary")
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return {name: main.main(words) for name, words in CALLS.items()}
+
+
+@contextmanager
+def gone() -> Iterator[IO[str]]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stream:
+        yield stream
+
+
+@contextmanager
+def full() -> Iterator[IO[str]]:
+    with Path("/dev/full").open("w") as stream:
+        yield stream
+
+
+@contextmanager
+def ascii_only() -> Iterator[IO[str]]:
+    with Path(os.devnull).open("w", encoding="ascii") as stream:
+        yield stream
+
+
+OUTPUTS: dict[str, Callable[[], AbstractContextManager[IO[str]]]] = {"gone": gone, "full": full, "ascii": ascii_only}
+PLACES = {"odd": os.fsencode("größe [/b] :x: $(y) 'z'"), "not-utf-8": b"M\xfcller"}
+
+
+def test_no_command_is_left_out() -> None:
+    assert set(CALLS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(("output", "place"), [("gone", "odd"), ("full", "not-utf-8"), ("ascii", "odd")])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_outcome_is_the_same(
+    name: str,
+    output: str,
+    place: str,
+    made: Path,
+    ordinary: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/" + PLACES[place]
+    shutil.copytree(os.fsencode(made), folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    with OUTPUTS[output]() as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        found = main.main(CALLS[name])
+    told = capsys.readouterr().err
+    refused = place == "not-utf-8" and found == 2 and "not UTF-8" in told
+    assert refused or found == ordinary[name] or (output, found) == ("full", 4), told
+    assert not list(Path.cwd().rglob("*.tmp*"))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_none_to_write_to(closed: str, made: Path, ordinary: dict[str, int]) -> None:
+    line = f'exec "{sys.executable}" "{ROOT / "main.py"}" {shlex.join(CALLS["status"])} {closed}'
+    done = subprocess.run(["sh", "-c", line], cwd=made, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ordinary["status"], "")
+    assert bool(done.stdout) == (closed == "2>&-")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_word_that_is_not_utf_8(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([*CALLS[name], "--model-path", "M\udcfcller"]) == 2
+    assert capsys.readouterr().err.startswith("error: M\\udcfcller: this is not UTF-8\n  fix: ")
+
+
+@pytest.mark.parametrize("place", [".", "/", "leg"])
+@pytest.mark.parametrize("name", ["gate --out", "report --output", "signoff --out", "status --output", "verify --json"])
+def test_a_directory_is_no_file_to_write(
+    name: str, place: str, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(made)
+    command, option = name.split()
+    assert main.main([*CALLS[command], option, place]) == 3
+    told = capsys.readouterr().err
+    assert "cannot be written: Is a directory" in told
+    assert "fix: " in told
+
+
+def at_import(name: str, *signals: signal.Signals) -> str:
+    """For `patched`: the process gets signals when it imports a module."""
+    kills = "; ".join(f"os.kill(os.getpid(), {int(number)})" for number in signals)
+    return f"""
+    import os, sys
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            if name == {name!r}:
+                {kills}
+    sys.meta_path.insert(0, Finder())
+    """
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_signal_ends_it_as_an_interrupt_does(name: str, tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+    code = at_import(f"scenarios.commands.{name}", signal.SIGTERM)
+    finished = run_main(*CALLS[name], environment=patched(tmp_path, in_parent=code))
+    assert (finished.code, finished.stdout) == (130, "")
+    assert finished.stderr.strip() == "error: interrupted by SIGTERM"
+
+
+def test_the_first_of_several_signals_counts(tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+    code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    finished = run_main("results", environment=patched(tmp_path, in_parent=code))
+    assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")
