@@ -140,6 +140,7 @@ VALUES = [
     *[["results", "adir", "--csv", "--json"], ["results", "adir"], ["report", "adir"], ["report"], ["verify"]],
     ["submit"],
     *[["init", value] for value in ("", "a\0b", "x" * 300)],
+    ["init", "new", "--model-path", ""],
     *[["doctor", "--api-server", value] for value in ("", "localhost", "http://127.0.0.1:9")],
     *[["doctor", "--model-path", value] for value in ("", "adir", "/dev/null", "a\0b")],
 ]  # fmt: skip

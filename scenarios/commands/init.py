@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 from pathlib import Path
 
@@ -64,7 +65,9 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         raise InputError(
             f"{folder} lies in the checkout {HARNESS_ROOT}", f"name a directory outside of it, such as {DEFAULT}"
         )
-    model = str(Path(model_path).absolute()) if model_path and Path(model_path).exists() else model_path or MODEL
+    if model_path == "":
+        raise InputError("--model-path is empty", "name a model; is a shell variable unset?")
+    model = str(Path(model_path).absolute()) if model_path and os.access(model_path, os.F_OK) else model_path or MODEL
     dataset = str((dataset_path or folder / "cnn_eval.json").absolute())
     texts = {
         "run.yaml": _run_yaml(folder, model, dataset),
