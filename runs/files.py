@@ -1,6 +1,5 @@
 """Writing files so that a reader never sees half of one, and hashing them."""
 
-import errno
 import hashlib
 import os
 from pathlib import Path
@@ -14,11 +13,19 @@ from runs.reading import open_file
 def write_atomic(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`: temporary file beside it, fsync, rename.
 
-    A crash at any moment leaves either the old file or the new one; on an error the temporary file is removed.
+    A crash at any moment leaves either the old file or the new one; on an error the temporary file is removed. What is
+    no file is written to and never replaced: a pipe that is read, a device.
+
+    Raises:
+        OSError: it is a directory, a pipe that nobody reads, or cannot be written.
     """
-    if path.is_dir():  # "." and "/" have no name to make another of
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     data = content.encode() if isinstance(content, str) else content
+    if _is_special(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as stream:
@@ -29,6 +36,12 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_special(path: Path) -> bool:
+    """Whether `path` is something other than a file, and is not made so by a link, unless by one of the system's."""
+    in_system = path.absolute().parent in (Path("/dev"), Path("/dev/fd"))
+    return path.exists() and (in_system or not (path.is_file() or path.is_symlink()))
 
 
 def remove_temporary(folder: Path) -> None:
