@@ -4,6 +4,7 @@ At run time nothing is tokenised; a tokenizer is needed to prepare a data set an
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from qsl.byte_tokenizer import ByteTokenizer
 from qsl.hub import from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import read_object
+from runs.reading import MIB, read_object, read_whole
 
 BYTES = "bytes"
 
@@ -29,6 +30,11 @@ _TOKENIZER_FILES = (
     "merges.txt",
     "vocab.txt",
 )
+# Settings of a tokenizer_config.json that change what is made of tokenizer.json. [transformers 5]
+_NOT_PLAIN = frozenset({"auto_map", "add_bos_token", "add_eos_token", "split_special_tokens", "fix_mistral_regex"})
+# What clean-up puts together, in this order. [transformers, clean_up_tokenization]
+_CLEAN_UP = [(f" {end}", end) for end in (".", "?", "!", ",")]
+_CLEAN_UP += [(" ' ", "'")] + [(f" {end}", end) for end in ("n't", "'m", "'s", "'ve", "'re")]
 
 
 class Tokenizer(Protocol):
@@ -49,37 +55,39 @@ class Tokenizer(Protocol):
 
 
 class _ModelTokenizer:
-    """A Hugging Face tokenizer behind `Tokenizer`."""
+    """A tokenizer of Hugging Face's `tokenizers` behind `Tokenizer`.
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        # The reference scores text from transformers 4, which applies the tokenizer's own clean-up setting (on, for
-        # Llama 3.1: " ." becomes "."). Since version 5 that needs this switch for BPE tokenizers.
-        tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    Args:
+        backend: the `tokenizers.Tokenizer`.
+        clean_up: whether blanks before punctuation are taken out of decoded texts. The reference scores text from
+            transformers 4, which applies the tokenizer's own setting (on, for Llama 3.1: " ." becomes ".").
+    """
+
+    def __init__(self, backend: Any, clean_up: bool) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend, self._clean_up = backend, clean_up
 
     @property
     def vocab_size(self) -> int:
-        return len(self._tokenizer)
+        return int(self._backend.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text))
+        return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        if not self._tokenizer.is_fast:  # there is nothing behind it
-            return [self.encode(text) for text in texts]
-        # The tokenizer behind it, without what transformers adds to the ids and without their places in the text.
-        backend = self._tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
-        return [one.ids for one in backend.encode_batch_fast(list(texts))]
+        return [one.ids for one in self._backend.encode_batch_fast(list(texts))]
 
     def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
-        tokenizer = self._tokenizer
         lists = [ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids] for ids in sequences]
-        if not tokenizer.is_fast:  # one at a time: an empty batch would be refused
-            return [tokenizer.decode(ids, skip_special_tokens=skip_special_tokens) for ids in lists]
-        texts = tokenizer.backend_tokenizer.decode_batch(lists, skip_special_tokens=skip_special_tokens)
-        return list(map(tokenizer.clean_up_tokenization, texts) if tokenizer.clean_up_tokenization_spaces else texts)
+        texts: list[str] = self._backend.decode_batch(lists, skip_special_tokens=skip_special_tokens)
+        return list(map(_cleaned, texts)) if self._clean_up else texts
+
+
+def _cleaned(text: str) -> str:
+    for apart, together in _CLEAN_UP:
+        text = text.replace(apart, together)
+    return text
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
@@ -90,16 +98,15 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     """
     if model_path == BYTES:
         return ByteTokenizer()
-    if _looks_local(model_path) and not Path(model_path).is_dir():
+    folder = Path(model_path)
+    if _looks_local(model_path) and not folder.is_dir():
         raise InputError(
             f"model folder {model_path} does not exist", "check --model-path; scripts/get_model.py makes a small model"
         )
-
-    def load(local: bool) -> Any:
-        return _tokenizer_class(Path(model_path)).from_pretrained(model_path, use_fast=True, local_files_only=local)
-
     try:
-        tokenizer = load(True) if Path(model_path).is_dir() else from_hub(f"--model-path {model_path}", load)
+        if folder.is_dir():
+            return _plain_tokenizer(folder) or _by_transformers(model_path, True)
+        return from_hub(f"--model-path {model_path}", partial(_by_transformers, model_path))
     except SetupError:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
@@ -111,24 +118,40 @@ def load_tokenizer(model_path: str) -> Tokenizer:
             "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "
             "(gated models need HF_TOKEN)",
         ) from error
-    return _ModelTokenizer(tokenizer)
 
 
-def _tokenizer_class(folder: Path) -> Any:
-    """What loads a tokenizer: AutoTokenizer, or at once the class that it would choose.
-
-    Importing AutoTokenizer brings PyTorch and takes some seconds. A Llama whose folder names the generic class, as
-    Llama 3.1 and the embedded model do, needs neither.
-    """
-    config, model = _json_object(folder / "tokenizer_config.json"), _json_object(folder / "config.json")
-    generic = config.get("tokenizer_class") == "PreTrainedTokenizerFast" and "auto_map" not in config
-    if generic and model.get("model_type", "llama") == "llama" and (folder / "tokenizer.json").is_file():
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast
+def _by_transformers(model_path: str, local: bool) -> Tokenizer:
+    """Whatever tokenizer it is. To import AutoTokenizer brings PyTorch and takes some seconds."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer
+    found = AutoTokenizer.from_pretrained(model_path, use_fast=True, local_files_only=local)
+    if not found.is_fast:
+        raise ValueError(f"a {type(found).__name__} has no tokenizer.json, nor can one be made of it")
+    return _ModelTokenizer(found.backend_tokenizer, found.clean_up_tokenization_spaces)
+
+
+def _plain_tokenizer(folder: Path) -> Tokenizer | None:
+    """A Llama's tokenizer.json, without transformers, where its configuration names the generic class and tells of
+    nothing that tokenizer.json lacks, as of Llama 3.1 and the embedded model; None for any other.
+    """
+    config, model = _json_object(folder / "tokenizer_config.json"), _json_object(folder / "config.json")
+    path, named = folder / "tokenizer.json", config | _json_object(folder / "special_tokens_map.json")
+    generic = config.get("tokenizer_class") == "PreTrainedTokenizerFast" and not config.keys() & _NOT_PLAIN
+    if not (generic and model.get("model_type", "llama") == "llama" and path.is_file()):
+        return None
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(read_whole(path, "", max_bytes=64 * MIB).decode())
+    added = backend.get_added_tokens_decoder()
+    listed = {int(number): AddedToken(**token) for number, token in (config.get("added_tokens_decoder") or {}).items()}
+    tokens = [value for name, value in named.items() if name.endswith("_token")]
+    tokens += [token for name, values in named.items() if name.endswith("_special_tokens") for token in values or ()]
+    texts = {token["content"] if isinstance(token, dict) else token for token in tokens if token is not None}
+    special = {token.content for token in added.values() if token.special}
+    if not texts <= special or any(repr(added.get(number)) != repr(token) for number, token in listed.items()):
+        return None
+    return _ModelTokenizer(backend, bool(config.get("clean_up_tokenization_spaces", False)))
 
 
 def _json_object(path: Path) -> dict[str, Any]:

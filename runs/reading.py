@@ -5,6 +5,7 @@ a run directory can show a file that is no part of the run. So every file that c
 """
 
 import json
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -12,7 +13,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
 from pydantic import BaseModel, ValidationError
 
 from runs.errors import InputError
@@ -106,12 +106,9 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
     """
     content = read_whole(path, fix, within=within)
     try:
-        value = orjson.loads(content)
-        json.loads(content, object_pairs_hook=_no_key_twice)
-    except orjson.JSONDecodeError as error:
+        value = _parse(content.decode())
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
-    except (_RepeatedKeyError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {error}", fix) from error
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
     return value
@@ -140,15 +137,30 @@ def first_problem(error: ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
-class _RepeatedKeyError(Exception):
-    pass
+def _parse(text: str) -> Any:
+    value = json.loads(
+        text, object_pairs_hook=_no_key_twice, parse_int=_number, parse_float=_number, parse_constant=_number
+    )
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
+    return value
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> None:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise _RepeatedKeyError(f"it has {twice[:40]!r} twice")
+        raise ValueError(f"it has {twice[:40]!r} twice")
+    return found
+
+
+def _number(word: str) -> int | float:
+    """A whole number of 64 bits, or a finite one."""
+    value = int(word) if word.lstrip("-").isdecimal() else float(word)
+    if not (-(2**63) <= value < 2**64 if isinstance(value, int) else math.isfinite(value)):
+        raise ValueError(f"{word[:40]} is too large, or no number")
+    return value
 
 
 def bounded_lines(

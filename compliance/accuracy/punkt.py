@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import cast
 
-from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
-from punkt.data import english
+from compliance.accuracy.nltk_parts import PunktParameters, PunktSentenceTokenizer, english
 
 SentenceSplitter = Callable[[str], list[str]]
 

@@ -10,19 +10,19 @@ subsequences the same one is chosen, so the values are equal to the last bit.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
-from nltk.stem.porter import PorterStemmer
 from rouge_score.scoring import fmeasure
 
+from compliance.accuracy.nltk_parts import PorterStemmer
 from compliance.accuracy.sample_scores import Rouge
 
 # Of a text in lower case. [rouge_score/tokenize.py: everything else separates words]
 _WORD = re.compile("[a-z0-9]+")
 _LONGEST_UNSTEMMED = 3  # characters [ibid.]
 _PORTER = PorterStemmer()
+_KEPT_STEMS = 2**18
 
 
 def score_pair(prediction: str, reference: str) -> Rouge:
@@ -45,13 +45,21 @@ def score_pair(prediction: str, reference: str) -> Rouge:
     )
 
 
-@lru_cache(maxsize=2**18)
-def _stem(word: str) -> str:
-    return _PORTER.stem(word) if len(word) > _LONGEST_UNSTEMMED else word
+class _Stems(dict[str, str]):
+    """Stems by word: looked up in half the time that a cached function takes."""
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= _KEPT_STEMS:
+            self.clear()
+        stem = self[word] = _PORTER.stem(word) if len(word) > _LONGEST_UNSTEMMED else word
+        return stem
+
+
+_stem_of = _Stems().__getitem__
 
 
 def _words(text: str) -> list[str]:
-    return list(filter(None, map(_stem, _WORD.findall(text.lower()))))
+    return list(filter(None, map(_stem_of, _WORD.findall(text.lower()))))
 
 
 def _f_measure(hits: int, predicted: int, wanted: int) -> float:

@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from compliance.evidence.official_inputs import official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
-from compliance.evidence.scorer import Scorer
+from compliance.evidence.scorer import Scored, Scorer
 from compliance.finding import Finding, applied, fail
+from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
@@ -59,14 +60,14 @@ def with_scorer(sources: ScoreSources | None) -> Iterator[tuple[ScoreSources, Sc
         yield replace(sources, scorer=scorer), scorer
 
 
-def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources | None) -> None:
-    """Have the processes that score start now, if there is a scorer and some leg will need them."""
-    if sources is None or sources.scorer is None:
-        return
+def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
+    """Have the answers of accuracy legs scored from now on, in other processes, while the caller does other work."""
     for leg in legs:
-        if leg.mode == ACCURACY and not is_truncated(leg.run):
+        if sources.scorer is not None and leg.mode == ACCURACY and not is_truncated(leg.run):
             recorded = Path(leg.manifest.resolved.dataset_path) if leg.manifest else None
             sources.scorer.expect(expected_samples(leg.detail) or 0, sources.dataset_path or recorded)
+            with suppress(HarnessError, OSError):  # whoever verifies the leg says it
+                _scoring(leg, sources)
 
 
 def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
@@ -239,7 +240,7 @@ def _scores(
         if sources.dataset_path or sources.model_path:
             part.notes.append("--dataset-path and --model-path are not used for it")
     else:
-        scored = _score_again(leg, part, entries, sources)
+        scored = _score_again(leg, part, sources)
         if scored is not None:
             part.details["scores_from"] = leg.run.accuracy_log.name
             parts = [
@@ -272,29 +273,14 @@ def _scores(
     return beside
 
 
-def _score_again(leg: FinishedLeg, part: Part, entries: list[AccuracyEntry], sources: ScoreSources) -> Scores | None:
-    dataset_path, model_path = sources.dataset_path, sources.model_path
-    asked = dataset_path is not None and model_path is not None
-    plan = leg.manifest.resolved if leg.manifest else None
-    if plan is not None:
-        dataset_path = dataset_path or Path(plan.dataset_path)
-        model_path = model_path or plan.model_path
-    if dataset_path is None or model_path is None:
+def _score_again(leg: FinishedLeg, part: Part, sources: ScoreSources) -> Scores | None:
+    asked = sources.dataset_path is not None and sources.model_path is not None
+    if leg.manifest is None and not asked:
         part.notes.append("the scores are those of accuracy.txt: --dataset-path and --model-path score the answers")
         return None
     try:
-        with with_scorer(sources) as (_, scorer):
-            references = scorer.references(dataset_path)
-            if plan is not None and references.sha256 != plan.dataset_sha256:
-                raise InputError(
-                    f"{dataset_path} has SHA-256 {references.sha256}, the leg used one with {plan.dataset_sha256}",
-                    "give the data set that the leg used",
-                )
-            model = local_model(model_path, _revision(leg, model_path))
-            count = expected_samples(leg.detail)
-            scored = scorer.score(
-                leg.benchmark.metric, entries, references, model, expected_count=count, progress=sources.progress
-            )
+        with with_scorer(sources) as (given, _):
+            scored = _scoring(leg, given)(sources.progress)
         part.findings += scored.findings
         return scored.scores
     except HarnessError as error:
@@ -304,12 +290,47 @@ def _score_again(leg: FinishedLeg, part: Part, entries: list[AccuracyEntry], sou
         return None
 
 
-def _revision(leg: FinishedLeg, model_path: str) -> str | None:
-    """The commit of a hub model that the leg used; None where another model was named, or the record has none."""
-    if leg.manifest is None or model_path != leg.manifest.resolved.model_path:
-        return None
-    revision = leg.manifest.model.get("revision")
-    return revision if isinstance(revision, str) else None
+def _scoring(leg: FinishedLeg, sources: ScoreSources) -> Callable[[Progress | None], Scored]:
+    references, model = references_of(leg, sources), model_of(leg, sources)
+    with with_scorer(sources) as (_, scorer):
+        count = expected_samples(leg.detail)
+        return scorer.scoring(leg.benchmark.metric, leg.entries, references, model, expected_count=count)
+
+
+def references_of(leg: FinishedLeg, sources: ScoreSources) -> References:
+    """The data set that a leg was run on.
+
+    Raises:
+        InputError: nothing names it, it cannot be read, or it is another one.
+    """
+    plan = leg.manifest.resolved if leg.manifest else None
+    path = sources.dataset_path or (Path(plan.dataset_path) if plan else None)
+    if path is None:
+        raise InputError(f"{leg.run.root}: nothing names the data set", "name it with --dataset-path")
+    if sources.dataset_path is None and not path.is_file():
+        path = _bundled(leg) or path
+    with with_scorer(sources) as (_, scorer):
+        found = scorer.references(path)
+    if plan is not None and found.sha256 != plan.dataset_sha256:
+        raise InputError(
+            f"{path} has SHA-256 {found.sha256}, the leg used one with {plan.dataset_sha256}",
+            "give the data set that the leg used",
+        )
+    return found
+
+
+def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
+    """Where the files of a leg's model lie on this machine, or "bytes".
+
+    Raises:
+        InputError: nothing names it, or they are not at hand.
+    """
+    recorded = leg.manifest.resolved.model_path if leg.manifest else None
+    name = sources.model_path or recorded
+    if name is None:
+        raise InputError(f"{leg.run.root}: nothing names the model", "name it with --model-path")
+    revision = leg.manifest.model.get("revision") if leg.manifest and name == recorded else None
+    return local_model(name, revision if isinstance(revision, str) else None)
 
 
 def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
@@ -337,7 +358,11 @@ def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:
     """Which targets apply, and their name; None where there are none."""
     weights = leg.manifest.weights if leg.manifest else None
     return targets_that_apply(
-        leg.benchmark, expected_samples(leg.detail), lambda: _is_bundled(leg), lambda: _weights_sha256(leg), weights
+        leg.benchmark,
+        expected_samples(leg.detail),
+        lambda: _bundled(leg) is not None,
+        lambda: _weights_sha256(leg),
+        weights,
     )
 
 
@@ -346,11 +371,13 @@ def _weights_sha256(leg: FinishedLeg) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _is_bundled(leg: FinishedLeg) -> bool:
+def _bundled(leg: FinishedLeg) -> Path | None:
+    """The bundled articles, wherever they lie now, where the leg was run on them."""
     if leg.manifest is None:
-        return False
+        return None
     plan = leg.manifest.resolved
     try:
-        return sha256_of(bundled_dataset(local_model(plan.model_path))) == plan.dataset_sha256
-    except HarnessError:
-        return False
+        path = bundled_dataset(local_model(plan.model_path))
+        return path if sha256_of(path) == plan.dataset_sha256 else None
+    except (HarnessError, OSError):
+        return None

@@ -4,8 +4,9 @@ Audits compare legs, and a cheat that acts in all legs alike, or that notices an
 one leg's own record. Each limit lies far from what honest systems show, so that a finding means something.
 """
 
+import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +29,8 @@ VERBATIM_SHARE = 0.01
 # again gives about as many ids as the model made (the embedded model's answers have up to 4 more than their text).
 PADDING_IDS = 16
 PADDING_SHARE = 0.01
+# To tokenise takes long. Where the share is 1 %, none of so many outputs is padded in 2 of 10^9 cases.
+PADDING_LOOKED_AT = 2_000
 # Quantised and full-precision models of the benchmark lie within 1 or 2 % of the reference scores.
 ROUGE_SHARE = 1.1
 # Repeated samples against their own first occurrence. Short honest legs come down to 0.67 as the machine warms up.
@@ -57,7 +60,7 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     """
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for sample_index, ids in answers:
-        if len(np.unique(ids)) >= DIFFERENT_IDS:
+        if len(set(ids.tolist())) >= DIFFERENT_IDS:
             samples_of[ids.tobytes()].add(sample_index)
     if not samples_of:
         return None
@@ -198,18 +201,29 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     """
     if not predictions:
         return None
-    needed = encode_batch([text.strip() for text in predictions])
-    surplus = [count - len(ids) for count, ids in zip(id_counts, needed, strict=True)]
-    padded = sum(ids > PADDING_IDS for ids in surplus)
+    for places in _looked_at(id_counts):
+        needed = encode_batch([predictions[place].strip() for place in places])
+        surplus = [id_counts[place] - len(ids) for place, ids in zip(places, needed, strict=True)]
+        padded = sum(ids > PADDING_IDS for ids in surplus)
+        if not padded:
+            break
     allowed = int(len(predictions) * PADDING_SHARE)
     return applied(
         "plausible-padding",
         "outputs have as many ids as their text needs",
         padded <= allowed,
-        f"{padded} of {len(predictions)} outputs have more than {PADDING_IDS} ids that leave no text "
+        f"{padded} of {len(surplus)} outputs have more than {PADDING_IDS} ids that leave no text "
         f"(at most {max(surplus)})",
         f"at most {allowed}",
     )
+
+
+def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Some outputs first, which follow from all lengths, so that who pads cannot avoid them; then all."""
+    count = len(id_counts)
+    if count > 2 * PADDING_LOOKED_AT:
+        yield random.Random(repr(id_counts)).sample(range(count), PADDING_LOOKED_AT)
+    yield range(count)
 
 
 def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None) -> Finding | None:

@@ -7,38 +7,20 @@ worker processes. All of it lives in this process and no longer than the command
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.pool import ScoringPool
-from compliance.accuracy.scores import Progress, decoded_answers, scoring_of
+from compliance.accuracy.scores import DecodedAnswer, Progress, decoded_answers, scoring_of
 from compliance.evidence.plausible import answers_plausible
 from compliance.finding import Finding
-from qsl.dataset import load_dataset
+from qsl.dataset import References, load_references
 from qsl.tokenizers import Tokenizer, load_tokenizer, tokenizer_fingerprint
-from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
-
-
-@dataclass(frozen=True)
-class References:
-    """What is kept of a data set.
-
-    Attributes:
-        sha256: hex hash of the file.
-        texts: the reference summaries; position = sample index.
-        prompt_tokens: length of each prompt, in tokens, an array of shape (samples,).
-    """
-
-    sha256: str
-    texts: list[str]
-    prompt_tokens: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -62,9 +44,10 @@ class Scorer:
 
     def __init__(self) -> None:
         self._pool = ScoringPool()
-        self._references: dict[str, References] = {}
+        self._references: dict[tuple[Path, int, int, int], References] = {}  # by the file's state
         self._reading: dict[Path, Callable[[], References]] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
+        self._begun: dict[_Key, Callable[[Progress | None], Scored]] = {}
         self._scored: dict[_Key, Scored] = {}
 
     def __enter__(self) -> Self:
@@ -80,7 +63,7 @@ class Scorer:
         if not self._scored:
             self._pool.start(samples)
         if dataset_path is not None and not self._references and dataset_path not in self._reading:
-            self._reading[dataset_path] = self._pool.submit(_read, dataset_path)
+            self._reading[dataset_path] = self._pool.submit(load_references, dataset_path)
 
     def references(self, dataset_path: Path) -> References:
         """The summaries of a data set, and the lengths of its prompts.
@@ -89,16 +72,16 @@ class Scorer:
             InputError: it cannot be read, or is no data set.
         """
         try:
-            known = self._references.get(sha256_of(dataset_path)) if self._references else None
+            facts = dataset_path.stat()
         except OSError:
-            known = None  # the next line says what is wrong
-        if known is None:
+            return load_references(dataset_path)  # which says what is wrong
+        state = (dataset_path, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+        if state not in self._references:
             reading = self._reading.pop(dataset_path, None)
-            known = reading() if reading is not None else _read(dataset_path)
-            self._references[known.sha256] = known
-        return known
+            self._references[state] = reading() if reading is not None else load_references(dataset_path)
+        return self._references[state]
 
-    def score(
+    def scoring(
         self,
         metric: str,
         entries: Sequence[AccuracyEntry],
@@ -106,9 +89,8 @@ class Scorer:
         model: str,
         *,
         expected_count: int | None,
-        progress: Progress | None = None,
-    ) -> Scored:
-        """Score a log's answers, unless the very same were scored before.
+    ) -> Callable[[Progress | None], Scored]:
+        """Begin to score a log's answers, unless the very same were scored before.
 
         Args:
             metric: by its name.
@@ -116,31 +98,43 @@ class Scorer:
             references: what it is scored against.
             model: the folder whose tokenizer decodes the answers, or "bytes".
             expected_count: samples of the run; None: the whole data set.
-            progress: called with the number of samples done and of all samples.
+
+        Returns:
+            What waits for the scores. It calls its argument with the number of samples done and of all samples, and
+            raises an ExecutionError where a process died.
 
         Raises:
             InputError: the tokenizer cannot be loaded, or more samples are expected than the data set has.
-            ExecutionError: the log does not hold every expected sample, its data are not ids, or a process died.
+            ExecutionError: the log does not hold every expected sample, or its data are not ids.
         """
         fingerprint = tokenizer_fingerprint(model)
         key = _Key(metric, _hash_of(entries), references.sha256, fingerprint, expected_count)
-        if key not in self._scored:
+        if key not in self._scored and key not in self._begun:
             self._pool.start(len(entries))
             if fingerprint not in self._tokenizers:
                 self._tokenizers[fingerprint] = load_tokenizer(model)
-            tokenizer = self._tokenizers[fingerprint]
-            answers = decoded_answers(entries, references.texts, tokenizer.batch_decode, expected_count)
-            wanted = [references.texts[answer.sample_index] for answer in answers]
-            scoring = scoring_of(METRICS[metric], answers, wanted, self._pool)
+            answers = decoded_answers(
+                entries, references.texts, self._tokenizers[fingerprint].batch_decode, expected_count
+            )
+            self._begun[key] = self._begin(metric, answers, references, self._tokenizers[fingerprint])
+        return partial(self._finish, key)
+
+    def _begin(
+        self, metric: str, answers: list[DecodedAnswer], references: References, tokenizer: Tokenizer
+    ) -> Callable[[Progress | None], Scored]:
+        wanted = [references.texts[answer.sample_index] for answer in answers]
+        scoring = scoring_of(METRICS[metric], answers, wanted, self._pool)
+
+        def finish(progress: Progress | None) -> Scored:
             findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
-            self._scored[key] = Scored(scoring.result(progress), tuple(findings))
+            return Scored(scoring.result(progress), tuple(findings))
+
+        return finish
+
+    def _finish(self, key: _Key, progress: Progress | None = None) -> Scored:
+        if key not in self._scored:
+            self._scored[key] = self._begun.pop(key)(progress)
         return self._scored[key]
-
-
-def _read(dataset_path: Path) -> References:
-    dataset = load_dataset(dataset_path)
-    lengths = np.array([len(prompt) for prompt in dataset.prompts], dtype=np.int64)
-    return References(dataset.sha256, dataset.targets, lengths)
 
 
 def _hash_of(entries: Sequence[AccuracyEntry]) -> str:

@@ -10,6 +10,7 @@ Sources:
 from compliance.rules.audits import AUDIT_RULES
 from compliance.rules.gate import GATE_RULES
 from compliance.rules.legs import LEG_RULES
+from compliance.rules.machine import MACHINE_RULES
 from compliance.rules.rule import Kind, Rule
 from compliance.rules.signoff import SIGNOFF_RULES
 from compliance.rules.submit import SUBMIT_RULES
@@ -18,7 +19,8 @@ from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]
 
-RULES: dict[str, Rule] = {**LEG_RULES, **SIGNOFF_RULES, **AUDIT_RULES, **TREE_RULES, **SUBMIT_RULES, **GATE_RULES}
+_ALL = (LEG_RULES, SIGNOFF_RULES, AUDIT_RULES, TREE_RULES, SUBMIT_RULES, GATE_RULES, MACHINE_RULES)
+RULES: dict[str, Rule] = {rule_id: rule for rules in _ALL for rule_id, rule in rules.items()}
 
 
 class UnknownRuleError(HarnessError):

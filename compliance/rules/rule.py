@@ -7,8 +7,10 @@ from typing import Literal
 # contradiction: files that cannot all be true. result: without it there is no result at all, official or not.
 # official: asked of a result that claims to be official. plausible: what no honest system does, asked of any result.
 # tree: asked of a submission tree. submit: asked before one is built. gate: asked of a declared technique.
-# signoff: asked by the independent sign-off. audit: asked of an audit's legs.
-Kind = Literal["contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate"]
+# signoff: asked by the independent sign-off. audit: asked of an audit's legs. machine: what a leg needs to start.
+Kind = Literal[
+    "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
+]  # fmt: skip
 
 Worth = Literal["error", "warning", "note"]
 

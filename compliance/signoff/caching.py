@@ -10,12 +10,12 @@ from compliance.audits.output_caching import OutputCaching, specs_of
 from compliance.audits.record import read_audit
 from compliance.audits.rejudge import leg_as_left
 from compliance.finding import Finding, fail, note, warn
+from compliance.signoff.coherence import one_model, repetitions
 from compliance.signoff.conditions import conditions_of, in_words
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES
 from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
-from compliance.signoff.repetition import one_model, repetitions
 from runs.errors import HarnessError
 from runs.record.conditions import differences
 from runs.record.layout import ResultDir, RunDir, audit_record

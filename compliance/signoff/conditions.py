@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.levers import SAME_OPTION
 from runs.record.conditions import Conditions, differences, shown
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -29,6 +28,8 @@ _SETTINGS = (
 _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "requested_use_token_latencies")
 # Of an accuracy leg LoadGen sets these itself.
 _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms")})
+# One option under several names: as asked for, as resolved, as printed.
+SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
 # Facts of a machine or a process that two honest legs may differ in.
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 

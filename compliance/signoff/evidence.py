@@ -1,23 +1,20 @@
 """The raw files of the legs that are signed off, each read once. Nothing here writes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compliance.accuracy.local_model import local_model
 from compliance.accuracy.scores import TokenIds, decode_ids
-from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
+from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
-from compliance.evidence.scorer import References
 from compliance.finding import Finding, fail
 from compliance.verify.legs import find_results
-from qsl.embedded.articles import bundled_dataset
+from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer
 from runs.errors import HarnessError, InputError
-from runs.files import sha256_of
 from runs.numbers.timeline import Timeline, timeline
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg
@@ -27,9 +24,8 @@ from runs.record.unfinished import unfinished
 
 @dataclass(eq=False)
 class Evidence(FinishedLeg):
-    """One leg. `part` is what `main.py verify` says of it; None when that could not judge it."""
+    """One leg. `reasons` say why `main.py verify` could not judge it, as soon as `part` was asked for."""
 
-    part: Part | None = None
     reasons: list[Finding] = field(default_factory=list)
     sources: ScoreSources = field(default_factory=ScoreSources)
 
@@ -40,29 +36,35 @@ class Evidence(FinishedLeg):
         vars(found).update(vars(leg))
         return found
 
+    @cached_property
+    def part(self) -> Part | None:
+        """What `main.py verify` says of the leg; None when that could not judge it."""
+        found = None
+        try:
+            if self.is_performance:
+                found = verify_performance(self)
+            elif self.mode == ACCURACY:
+                found = verify_accuracy(self, self.sources)
+            _ = self.requests, self.trace
+        except (HarnessError, OSError) as error:
+            self.reasons.append(_unreadable(error, self.run.root))
+            return None
+        return found
+
     @property
     def complete(self) -> bool:
         """All raw files are there and could be read: its numbers can be derived."""
         return self.part is not None and self.manifest is not None and self.requests is not None
 
     @cached_property
-    def scored_with(self) -> ScoreSources:
-        """What the answers are scored with."""
-        return sources_of(self, self.sources)
-
-    @cached_property
     def references(self) -> References | None:
         """The data set that the leg was run on, read once for all legs; None where it is not at hand unchanged."""
         if self.manifest is None:
             return None
-        plan = self.manifest.resolved
-        path = self.scored_with.dataset_path or Path(plan.dataset_path)
         try:
-            with with_scorer(self.sources) as (_, scorer):
-                found = scorer.references(path)
+            return references_of(self, self.sources)
         except (HarnessError, OSError):
             return None
-        return found if found.sha256 == plan.dataset_sha256 else None
 
     @cached_property
     def answer_ids(self) -> list[TokenIds]:
@@ -79,7 +81,7 @@ class Evidence(FinishedLeg):
         if self.manifest is None:
             return None
         try:
-            return load_tokenizer(self._model)
+            return load_tokenizer(model_of(self, self.sources))
         except HarnessError:
             return None
 
@@ -89,25 +91,11 @@ class Evidence(FinishedLeg):
         if self.manifest is None:
             return None
         try:
-            if self._model != BYTES:
-                return model_facts(self._model).vocab_size
+            if (model := model_of(self, self.sources)) != BYTES:
+                return model_facts(model).vocab_size
         except HarnessError:
             pass
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
-
-    @property
-    def _model(self) -> str:
-        """Where the model's files lie on this machine, or "bytes".
-
-        Raises:
-            InputError: they are not at hand.
-        """
-        assert self.manifest is not None
-        name = self.scored_with.model_path
-        if name is not None:
-            return local_model(name)
-        revision = self.manifest.model.get("revision")
-        return local_model(self.manifest.resolved.model_path, revision if isinstance(revision, str) else None)
 
     @cached_property
     def times(self) -> Timeline:
@@ -151,9 +139,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
             if result.error is not None:
                 reasons.append(_unreadable(result.error, path))
             legs += [Evidence.of(leg, sources) for leg in result.legs]
-    expect_scoring(legs, sources)
-    for evidence in legs:
-        _judge(evidence)
+    expect_scoring(legs, sources or ScoreSources())
     return legs, reasons
 
 
@@ -172,37 +158,8 @@ def _crashed(run: RunDir) -> Finding | None:
     return fail("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
-def _judge(evidence: Evidence) -> None:
-    """Have the leg's numbers derived again by `compliance.verify`."""
-    try:
-        if evidence.is_performance:
-            evidence.part = verify_performance(evidence)
-        elif evidence.mode == ACCURACY:
-            evidence.part = verify_accuracy(evidence, evidence.scored_with)
-        _ = evidence.requests, evidence.trace
-    except (HarnessError, OSError) as error:
-        evidence.part = None
-        evidence.reasons.append(_unreadable(error, evidence.run.root))
-
-
 def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     """Why a file could not be read: it is not there, or not whole."""
     if isinstance(error, HarnessError):
         return fail("P-1/missing_raw" if error.missing else "P-1/damaged_raw", error.message, where)
     return fail("P-1/damaged_raw", str(error), where)
-
-
-def sources_of(leg: FinishedLeg, given: ScoreSources | None = None) -> ScoreSources:
-    """What answers are scored with: what was given; else what the manifest names, and the bundled articles also where
-    they lie elsewhere now.
-    """
-    sources, manifest = given or ScoreSources(), leg.manifest
-    if sources.dataset_path is not None or manifest is None or Path(manifest.resolved.dataset_path).is_file():
-        return sources
-    try:
-        bundled = bundled_dataset(local_model(manifest.resolved.model_path))
-        if sha256_of(bundled) == manifest.resolved.dataset_sha256:
-            return replace(sources, dataset_path=bundled)
-    except (HarnessError, OSError):
-        pass
-    return sources

@@ -6,8 +6,7 @@ from typing import Any
 
 import orjson
 
-from compliance.signoff.reasons import as_word, reason_json
-from compliance.signoff.verdict import SCHEMA_VERSION, Verdict
+from compliance.signoff.verdict import Verdict, as_word, reason_json
 from runs.errors import InputError
 
 
@@ -20,14 +19,14 @@ def feedback(verdict: Verdict) -> dict[str, Any]:
     found = [] if verdict.degraded else verdict.reasons
     lowering = [one for severity in ("error", "warning") for one in found if one.severity == severity]
     return {
-        "schema_version": SCHEMA_VERSION,
-        "short_name": verdict.short_name,
-        "audit_scope": verdict.scope,
-        "verdict": verdict.decision,
-        "action": verdict.action,
-        "error": verdict.degraded,
+        **_of(verdict, "schema_version", "short_name", "audit_scope", "verdict", "action", "error"),
         "to_mend": [{name: value for name, value in reason_json(one).items() if name in names} for one in lowering],
     }
+
+
+def _of(verdict: Verdict, *names: str) -> dict[str, Any]:
+    record = verdict.as_json()
+    return {name: record[name] for name in names}
 
 
 def ledger_line(verdict: Verdict, remeasured: int = 0) -> dict[str, Any]:
@@ -37,22 +36,12 @@ def ledger_line(verdict: Verdict, remeasured: int = 0) -> dict[str, Any]:
         verdict: the last one.
         remeasured: how often the legs were run anew before it.
     """
+    told = ("schema_version", "short_name", "audit_scope", "verdict", "action", "auditor_status", "noise_band_pct")
     return {
-        "schema_version": SCHEMA_VERSION,
+        **_of(verdict, *told, "e2e_delta_pct", "levers", "note", "ref", "cand"),
         "time_ns": time.time_ns(),
-        "short_name": verdict.short_name,
-        "audit_scope": verdict.scope,
-        "verdict": verdict.decision,
-        "action": verdict.action,
-        "auditor_status": "degraded" if verdict.degraded else "ok",
         "remeasured": remeasured,
-        "noise_band_pct": verdict.noise_band_pct,
-        "e2e_delta_pct": verdict.e2e_delta_pct,
-        "levers": verdict.levers,
         "reasons": [f"{one.group} {one.slug}" for one in verdict.reasons if as_word(one) == verdict.decision],
-        "note": verdict.headline,
-        "ref": verdict.ref,
-        "cand": verdict.cand,
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
@@ -11,7 +12,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
 from compliance.signoff.metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.reasons import Decision
+from compliance.signoff.verdict import Decision
 
 
 @dataclass
@@ -52,10 +53,8 @@ def real_delta(delta: Delta, band_pct: float) -> Iterator[Finding]:
         text = f"{len(delta.ref)} reference and {len(delta.cand)} candidate repeats; {LEAST_REPEATS} each are needed"
         yield fail("G-4/too_few_repeats", text, ref=len(delta.ref), cand=len(delta.cand))
         return
-    middle = [
-        sorted(side)[len(side) // 2] if len(side) % 2 else _mean_of_middle(side) for side in (delta.ref, delta.cand)
-    ]
-    delta.pct = change_pct(middle[0], middle[1], delta.higher_is_better)
+    middle = median(delta.ref), median(delta.cand)
+    delta.pct = change_pct(*middle, delta.higher_is_better)
     worst, best = (min, max) if delta.higher_is_better else (max, min)
     apart = worst(delta.cand) - best(delta.ref)
     delta.non_overlapping = apart > 0 if delta.higher_is_better else apart < 0
@@ -69,12 +68,6 @@ def real_delta(delta: Delta, band_pct: float) -> Iterator[Finding]:
     else:
         delta.real = True
         yield note("G-4/real_gain", f"{shown}, all repeats apart", **numbers)
-
-
-def _mean_of_middle(values: list[float]) -> float:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return (ordered[half - 1] + ordered[half]) / 2
 
 
 def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
@@ -112,11 +105,11 @@ def claimed_numbers(
             elif abs(value - known) > band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
                 yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
-    if claim.delta_pct is not None and delta.pct is not None and abs(claim.delta_pct - delta.pct) > 2 * band_pct:
-        isolated = claim.isolated_speedup is not None
-        if not isolated:
-            text = f"a gain of {claim.delta_pct:+.2f} % is claimed, the raw files give {delta.pct:+.2f} %"
-            yield warn("G-2/claim_vs_raw", text, claimed=claim.delta_pct, raw=delta.pct)
+    if claim.delta_pct is None or delta.pct is None or claim.isolated_speedup is not None:
+        return
+    if abs(claim.delta_pct - delta.pct) > 2 * band_pct:
+        text = f"a gain of {claim.delta_pct:+.2f} % is claimed, the raw files give {delta.pct:+.2f} %"
+        yield warn("G-2/claim_vs_raw", text, claimed=claim.delta_pct, raw=delta.pct)
 
 
 def headline_integrity(

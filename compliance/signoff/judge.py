@@ -11,10 +11,9 @@ from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
+from compliance.signoff.bundle import foreign_legs, one_system, tree_logs
 from compliance.signoff.claim import Claim
-from compliance.signoff.coherence import coherent, correctness
-from compliance.signoff.conditions_kept import Levers
-from compliance.signoff.conditions_kept import same_conditions as compare_conditions
+from compliance.signoff.coherence import coherent, correctness, one_model, repetitions
 from compliance.signoff.evidence import Evidence, load, require_directory
 from compliance.signoff.gain import (
     SignedPatch,
@@ -26,16 +25,15 @@ from compliance.signoff.gain import (
     measure,
     real_delta,
 )
+from compliance.signoff.levers import Levers
+from compliance.signoff.levers import same_conditions as compare_conditions
 from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
-from compliance.signoff.one_system import foreign_legs, one_system
 from compliance.signoff.parity import harness
 from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from compliance.signoff.proofs.stamps import across_legs
-from compliance.signoff.repetition import one_model, repetitions
 from compliance.signoff.time_limit import time_limit
-from compliance.signoff.tree import tree_logs
 from compliance.signoff.verdict import Policy, Scope, Verdict
 from runs.errors import HarnessError, InputError
 from runs.reading import read_whole
@@ -100,26 +98,6 @@ def sign_off(
         place = traceback.extract_tb(error.__traceback__)[-1]
         verdict.degraded = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
     return verdict
-
-
-def bundle_verdict(
-    ref: Sequence[Path],
-    cand: Sequence[Path] = (),
-    claim: Claim | None = None,
-    *,
-    tree: Path | None = None,
-    noise_band_pct: float = NOISE_BAND_PCT,
-    policy: Policy = "closed",
-    sources: ScoreSources | None = None,
-) -> Verdict:
-    """What `submit` and `check` ask before a closed tree: `verdict.blocks` says whether it may be built.
-
-    Args and errors: as in `sign_off`. Without `cand`, the legs themselves are signed off: provenance, the official
-    load, one system in both modes. With it, also the gain of the final stack over the original baseline.
-    """
-    return sign_off(
-        "bundle", ref, cand, claim, tree=tree, noise_band_pct=noise_band_pct, policy=policy, sources=sources
-    )
 
 
 def _judge(

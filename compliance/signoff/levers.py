@@ -1,9 +1,30 @@
-"""Which options make which kind of change: the table behind G-1 and G-8.
+"""G-1, G-5 and G-8: what differs between reference and candidate, is it the lever, and what kind of lever is it?
 
 Class A changes how a step of the model is computed: a kernel, its choice, its compilation. Class B changes what is
 computed, or how requests are served: numbers, memory, parallelism, batching, speculation. A gain by class B is real,
 but it is no faster kernel.
 """
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compliance.finding import Finding, fail, note, warn
+from compliance.signoff.claim import Claim
+from compliance.signoff.conditions import (
+    SAME_OPTION,
+    asked_options,
+    conditions_of,
+    in_words,
+    is_option,
+    option_of,
+    peak_in_flight,
+    without_mode,
+)
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import KV_POOL_SHARE
+from runs.record.conditions import differences
 
 CLASS_A = frozenset(
     {
@@ -63,9 +84,6 @@ NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}
 )
 
-# One option under several names: as asked for, as resolved, as printed.
-SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
-
 # What a lever may change beside itself, and G-1 then asks to be shown without effect.
 SIDE_EFFECTS: dict[str, frozenset[str]] = {
     "attention_backend": frozenset({"kv_cache_tokens"}),
@@ -87,3 +105,133 @@ def class_of(option: str) -> str | None:
     if option in CLASS_A:
         return "A"
     return "B" if option in CLASS_B else None
+
+
+@dataclass
+class Levers:
+    """What G-1, G-5 and G-8 found; fields of the verdict."""
+
+    same_conditions_ok: bool = True
+    engagement_ok: bool | None = None
+    lever_class: str | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)  # key of conditions → [reference, candidate]
+    levers: list[str] = field(default_factory=list)
+
+
+def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> Iterator[Finding | Levers]:
+    """Compare the conditions of one reference and one candidate leg. Yields the findings, the `Levers` last.
+
+    Args:
+        one_lever: a patch has exactly one; a bundle may have several.
+    """
+    found = without_mode(differences(conditions_of(ref), conditions_of(cand)))
+    options = {key: value for key, value in found.items() if is_option(key)}
+    confounds = {key: value for key, value in found.items() if key not in options}
+    claimed = {SAME_OPTION.get(name, name) for name in claim.levers}
+    side_effects = frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in claimed))
+    changed = sorted({option_of(key) for key in options})
+    levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
+    state = Levers(levers=levers, evidence={key: list(value) for key, value in options.items()})
+    where = ref.run.root, cand.run.root
+    yield from _handicapped(levers, ref, cand, where)
+    if confounds:
+        text = f"reference and candidate differ in more than a lever: {in_words(confounds)}"
+        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
+        state.same_conditions_ok = False
+    if one_lever and len(levers) > 1:
+        yield fail("G-1/several_levers", f"a patch changes one lever, here {', '.join(levers)}", *where, levers=levers)
+        state.same_conditions_ok = False
+    extra = [name for name in changed if name not in levers and name not in side_effects | _effects_of(levers)]
+    if extra:
+        keys = {key: value for key, value in options.items() if option_of(key) in extra}
+        text = f"differs beside the lever {', '.join(levers) or '(none claimed)'}: {in_words(keys)}"
+        yield fail("G-1/second_knob", text, *where, options=extra)
+        state.same_conditions_ok = False
+    effects = [name for name in changed if name not in levers and name not in extra]
+    if effects:
+        yield from _inert(effects, ref, cand, claim, state)
+    yield from _engaged(levers, changed, where, state)
+    yield from _class(levers, claim, where, state)
+    yield state
+
+
+def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:
+    """G-1: a gain by taking back what the reference alone was asked for is that of a slowed reference."""
+    if ref.manifest is None or cand.manifest is None:
+        return
+    before, after = asked_options(ref.manifest), asked_options(cand.manifest)
+    own = {name: value for name, value in before.items() if name in levers and name not in after}
+    if own:
+        shown = ", ".join(f"{name} {value}" for name, value in own.items())
+        text = f"{shown} was asked for in the reference alone; the candidate leaves it at the engine's default"
+        yield warn("G-1/handicapped_reference", f"{text}: the gain may be that of a slowed reference", *where)
+
+
+def _effects_of(names: list[str]) -> frozenset[str]:
+    return frozenset().union(*(SIDE_EFFECTS.get(name, frozenset()) for name in names))
+
+
+def _inert(effects: list[str], ref: Evidence, cand: Evidence, claim: Claim, state: Levers) -> Iterator[Finding]:
+    """A side effect is no confound when neither leg came near what it changes."""
+    problems = [text for evidence in (ref, cand) if (text := _not_inert(evidence))]
+    where = ref.run.engine_log, cand.run.engine_log
+    shown = ", ".join(effects)
+    if problems:
+        text = f"side effects ({shown}) are not shown to be without effect: {'; '.join(problems)}"
+        yield fail("G-1/unproven_side_effect", text, *where, effects=effects)
+        state.same_conditions_ok = False
+    elif claim.conditions == "identical":
+        yield warn("G-1/side_effect_not_told", f"claimed identical, but {shown} changed (without effect)", *where)
+    else:
+        yield note("G-1/inert_side_effect", f"{shown} changed, and neither leg came near it", *where, effects=effects)
+
+
+def _not_inert(evidence: Evidence) -> str | None:
+    """Why a leg may have felt the size of its cache or batch; None when it cannot have."""
+    if evidence.requests is None or evidence.manifest is None:
+        return f"{evidence.run.root} has no record of its requests"
+    requests, tokens = peak_in_flight(evidence.requests)
+    most = (evidence.manifest.engine.get("configuration") or {}).get("max_num_seqs")
+    pool = evidence.engine_log.kv_cache_tokens
+    if not isinstance(most, int) or pool is None:
+        return f"{evidence.run.root} does not tell the batch limit and the size of the KV cache"
+    if requests >= most:
+        return f"{requests} requests were in flight in {evidence.run.root}, the batch limit is {most}"
+    if tokens >= KV_POOL_SHARE * pool:
+        return f"{tokens} tokens were in flight in {evidence.run.root}, the KV cache holds {pool}"
+    if evidence.engine_log.preempted:
+        return f"the engine of {evidence.run.root} preempted requests"
+    return None
+
+
+def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
+    """G-5: each lever is in force in the candidate and not in the reference."""
+    idle = [name for name in levers if name not in changed]
+    state.engagement_ok = bool(levers) and not idle
+    if not levers:
+        yield fail("G-5/no_op", "nothing differs between reference and candidate: no lever was pulled", *where)
+    elif idle:
+        text = f"{', '.join(idle)} is the same in both legs, as the record and the engine's log have it"
+        yield fail("G-5/no_op", text, *where, levers=idle)
+    else:
+        shown = "; ".join(f"{key} {one} / {other}" for key, (one, other) in state.evidence.items())
+        yield note("G-5/engaged", f"in force in the candidate: {shown}", *where)
+
+
+def _class(levers: list[str], claim: Claim, where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
+    """G-8: by the table of levers, with the legs' own differences as evidence."""
+    classes = {name: class_of(name) for name in levers}
+    if unknown := [name for name, kind in classes.items() if kind is None]:
+        text = f"no class is known for {', '.join(unknown)} (compliance/signoff/levers.py has the table)"
+        yield fail("G-8/unknown_lever", text, *where, levers=unknown)
+        return
+    if not classes:
+        return
+    state.lever_class = "B" if "B" in classes.values() else "A"
+    if claim.lever_class == "A" and state.lever_class == "B":
+        names = [name for name, kind in classes.items() if kind == "B"]
+        text = f"claimed as a faster kernel, but {', '.join(names)} changes serving or algorithm"
+        yield warn("G-8/not_a_kernel_gain", text, *where, levers=names)
+    if gated := [name for name in levers if name in NEEDS_QUALITY_GATE]:
+        text = f"{', '.join(gated)} changes the model's numbers: it also needs the gate on quality"
+        yield note("G-8/needs_quality_gate", text, *where, levers=gated)

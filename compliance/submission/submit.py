@@ -7,7 +7,7 @@ from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding
-from compliance.signoff import bundle_verdict
+from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
@@ -115,7 +115,7 @@ def judge(
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
     """The sign-off of all legs together."""
-    return bundle_verdict(_directories(candidates), sources=sources)
+    return judge_legs("bundle", _directories(candidates), sources=sources)
 
 
 def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source) -> TreePlan:

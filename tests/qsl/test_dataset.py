@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qsl.dataset import load_dataset
+from qsl.dataset import load_dataset, load_references
 from runs.errors import InputError
 
 ROWS: list[dict[str, Any]] = [
@@ -68,6 +68,34 @@ def test_accepted_shapes_give_the_same_rows(file: Path, shape: str) -> None:
     assert dataset.prompts == IDS[: len(rows)]
     assert dataset.targets == TARGETS[: len(rows)]
     assert len(dataset) == len(rows)
+    references = load_references(file)
+    assert (references.sha256, references.texts) == (dataset.sha256, dataset.targets)
+    assert references.prompt_tokens.tolist() == list(map(len, dataset.prompts))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("output", " \n"),
+        ("output", 5),
+        ("tok_input", []),
+        ("tok_input", [1.5]),
+        ("tok_input", "1,2"),
+        ("tok_input", {}),
+    ],
+)
+def test_judges_refuse_what_a_leg_refuses(file: Path, column: str, value: object) -> None:
+    refused = refusal(write(file, changed(1, column, value)))
+    with pytest.raises(InputError) as caught:
+        load_references(file)
+    assert caught.value.message == refused.message
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "[{}]", "[" * 100_000, '[{"output": "a", "tok_input": [1'])
+def test_judges_refuse_other_files(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(InputError, match=str(file)):
+        load_references(file)
 
 
 def test_pandas_reads_the_array_as_we_do(file: Path) -> None:

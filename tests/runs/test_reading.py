@@ -20,8 +20,8 @@ from runs.record.requests_log import read_requests
 
 def test_an_object_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_text('{"a": [1]}')
-    assert read_object(path, "") == {"a": [1]}
+    path.write_text('{"a": [1, -2.5, 18446744073709551615, "\\ud83d\\ude00"]}')
+    assert read_object(path, "") == {"a": [1, -2.5, 2**64 - 1, "😀"]}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,13 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"{", "cannot be read: it is not JSON"),
         (b"\xff", "cannot be read: it is not JSON"),
         (b"[" * 100_000, "cannot be read: it is not JSON"),
+        (b'{"a": 1, "a": 1}', "it has 'a' twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "it has 'b' twice"),
+        (b'{"a": NaN}', "NaN is too large, or no number"),
+        (b'{"a": 1e999}', "1e999 is too large"),
+        (b'{"a": 18446744073709551616}', "is too large"),
+        (b'{"a": "\\ud800"}', "surrogates not allowed"),
+        (b"\xef\xbb\xbf{}", "cannot be read: it is not JSON"),
         (b"[]", "holds no object"),
         (b"null", "holds no object"),
     ],

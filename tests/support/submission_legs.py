@@ -94,11 +94,11 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Let everything sign off, where legs only claim to be official; gives back the directories that were handed in."""
     asked: list[Path] = []
 
-    def passes(directories: list[Path], **options: object) -> Verdict:
+    def passes(scope: str, directories: list[Path], **options: object) -> Verdict:
         asked.extend(directories)
         return Verdict("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", passes)
+    monkeypatch.setattr("compliance.submission.submit.judge_legs", passes)
     return asked
 
 

@@ -206,7 +206,7 @@ def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
         assert abs(node["clock_offset_ms"]) < 1000
         assert node["round_trip_ms"] > 0
         assert node["harness"]["git_commit"]
-    told = [row["text"] for row in answer["findings"] if row["subject"] == "node"]
+    told = [row["text"] for row in answer["findings"] if row["rule"] == "machine/node"]
     assert all("clock " in text and "round trip " in text for text in told)
 
 

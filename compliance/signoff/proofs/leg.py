@@ -12,8 +12,9 @@ from compliance.signoff.proofs.stamps import stamps
 
 def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
     """Is the leg whole, unchanged, one run, and of the queries that LoadGen issued?"""
+    part = evidence.part
     yield from evidence.reasons
-    if evidence.part is None:
+    if part is None:
         return
     yield from provenance(evidence)
     if evidence.manifest is not None or evidence.trace is not None:

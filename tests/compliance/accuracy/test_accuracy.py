@@ -67,6 +67,16 @@ def test_the_splitter_is_nltks(sent_tokenize: Callable[[str], list[str]]) -> Non
     ]
 
 
+def test_all_of_nltk_is_left_to_who_wants_it() -> None:
+    """It takes a second, in every scoring process."""
+    code = (
+        "import sys; from compliance.accuracy import punkt, rouge; assert not {'nltk', 'punkt'} & sys.modules.keys(); "
+        "import nltk; print(nltk.PorterStemmer().stem('running'), rouge.score_pair('a', 'a').rouge1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["run", "1.0"]
+
+
 def test_scores_equal_the_reference(sent_tokenize: Callable[[str], list[str]]) -> None:
     scores = score_texts(*zip(*PAIRS, strict=True))
     assert scores == as_the_reference_does(PAIRS, sent_tokenize)

@@ -8,6 +8,7 @@ import pytest
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
 from compliance.evidence.plausibility import (
+    PADDING_LOOKED_AT,
     first_token_takes_a_step,
     first_tokens_not_held_back,
     not_padded,
@@ -177,6 +178,23 @@ def test_padding() -> None:
     assert finding is not None
     assert finding.found == "2 of 100 outputs have more than 16 ids that leave no text (at most 123)"
     assert not_padded([], [], words) is None
+
+
+def test_of_many_outputs_some_are_looked_at_and_all_where_one_is_padded() -> None:
+    looked_at: list[int] = []
+
+    def words(batch: list[str]) -> list[list[int]]:
+        looked_at.append(len(batch))
+        return [[1] * 6 for _ in batch]
+
+    count = 2 * PADDING_LOOKED_AT + 1
+    assert passed(not_padded([6] * count, ["text"] * count, words))
+    assert looked_at == [PADDING_LOOKED_AT]
+    padded = [128 if place % 50 == 0 else 6 for place in range(count)]
+    finding = not_padded(padded, ["text"] * count, words)
+    assert finding is not None
+    assert not finding.passed
+    assert finding.found.startswith("81 of 4001 outputs")
 
 
 def test_scores_within_reach() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from compliance.signoff.one_system import foreign_legs, one_system
+from compliance.signoff.bundle import foreign_legs, one_system
 from runs.accelerators import FACTS
 from runs.files import write_json
 from tests.support.signoff_fixtures import FrozenLegs, evidence

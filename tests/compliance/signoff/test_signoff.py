@@ -14,10 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compliance.signoff import bundle_verdict, judge, sign_off
+from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.reasons import as_word
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.verdict import Verdict, as_word
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from tests.conftest import ROOT, Finished
@@ -156,11 +155,11 @@ def test_a_bundle_needs_a_verdict_a_lever_and_they_must_explain_it(legs: FrozenL
         write_json(tmp_path / f"{lever}.json", patch.as_json())
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
     claim = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches)
-    verdict = bundle_verdict(ref, cand, claim)
+    verdict = sign_off("bundle", ref, cand, claim)
     assert [one["lever"] for one in verdict.lever_decomposition] == ["slots", "tpot_ms"]
     assert "missing_patch_verdict" not in slugs(verdict)
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
-    lacking = bundle_verdict(ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
+    lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
     assert (lacking.decision, lacking.blocks) == ("FAIL", True)
     assert "missing_patch_verdict" in slugs(lacking)
 
@@ -171,8 +170,8 @@ def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp
     legs.copy(scenario / "performance" / "run_1", "ss-1")
     legs.copy(scenario / "accuracy", "ss-acc")
     sources = legs.paths("ss-1", "ss-acc")
-    assert bundle_verdict(sources, tree=tmp_path / "tree").decision == "PASS"
-    other = bundle_verdict(legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "PASS"
+    other = sign_off("bundle", legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
     assert (other.decision, other.blocks) == ("FAIL", True)
     assert "foreign_file" in slugs(other)
 

@@ -11,7 +11,7 @@ from compliance.finding import Finding
 from compliance.signoff.conditions import asked_options, batch_limit
 from compliance.signoff.proofs.cross_checks import cross_checks
 from compliance.signoff.proofs.twins import twins
-from compliance.signoff.reasons import as_word
+from compliance.signoff.verdict import as_word
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir

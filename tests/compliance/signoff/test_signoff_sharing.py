@@ -10,7 +10,7 @@ import pytest
 from compliance.accuracy.metrics import Metric
 from compliance.accuracy.scores import Scoring
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_scorer
-from compliance.signoff import bundle_verdict, evidence, judge, sign_off
+from compliance.signoff import evidence, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict
 from compliance.signoff.evidence import Evidence
 from compliance.submission.submit import SubmitOutcome
@@ -57,7 +57,7 @@ def test_patches_are_judged_again_with_the_bundles_sources_and_scores(
 
     monkeypatch.setattr(judge, "load", spy)
     given = ScoreSources(model_path="bytes")
-    verdict = bundle_verdict(ref, cand, Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), sources=given)
+    verdict = sign_off("bundle", ref, cand, Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches), sources=given)
     assert len(verdict.lever_decomposition) == 2
     assert [sources.model_path for sources in asked] == ["bytes"] * 6  # reference and candidate, of bundle and patches
     assert len({id(sources.scorer) for sources in asked}) == 1
@@ -70,7 +70,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
     pair = legs.paths("srv-1", "srv-acc")
     leg = next(leg for result in find_results(pair) for leg in result.legs if leg.mode == "AccuracyOnly")
     with with_scorer(None) as (sources, _):
-        verified = verify_accuracy(leg, Evidence.of(leg, sources).scored_with)
+        verified = verify_accuracy(leg, sources)
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1

@@ -183,11 +183,11 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
 ) -> None:
     detail = campaign.result(BENCHMARK, "Server").performance.detail
 
-    def meanwhile(directories: object, **options: object) -> Verdict:
+    def meanwhile(scope: str, directories: object, **options: object) -> Verdict:
         detail.write_text(detail.read_text() + "\n")
         return Verdict("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.submit.bundle_verdict", meanwhile)
+    monkeypatch.setattr("compliance.submission.submit.judge_legs", meanwhile)
     with pytest.raises(ExecutionError, match="is not the file that the leg left"):
         build()
     assert not (tmp_path / "tree").exists()

@@ -121,8 +121,10 @@ def test_code_that_cannot_be_had(tree: Path, campaign: CampaignDir) -> None:
 
 
 def test_answers_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> None:
-    """The data set that the record names is gone: the scores are nobody's."""
+    """The data set that the record names is nowhere: the scores are nobody's."""
+    gone = "0" * 64
     for result in results_of(campaign):
-        edit(result.accuracy.manifest, resolved={"dataset_path": "/nowhere/cnn.json"})
+        named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
+        edit(result.accuracy.manifest, resolved=named, dataset={"sha256": gone})
     findings, _ = held(tree, campaign.root)
     assert any("nobody scored the answers" in one.found for one in findings if one.rule == "runs-refused")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.signoff import bundle_verdict
+from compliance.signoff import sign_off
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs
@@ -166,10 +166,10 @@ def test_closed_refuses_a_network_sut(build: Build) -> None:
 def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
     offline = campaign.result(BENCHMARK, "Offline")
     legs = [offline.performance.root, offline.accuracy.root]
-    assert "H-5/caching_audit_absent" not in {reason.rule for reason in bundle_verdict(legs).reasons}
+    assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", legs).reasons}
     shutil.rmtree(offline.audit("output_caching"))
     assert _reasons(build()).count("no audit output_caching of it passed") == len(SCENARIOS)
-    assert "H-5/caching_audit_absent" in {reason.rule for reason in bundle_verdict(legs).reasons}
+    assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", legs).reasons}
 
 
 def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, campaign: CampaignDir) -> None:

@@ -19,6 +19,7 @@ from compliance.verify.verdict import as_text, verify_result
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.record.layout import RunDir
 from tests.support.small_tokenizer import make_tokenizer
 from tests.support.verify_legs import DummyLegs
 
@@ -90,18 +91,20 @@ def test_the_same_answers_are_scored_once_and_others_anew(
         references = scorer.references(dataset)
         assert scorer.references(dataset) is references
         assert references.prompt_tokens.tolist() == [1, 1, 1]
-        first = scorer.score("rouge", entries, references, "bytes", expected_count=3)
+        first = scorer.scoring("rouge", entries, references, "bytes", expected_count=3)(None)
         assert first.scores == score_texts(ANSWERS, references.texts)
         assert [check.rule for check in first.findings if not check.passed] == []
-        assert scorer.score("rouge", list(entries), scorer.references(dataset), "bytes", expected_count=3) is first
+        assert (
+            scorer.scoring("rouge", list(entries), scorer.references(dataset), "bytes", expected_count=3)(None) is first
+        )
         assert scorings == [3]
         swapped = [*log([load_tokenizer("bytes").encode(ANSWERS[1])]), *entries[1:]]
-        assert scorer.score("rouge", swapped, references, "bytes", expected_count=3).scores != first.scores
-        scorer.score("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)
-        scorer.score("rouge", entries, references, model, expected_count=3)
+        assert scorer.scoring("rouge", swapped, references, "bytes", expected_count=3)(None).scores != first.scores
+        scorer.scoring("rouge", entries, scorer.references(other_dataset), "bytes", expected_count=3)(None)
+        scorer.scoring("rouge", entries, references, model, expected_count=3)(None)
         assert scorings == [3, 3, 3, 3]
     with Scorer() as another:  # nothing is left of the first one
-        another.score("rouge", entries, another.references(dataset), "bytes", expected_count=3)
+        another.scoring("rouge", entries, another.references(dataset), "bytes", expected_count=3)(None)
     assert scorings == [3, 3, 3, 3, 3]
 
 
@@ -122,9 +125,9 @@ def test_a_tokenizer_that_changed_meanwhile_is_loaded_again(
     entries = log([tokenizer.encode(f"{text[:-1]} .") for text in ANSWERS])
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1], [2], [3]))
-        plain = scorer.score("rouge", entries, references, str(folder), expected_count=3)
+        plain = scorer.scoring("rouge", entries, references, str(folder), expected_count=3)(None)
         make_tokenizer(folder, clean_up=True)
-        cleaned = scorer.score("rouge", entries, references, str(folder), expected_count=3)
+        cleaned = scorer.scoring("rouge", entries, references, str(folder), expected_count=3)(None)
     assert plain.scores["gen_len"] == cleaned.scores["gen_len"] + len(ANSWERS)
 
 
@@ -149,15 +152,20 @@ def test_models_are_looked_for_on_this_machine_alone(
     with Scorer() as scorer:
         references = scorer.references(make_dataset([1]))
         entries = log([load_tokenizer(str(folder)).encode(ANSWERS[0])])
-        scored = scorer.score("rouge", entries, references, local_model("org/model"), expected_count=1)
+        scored = scorer.scoring("rouge", entries, references, local_model("org/model"), expected_count=1)(None)
     assert scored.scores["gen_len"] == len(ANSWERS[0])
     assert no_network == []
 
 
+@pytest.fixture
+def run(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> RunDir:
+    """A leg, which is made while there is a network."""
+    return DummyLegs(tmp_path_factory).copy(tmp_path / "leg", "SingleStream", "accuracy")
+
+
 def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
-    hub_cache: Path, no_network: list[object], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    run: RunDir, hub_cache: Path, no_network: list[object]
 ) -> None:
-    run = DummyLegs(tmp_path_factory).copy(tmp_path / "leg", "SingleStream", "accuracy")
     manifest = json.loads(run.manifest.read_bytes())
     manifest["resolved"]["model_path"] = "org/model"
     run.manifest.write_text(json.dumps(manifest))

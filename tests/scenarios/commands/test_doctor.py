@@ -42,15 +42,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def states(model: str | None = None, dataset: Path | None = None) -> dict[str, tuple[str, str]]:
-    return {finding.subject: (finding.state, finding.text) for finding in examine(model, dataset)}
+    return {finding.slug: (finding.severity, finding.text) for finding in examine(model, dataset)}
 
 
 def test_all_is_there(machine: Callable[..., None]) -> None:
     machine(accelerators=[GPU])
     found = states()
-    assert found["accelerator"] == ("ok", "H100, 81559 MiB, driver 570")
+    assert found["accelerator"] == ("pass", "H100, 81559 MiB, driver 570")
     assert "computes on cuda: 2 × H100, 80 GiB each; CUDA_VISIBLE_DEVICES chooses" in found["vLLM"][1]
-    assert found["LoadGen"][0] == found["vLLM"][0] == found["data set"][0] == "ok"
+    assert found["LoadGen"][0] == found["vLLM"][0] == found["data-set"][0] == "pass"
     assert "vllm 0.32.0 with torch 2.13.0" in found["vLLM"][1]
     assert "MISSING" not in report(ExitCode.OK)
 
@@ -67,13 +67,13 @@ def report(code: ExitCode) -> str:
         ({"loadgen_facts": {"version": None, "extension": None}}, "LoadGen", "make setup"),
         ({"software_versions": {}}, "vLLM", "only --engine dummy can run"),
         ({"specs": {}}, "vLLM", "make setup"),
-        ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "torchaudio", "uninstall it"),
+        ({"vllm_is_cpu_build": True, "specs": {"vllm": True, "torchaudio": True}}, "package", "torchaudio breaks"),
     ],
 )
 def test_something_is_missing(facts: dict[str, Any], subject: str, words: str, machine: Callable[..., None]) -> None:
     machine(**facts)
     state, text = states()[subject]
-    assert state == "missing"
+    assert state == "error"
     assert words in text
     assert f"MISSING  {subject}" in report(ExitCode.REFUSED)
 
@@ -85,13 +85,13 @@ def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]
     assert state == "note"
     assert "leaves unused: H100, 81559 MiB" in text
     machine(vllm_is_cpu_build=True, this_machine=Machine("cpu", 0, [0]))
-    assert states()["vLLM"] == ("ok", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
+    assert states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
 
 
 def test_a_build_for_accelerators_that_finds_none(machine: Callable[..., None]) -> None:
     machine(this_machine=Machine("unspecified", 0, [0]))
     state, text = states()["vLLM"]
-    assert state == "missing"
+    assert state == "error"
     assert "its platform: unspecified" in text
 
 
@@ -109,7 +109,7 @@ def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
     state, text = states(str(tmp_path))["model"]
     assert state == "note"
     assert "300 ids, 200 positions; not Llama-3.1-8B" in text
-    assert states(str(tmp_path / "none"))["model"][0] == "missing"
+    assert states(str(tmp_path / "none"))["model"][0] == "error"
 
 
 def llama(folder: Path) -> Path:
@@ -129,7 +129,7 @@ def test_a_model_without_weights_or_tokenizer_is_none(
 
     def missing() -> list[str]:
         found = examine(str(folder), None)
-        return [finding.text for finding in found if (finding.state, finding.subject) == ("missing", "model")]
+        return [finding.text for finding in found if (finding.severity, finding.slug) == ("error", "model")]
 
     assert missing() == []
     weights = folder / "model.safetensors"
@@ -153,12 +153,12 @@ def test_a_model_without_weights_or_tokenizer_is_none(
 
 def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path]) -> None:
     machine()
-    state, text = states(None, make_dataset([1, 2], [3]))["data set"]
+    state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"
     assert "2 rows, longest prompt 2 tokens; no benchmark has so many (5,000, 13,368, 24,576)" in text
-    state, text = states(None, make_dataset(*[[1]] * 5000))["data set"]
-    assert state == "ok"
+    state, text = states(None, make_dataset(*[[1]] * 5000))["data-set"]
+    assert state == "pass"
     assert "the row count of llama3.1-8b-edge" in text
-    state, text = states(None, Path("none.json"))["data set"]
-    assert state == "missing"
+    state, text = states(None, Path("none.json"))["data-set"]
+    assert state == "error"
     assert "none.json" in text

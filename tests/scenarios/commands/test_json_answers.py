@@ -65,7 +65,7 @@ def test_errors_too(words: tuple[str, ...], code: int, run_main: RunMain) -> Non
         assert whole["error"]["message"]
         assert whole["error"]["fix"]
     else:
-        assert any(finding["state"] == "missing" for finding in whole["answer"]["findings"])
+        assert any(finding["severity"] == "error" for finding in whole["answer"]["findings"])
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "store query"])
