@@ -155,10 +155,11 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
         caching = configuration["enable_prefix_caching"] == "True"
     elif isinstance(sglang, dict) and isinstance(sglang.get("disable_radix_cache"), bool):
         caching = not sglang["disable_radix_cache"]
-    said_version = next((said.get("version") for said in (version, sglang) if isinstance(said, dict)), None)
+    versions = [said.get("version") for said in (version, sglang) if isinstance(said, dict)]
+    versions += [properties.get("build_info")] if isinstance(properties, dict) else []
     return ServerFacts(
         owner=card.get("owned_by"),
-        version=said_version if isinstance(said_version, str) else None,
+        version=next((said for said in versions if isinstance(said, str)), None),
         model=card["id"],
         model_root=card.get("root"),
         max_model_len=card.get("max_model_len") if isinstance(card.get("max_model_len"), int) else None,

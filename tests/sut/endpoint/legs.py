@@ -48,8 +48,10 @@ class Listener:
         self.over.set()
 
 
-def engine_for(url: str, *, streaming: bool = True, connections: int = 2, **options: Any) -> EndpointEngine:
-    return EndpointEngine(url, SAMPLING, streaming=streaming, connections=connections, **options)
+def engine_for(
+    url: str, *, sampling: SamplingPolicy = SAMPLING, streaming: bool = True, connections: int = 2, **options: Any
+) -> EndpointEngine:
+    return EndpointEngine(url, sampling, streaming=streaming, connections=connections, **options)
 
 
 async def answers(engine: EndpointEngine, prompts: list[list[int]]) -> list[Events]:
