@@ -1,22 +1,19 @@
 """From a campaign's configuration to legs that can run: everything is checked, counted and timed before the first."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from compliance.audits.base import AuditRequest, AuditTest
 from compliance.audits.registry import find_audit
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount
-from runs.wording import counted
 from scenarios.audit.run import audit_request
 from scenarios.campaign.config import ACCURACY, PERFORMANCE, Campaign, CampaignLeg
 from scenarios.identity import Identity, identity_of_plan, machine_now, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.forecast import expected_count
-from scenarios.leg.plan import DISK_RESERVE_BYTES, LOG_BYTES_PER_SAMPLE, TRACE_BYTES_PER_SAMPLE, PreparedLeg, prepare
+from scenarios.leg.plan import PreparedLeg, log_bytes, prepare
 
 Say = Callable[[str], None]
 
@@ -69,23 +66,6 @@ def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:
     return planned
 
 
-def check_disk(legs: list[PlannedLeg], root: Path) -> None:
-    """Is there room for the legs that are still to be run?
-
-    Raises:
-        SetupError: there is not.
-    """
-    existing = next(folder for folder in (root.resolve(), *root.resolve().parents) if folder.exists())
-    needed = DISK_RESERVE_BYTES + sum(leg.log_bytes for leg in legs)
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        raise SetupError(
-            f"{existing} has {free >> 20} MiB free; "
-            f"the campaign's {counted(len(legs), 'leg')} may need {needed >> 20} MiB",
-            "free disk space or give --output-log-dir a directory on another disk",
-        )
-
-
 def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> PlannedLeg:
     audit = None
     settings: dict[str, int] = {}
@@ -103,12 +83,11 @@ def _planned(leg: CampaignLeg, prepared: PreparedLeg, identity: Identity) -> Pla
         settings, mode = dict(first.settings), first.mode
         countable = first.requested is not None and not test.knobs  # a test without knobs has but this one leg
     count = expected_count(prepared, mode, settings)
-    per_sample = LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if prepared.plan.trace else 0)
     return PlannedLeg(
         leg=leg,
         identity=identity,
         count=count if countable else None,
-        log_bytes=count.samples * per_sample * (1 if countable else 3),  # an audit has three legs at most
+        log_bytes=log_bytes(count.samples, prepared.plan.trace) * (1 if countable else 3),  # an audit has three at most
         unofficial_reasons=tuple(prepared.unofficial_reasons),
         audit=audit,
     )

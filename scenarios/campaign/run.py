@@ -16,12 +16,12 @@ from runs.wording import counted, duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
 from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table
-from scenarios.campaign.plan import PlannedLeg, check_disk, is_pair, plan_campaign
+from scenarios.campaign.plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.state import TO_DO, LegState, examine
 from scenarios.console import say
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
-from scenarios.leg.plan import prepare
+from scenarios.leg.plan import check_disk, prepare
 from scenarios.leg.supervisor import signals_raise
 from scenarios.places import held, wait_for_the_dying
 
@@ -91,7 +91,8 @@ class _Run:
         reasons = list(dict.fromkeys(reason for leg in self._legs for reason in leg.unofficial_reasons))
         if reasons:
             self._say("not official: " + "; ".join(reasons))
-        check_disk(pending, self._campaign.place.root)
+        needed = sum(leg.log_bytes for leg in pending)
+        check_disk(self._campaign.place.root, needed, f"the campaign's {counted(len(pending), 'leg')}")
 
     def refuse_changed(self, restart_changed: bool) -> None:
         """Never mix: finished legs of another configuration stop the campaign, or are run again if asked.

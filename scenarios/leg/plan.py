@@ -133,7 +133,7 @@ def prepare(
     notes += _compatibility_notes(config, engine.environment)
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, *registries_or_error())["issues"]
-    _check_disk(run_dir.root, len(dataset), config.enable_log_trace)
+    check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
     plan = LegPlan(
         scenario=config.scenario,
         loadgen_scenario=LOADGEN_SCENARIO[config.scenario],
@@ -343,14 +343,24 @@ def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list
     return notes
 
 
-def _check_disk(path: Path, samples: int, trace: bool) -> None:
+def log_bytes(samples: int, trace: bool) -> int:
+    """What a leg's files may take."""
+    return samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+
+
+def check_disk(path: Path, needed: int, what: str) -> None:
+    """Is there room for so many bytes where a directory is to be made? `what` may need them.
+
+    Raises:
+        SetupError: there is not, or no directory can be made there.
+    """
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
     if not existing.is_dir():
         raise SetupError(f"output directory {path} cannot be written: {existing} is no directory", "name another")
-    needed = DISK_RESERVE_BYTES + samples * (LOG_BYTES_PER_SAMPLE + (TRACE_BYTES_PER_SAMPLE if trace else 0))
+    needed += DISK_RESERVE_BYTES
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise SetupError(
-            f"{existing} has {free >> 20} MiB free; this leg may need {needed >> 20} MiB",
+            f"{existing} has {free >> 20} MiB free; {what} may need {needed >> 20} MiB",
             "free disk space or give --output-log-dir a directory on another disk",
         )

@@ -27,7 +27,6 @@ from runs.files import write_atomic
 from scenarios.quantize.calibration_text import calibration_text
 
 Scheme = Literal["fp8", "int8"]
-SCHEMES: tuple[Scheme, ...] = ("fp8", "int8")
 ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
 WORKER = Path(__file__).with_name("worker.py")
 SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"

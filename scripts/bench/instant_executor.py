@@ -11,7 +11,6 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
 
 TOKEN_ID = 11  # of every output; ends nothing
-BACKEND = f"{__name__}.InstantExecutor"
 
 
 class InstantExecutor(UniProcExecutor):  # type: ignore[misc]
