@@ -193,3 +193,10 @@ def test_a_place_that_is_none(option: str, kind: str, here: Path, capsys: pytest
 def test_a_value_that_is_none(words: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     value = "" if words[-1] in (*NO_VALUE_TO_NAME, "1e400", "1e300", "1e9") else words[-1].partition("=")[0]
     refused(words, value, here, capsys)
+
+
+@pytest.mark.parametrize("command", ["run", "tune", "campaign"])
+def test_a_name_in_a_file_that_no_path_has(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "scenario: Server\n" if command != "campaign" else "benchmark: llama3.1-8b\nscenarios: {Offline: {}}\n"
+    (here / "f.yaml").write_text(text + 'engine: dummy\noutput_log_dir: "a\\0b"\n')
+    refused([command, "--dry-run", "--config", "f.yaml"], "null byte", here, capsys)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from runs.errors import InputError, SetupError
+from runs.reading import open_file
 from runs.store.schema import COLUMN_NAMES, GROUPABLE, existing_columns, migrate
 
 Ingested = Literal["added", "unchanged", "replaced"]
@@ -44,7 +45,9 @@ class ResultStore:
             InputError: it is not there, or no such database.
             SetupError: it cannot be written.
         """
-        if not path.exists() and not create:
+        if path.exists():  # SQLite would take a device for a database, and write a journal beside it
+            open_file(path, "name a result store", max_bytes=2**60, option="--db").close()
+        elif not create:
             raise InputError(f"--db {path} does not exist", "name a result store, or make one with `store ingest`")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

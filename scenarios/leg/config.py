@@ -152,6 +152,8 @@ class LegOptions(BaseModel):
         """What pydantic would take for something else: nothing for a path, true for the number 1."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         kinds = {annotation, *get_args(annotation)}
+        if isinstance(value, str | Path) and "\0" in str(value):
+            raise ValueError("holds a null byte")
         if value == "" and {Path, str} & kinds:
             raise ValueError("is empty: is a shell variable unset?")
         if isinstance(value, bool) and {int, float} & kinds:

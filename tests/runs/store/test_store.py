@@ -1,5 +1,6 @@
 """The result store: migration, ingest, look-up, comparison."""
 
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runs.errors import InputError, SetupError
+from runs.errors import InputError
 from runs.store.compare_rows import compare_rows
 from runs.store.schema import COLUMN_NAMES, COLUMNS, TABLE
 from runs.store.store import ResultStore
@@ -98,8 +99,11 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="metrics, runs"), ResultStore.opened(other, create=True):
         pass
     assert other.read_bytes() == before
-    with pytest.raises(SetupError), ResultStore.opened(tmp_path, create=True):
-        pass
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(InputError, match="not a regular file"), ResultStore.opened(path, create=True):
+            pass
+    assert not list(tmp_path.glob("*-journal"))
 
 
 def test_ingest_is_idempotent(tmp_path: Path) -> None:
