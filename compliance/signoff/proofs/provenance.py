@@ -30,7 +30,7 @@ _TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
 
 
 def provenance(evidence: Evidence) -> Iterator[Finding]:
-    """All P checks of one leg but the stamps (stamps.py) and the replay (schedule_replay.py)."""
+    """All P checks of one leg but the stamps (stamps.py) and the replay (schedule.py)."""
     yield from _present(evidence)
     yield from _one_log(evidence)
     yield from _rederived(evidence)
