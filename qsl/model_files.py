@@ -8,14 +8,15 @@ from typing import Any
 from qsl.hub import from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
-from runs.reading import read_object
+from runs.reading import MAX_WEIGHTS_BYTES, read_object
 
 # Files that decide what the model computes and how its ids become text.
 _RELEVANT = (".safetensors", ".json", ".bin", ".model", ".txt", ".jinja")
 
+CALIBRATION = "calibration.md"  # how a quantised model was made
+
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
 
-MAX_WEIGHTS_BYTES = 2**50  # only the header of a file of weights is read
 LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
 
 
@@ -97,8 +98,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each relevant file. On the hub's cache a large file's blob is named by its hash, which is used."""
     hashes: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix in _RELEVANT and path.is_file():
+        if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file():
             blob = Path(os.path.realpath(path)).name
             named_by_hash = path.is_symlink() and len(blob) == 64 and set(blob) <= set("0123456789abcdef")
-            hashes[path.name] = blob if named_by_hash else sha256_of(path)
+            hashes[path.name] = blob if named_by_hash else sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)
     return hashes

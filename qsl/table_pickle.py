@@ -15,7 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from qsl.dataset_file import MAX_BYTES
 from runs.errors import InputError
+from runs.reading import read_whole
 
 # module of the pickle -> (module today, names). Pickles of pandas 1 and 2 and of NumPy 1 use the older modules.
 _MODULES: dict[str, tuple[str, frozenset[str]]] = {
@@ -48,9 +50,12 @@ def read_table(path: Path, published_sha256: str, columns: tuple[str, ...]) -> d
         InputError: unreadable, another hash, no table, or a column is missing.
     """
     try:
-        data = path.read_bytes()
+        data = read_whole(path, "fetch it again", max_bytes=MAX_BYTES)
         if data.startswith(b"\x1f\x8b"):
-            data = gzip.decompress(data)
+            with gzip.open(io.BytesIO(data)) as stream:  # a few kilobytes may be as many gigabytes
+                data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InputError(f"{path} holds more than {MAX_BYTES:,} bytes", "fetch it again")
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}", "fetch it again") from error
     digest = sha256(data).hexdigest()

@@ -13,13 +13,15 @@ from typing import Any
 
 import orjson
 
-from qsl.model_files import LONGEST_HEADER, MAX_WEIGHTS_BYTES
+from qsl.model_files import LONGEST_HEADER
 from runs.errors import InputError
-from runs.reading import open_file, read_object
+from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object
 from runs.record.manifest_parts import WeightsPart
 
 # Names of types in headers, and of the data types that they are. [huggingface/safetensors]
 PLAIN = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
+_BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8,
+         "F8_E4M3": 8, "F8_E5M2": 8}  # fmt: skip
 _PACKED_BITS = {"U8": 8, "I16": 16, "I32": 32, "I64": 64}  # types that hold several numbers each
 _WEIGHTS = ("weight", "weight_packed", "qweight")  # last part of a weight's name; all else is scales and the like
 _FILES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
@@ -62,7 +64,7 @@ def read_weights(folder: Path) -> WeightsPart:
         dtypes=dict(sorted(counts.items())),
         precision=_precision(scheme, most) if quantized else PLAIN.get(most, most),
         quantized=quantized,
-        sparse=bool((config.get("quantization_config") or {}).get("sparsity_config")),
+        sparse=bool(_object(config.get("quantization_config")).get("sparsity_config")),
         shape={key: value if isinstance(value := config.get(key), int) else None for key in _SHAPE},
         headers_sha256=hashlib.sha256(orjson.dumps(tensors)).hexdigest(),
     )
@@ -100,7 +102,12 @@ def _tensors(folder: Path) -> Iterator[tuple[str, str, list[int]]]:
             if path.stat().st_size != end:
                 raise ValueError(f"{path.stat().st_size:,} bytes, by its header {end:,}")
             for name, tensor in tensors.items():
-                yield name, str(tensor["dtype"]), [int(size) for size in tensor["shape"]]
+                kind, shape, (begin, end) = str(tensor["dtype"]), tensor["shape"], tensor["data_offsets"]
+                if len(shape) > 8 or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
+                    raise ValueError(f"{name[:40]!r} has the shape {str(shape)[:40]}")
+                if begin < 0 or math.prod(shape) * _BITS.get(kind, 1) > 8 * (end - begin):
+                    raise ValueError(f"{name[:40]!r} has more numbers than bytes")
+                yield name, kind, shape
         except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise InputError(f"{path} is no safetensors file: {error}", _FIX) from error
 
@@ -111,15 +118,19 @@ def _scheme(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     quantization = config.get("quantization_config")
     path = folder / "hf_quant_config.json"
     if not isinstance(quantization, dict) and path.is_file():  # what modelopt wrote before it used config.json
-        quantization = {"quant_method": "modelopt", **(read_object(path, _FIX).get("quantization") or {})}
-    if not isinstance(quantization, dict) or not quantization:
+        quantization = {"quant_method": "modelopt", **_object(read_object(path, _FIX).get("quantization"))}
+    if not isinstance(quantization, dict) and quantization is not None:
+        raise InputError(
+            f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", _FIX
+        )
+    if not quantization:
         return {}
     method = str(quantization.get("quant_method") or "unknown").lower()
     found: dict[str, Any] = {"method": method}
     if method == "compressed-tensors":
         found |= _of_groups(quantization.get("config_groups"))
     elif method == "quark":
-        found |= _of_quark(quantization.get("global_quant_config") or {})
+        found |= _of_quark(_object(quantization.get("global_quant_config")))
     elif method.startswith("modelopt"):
         found |= _ALGORITHMS.get(str(quantization.get("quant_algo") or "").upper(), {})
     elif method in ("fp8", "fbgemm_fp8"):
@@ -142,14 +153,17 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _of_groups(groups: object) -> dict[str, Any]:
     """Of compressed-tensors: the group with the fewest bits counts."""
-    schemes = [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
     best: dict[str, Any] = {}
-    for group in schemes:
-        weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
+    for group in map(_object, _object(groups).values()):
+        weights, inputs = _object(group.get("weights")), _object(group.get("input_activations"))
         bits = weights.get("num_bits")
-        if isinstance(bits, int) and 0 < bits < best.get("bits", 17):
+        if type(bits) is int and 0 < bits < best.get("bits", 17):
             kind = "fp" if str(weights.get("type")) == "float" else "int"
             best = {"kind": kind, "bits": bits, "activation_bits": inputs.get("num_bits") or 16}
     return best

@@ -169,6 +169,11 @@ class Benchmark:
         """Rows of the official data set of a mode."""
         return self.performance_samples if mode == "performance" else self.accuracy_samples
 
+    @property
+    def accuracy_log_bytes(self) -> int:
+        """The largest log of answers: each as long as may be, eight digits a token."""
+        return self.accuracy_samples * (8 * self.sampling["accuracy"].max_tokens + 256)
+
     def targets_for(self, scores: Mapping[str, float]) -> Mapping[str, Target] | None:
         """The same shares of other reference scores; None where these lack one."""
         if not set(self.targets) <= set(scores):

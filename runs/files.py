@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from runs.reading import open_file
+from runs.reading import MAX_LOG_BYTES, open_file
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -55,11 +55,12 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def sha256_of(path: Path, *, max_bytes: int = 2**60) -> str:
+def sha256_of(path: Path, *, max_bytes: int = MAX_LOG_BYTES) -> str:
     """Hex SHA-256 of a regular file's bytes.
 
     Raises:
-        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`.
+        InputError: it cannot be read, is a pipe or a device, or has more than `max_bytes`: of a sparse file that takes
+            for ever.
     """
     with open_file(path, "name a readable file", max_bytes=max_bytes) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -20,6 +20,7 @@ from runs.errors import InputError
 Form = TypeVar("Form", bound=BaseModel)
 MIB = 1024 * 1024
 MAX_TEXT_BYTES = 16 * MIB  # configurations, records, summaries: an honest one has kilobytes
+MAX_WEIGHTS_BYTES = 2**50  # of a model, which may be as large as it likes
 MAX_LOG_BYTES = 1024 * MIB  # logs with lines for each query; 300,000 queries make 90 MB of requests.jsonl
 
 _KINDS = (
@@ -104,7 +105,11 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
         InputError: unreadable, not JSON, no object, or one with a key twice, of which two readers may take different
             ones.
     """
-    content = read_whole(path, fix, within=within)
+    return json_object(read_whole(path, fix, within=within), path, fix)
+
+
+def json_object(content: bytes, path: Path, fix: str) -> dict[str, Any]:
+    """The same of what was read of `path`."""
     try:
         value = _parse(content.decode())
     except (ValueError, RecursionError) as error:

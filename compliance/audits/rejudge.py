@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from runs.errors import ExecutionError
+from runs.errors import ExecutionError, InputError
+from runs.reading import MAX_LOG_BYTES, read_record
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, FinishedLeg
 from runs.record.manifest import read_manifest
@@ -46,11 +47,19 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
     return artifacts
 
 
+def _whole(path: Path) -> bytes:
+    return read_record(path, "give the leg's own files", max_bytes=MAX_LOG_BYTES)
+
+
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
     """Files beside an audit's record that are not what the legs' files give."""
     wanted = {result.text_name: result.text.encode()}
-    wanted |= {name: source.read_bytes() for name, source in result.copies.items()}
+    wanted |= {name: _whole(source) for name, source in result.copies.items()}
     for name, content in wanted.items():
         path = folder / name
-        if not path.is_file() or path.read_bytes() != content:
+        try:
+            found = read_record(path, "", max_bytes=len(content))
+        except InputError:  # it is not there, or larger
+            found = None
+        if found != content:
             yield path

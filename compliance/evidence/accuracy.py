@@ -9,12 +9,17 @@ from pathlib import Path
 
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
-from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line
+from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, read_scores, score_line
 from compliance.accuracy.scores import Progress
 from compliance.accuracy.target import targets_that_apply
-from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated, record_contradictions
+from compliance.evidence.leg_record import (
+    hash_in_accuracy_text,
+    is_truncated,
+    record_contradictions,
+    result_record,
+)
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.evidence.official_inputs import official_inputs
+from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausible import scores_plausible
@@ -29,6 +34,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
+from runs.numbers.result import result_of
 from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
 
@@ -95,12 +101,14 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     said = errors_found(detail) if detail.error_count else "none"
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
     part.findings += official_inputs(leg)
+    add_model_on_record(part, leg)
     part.findings += sample_set_checks(leg)
     part.findings.append(seeds_check(detail, "accuracy-seeds"))
     if entries is not None:
         part.findings += _against_requests(leg, entries)
         part.findings += _hash_line(leg, text)
         part.findings += _entry_checks(leg, entries)
+        part.findings += result_record(leg, result_of(leg, scenario=leg.scenario))
     scores = _scores(leg, part, entries, text, sources)
     if scores is not None:
         _judge(leg, part, scores)
@@ -243,14 +251,10 @@ def _scores(
         scored = _score_again(leg, part, sources)
         if scored is not None:
             part.details["scores_from"] = leg.run.accuracy_log.name
-            parts = [
-                f"{name} {value} there, {scored[name]} scored again"
-                for name, value in (beside or {}).items()
-                if value != scored[name]
-            ]
-            if parts:
-                said = f"accuracy.txt does not belong to these answers: {', '.join(parts)}"
-                part.findings.append(fail("accuracy-text-differs", said, leg.run.accuracy_text, leg.run.accuracy_log))
+            part.findings += _beside_differs(leg, leg.run.accuracy_text, beside or {}, scored)
+            if leg.manifest is not None and leg.manifest.current:
+                record = read_scores(leg.run)
+                part.findings += _beside_differs(leg, leg.run.accuracy_json, record.scores, scored)
             return scored
         part.findings.append(
             applied(
@@ -271,6 +275,18 @@ def _scores(
         )
     part.details["scores_from"] = leg.run.accuracy_text.name
     return beside
+
+
+def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], scored: Scores) -> Iterator[Finding]:
+    """Whether the scores that lie beside the answers are theirs."""
+    wrong = [
+        f"{name} {value} there, {scored.get(name)} scored again"
+        for name, value in beside.items()
+        if value != scored.get(name)
+    ]
+    if wrong:
+        said = f"{path.name} does not belong to these answers: {', '.join(wrong)}"
+        yield fail("accuracy-text-differs", said, path, leg.run.accuracy_log)
 
 
 def _score_again(leg: FinishedLeg, part: Part, sources: ScoreSources) -> Scores | None:

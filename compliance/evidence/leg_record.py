@@ -1,8 +1,10 @@
 """Contradictions between a leg's logs and its own record: manifest.json and the hash in accuracy.txt."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
@@ -10,10 +12,12 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.loadgen.detail_log import DetailLog
+from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest
+from runs.record.manifest_parts import absent_fields
 
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
@@ -59,13 +63,14 @@ def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
     ):
         if recorded != logged:
             yield f"manifest.json has {name} {recorded}, the detail log {logged}"
-    for name, told, planned in (
-        ("data set", manifest.dataset.get("sha256"), plan.dataset_sha256),
-        ("rows of the data set", manifest.dataset.get("rows_used"), plan.sample_count),
-        ("engine", manifest.engine.get("name"), plan.engine),
-    ):
+    for name, told, planned in _told_twice(manifest) if manifest.current else ():
         if told != planned:
-            yield f"manifest.json has {name} {told}, and planned {planned}"
+            yield f"manifest.json has {name} {str(told)[:80]}, and planned {str(planned)[:80]}"
+    chosen, rate = manifest.chosen_rate, detail.get("requested_server_target_qps")
+    if chosen is not None and not (
+        isinstance(rate, int | float) and math.isclose(chosen.target_qps, rate, rel_tol=1e-4)
+    ):
+        yield f"manifest.json has a chosen target_qps of {chosen.target_qps:g}, the detail log {rate}"
     if plan.loadgen_key not in BENCHMARKS:
         yield f"manifest.json has the benchmark {plan.loadgen_key[:40]!r}, which there is not"
     if not plan.audit and modes[plan.mode] != detail.mode:
@@ -74,6 +79,53 @@ def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
         seed = manifest.loadgen_settings.get(name)
         if seed is not None and seed != detail.get(f"effective_{name}"):
             yield f"manifest.json has {name} {seed}, the detail log {detail.get(f'effective_{name}')}"
+
+
+def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    """(name, as it was told elsewhere in the record, as it was planned)."""
+    plan, dataset, asked = manifest.resolved, manifest.dataset, manifest.asked
+    yield "data set", dataset["sha256"], plan.dataset_sha256
+    yield "data set at", dataset["path"], plan.dataset_path
+    yield "rows of the data set", dataset["rows_used"], plan.sample_count
+    yield "longest prompt", dataset["longest_prompt_tokens"], plan.longest_prompt_tokens
+    yield "engine", manifest.engine["name"], plan.engine
+    yield "the choice of a rate", manifest.chosen_rate is not None, plan.rate_choice is not None
+    # What the user asked for, with the defaults of what need not be asked for: the tree's README has the command.
+    yield "scenario asked for", asked.get("scenario"), plan.scenario
+    yield "accuracy asked for", bool(asked.get("accuracy")), plan.mode == "accuracy"
+    yield "trace asked for", bool(asked.get("enable_log_trace")), plan.trace
+    yield "audit asked for", bool(asked.get("audit_conf")), plan.audit
+    yield "samples asked for", asked.get("total_sample_count") or plan.sample_count, plan.sample_count
+    yield "technique asked for", asked.get("mechanism") or manifest.mechanism, manifest.mechanism
+    yield "admission asked for", asked.get("admission", "off") != "off", plan.admission is not None
+    if asked.get("replicas") or asked.get("cluster"):
+        yield "replicas asked for", True, plan.replicas is not None
+    sampling = asked.get("sampling_arg")
+    yield "sampling asked for", {**plan.sampling, **(sampling if isinstance(sampling, dict) else {})}, plan.sampling
+
+
+# Texts for people, which change from version to version; and what the leg's process saw, which the manifest has.
+_NOT_COMPARED = {"notes", "reasons", "disagreements", "loop_lag"}
+
+
+def result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
+    """Does result.json, written when the leg ended, still say what the logs say, and the leg's exit code as well?"""
+    manifest, path = leg.manifest, leg.run.result
+    if manifest is None:
+        return
+    if not path.is_file():
+        if manifest.current:
+            yield fail("record-result", f"there is no {path.name}", path)
+        return
+    recorded = read_result(path)
+    if manifest.current and (absent := list(absent_fields(recorded))):
+        yield fail("record-result", f"{path.name} has no {', '.join(absent)}", path)
+    for name in Result.model_fields.keys() - _NOT_COMPARED:
+        if getattr(recorded, name) != getattr(result, name):
+            yield fail("record-result", f"{path.name} has another {name} than the logs", path, number=name)
+    if manifest.current and leg.is_performance and (manifest.exit_code == 0) != (result.verdict == "VALID"):
+        text = f"manifest.json has the exit code {manifest.exit_code}, the logs are {result.verdict}"
+        yield fail("record-result", text, leg.run.manifest, leg.run.detail)
 
 
 def _hashes(leg: FinishedLeg, manifest: Manifest, accuracy_text: str | None) -> Iterator[Finding]:

@@ -1,10 +1,39 @@
 """The data set and the model of a leg against the official ones, by their hashes and by the headers of the weights."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from compliance.evidence.part import Part
 from compliance.finding import Finding, applied
+from qsl.weights import read_weights
+from runs.files import sha256_of
+from runs.reading import MIB
 from runs.record.leg import FinishedLeg
 from runs.record.official_inputs import data_set_reasons, model_reasons
+
+SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes take longer than a judge may
+
+
+def add_model_on_record(part: Part, leg: FinishedLeg) -> None:
+    """Does the folder of the record, where it is on this machine, hold the model?"""
+    manifest = leg.manifest
+    if manifest is None or not manifest.current or manifest.weights is None:
+        return
+    folder, recorded = Path(str(manifest.model["folder"])), manifest.model["sha256"]
+    if not folder.is_dir():
+        part.notes.append(f"the model's folder {folder} is not there: its files were not compared with the record")
+        return
+    wrong = [name for name, digest in recorded.items() if _differs(folder / Path(name).name, digest)]
+    if read_weights(folder) != manifest.weights:
+        wrong.append("the headers of the weights")
+    found = f"{folder}: {', '.join(wrong[:4])}" if wrong else "as on record"
+    part.findings.append(
+        applied("record-model", "the model's files", not wrong, found, "as on record", leg.run.manifest)
+    )
+
+
+def _differs(path: Path, digest: str) -> bool:
+    return not path.is_file() or (path.stat().st_size <= SMALL_BYTES and sha256_of(path) != digest)
 
 
 def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:

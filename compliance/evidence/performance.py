@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from compliance.evidence.leg_record import record_contradictions
+from compliance.evidence.leg_record import record_contradictions, result_record
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
-from compliance.evidence.official_inputs import official_inputs
+from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.plausible import performance_plausible
 from compliance.evidence.summary_text import summary_contradictions
@@ -15,9 +15,8 @@ from runs.loadgen.early_stopping import min_queries
 from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
-from runs.numbers.result import Result, read_result, result_of
+from runs.numbers.result import Result, result_of
 from runs.record.leg import PERFORMANCE, FinishedLeg
-from runs.record.manifest_parts import absent_fields
 from runs.rounds import ROUNDS, round_of
 
 # The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
@@ -42,13 +41,14 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part.findings += detail_contradictions(leg.detail, result.reported)
     part.findings += summary_contradictions(summary, leg.detail, result.reported)
     part.findings += record_contradictions(leg, None)
-    part.findings += _result_record(leg, result)
+    part.findings += result_record(leg, result)
     part.findings += _foreign_accuracy_log(leg)
     part.findings += _result_checks(leg, result)
     part.findings += performance_plausible(leg)
     if result.reported is not None:
         part.findings += _official_checks(leg, result.reported)
         part.findings += official_inputs(leg)
+        add_model_on_record(part, leg)
         _score(part, leg.detail, result, summary)
         part.lines += _number_lines(result.reported)
     part.notes += _notes(leg, result)
@@ -222,23 +222,6 @@ def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
     if scenario == "SingleStream":
         return 1e9 / numbers.latency_ns.p90 if numbers.latency_ns and numbers.latency_ns.p90 else None
     return numbers.samples_per_second
-
-
-def _result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
-    """Does result.json, written when the leg ended, still say what the logs say?"""
-    if leg.manifest is None:
-        return
-    if not leg.run.result.is_file():
-        if leg.manifest.current:
-            yield fail("record-result", f"there is no {leg.run.result.name}", leg.run.result)
-        return
-    recorded = read_result(leg.run.result)
-    if leg.manifest.current and (absent := list(absent_fields(recorded))):
-        yield fail("record-result", f"{leg.run.result.name} has no {', '.join(absent)}", leg.run.result)
-    for name in ("verdict", "reported", "duration_ns", "derived"):
-        if getattr(recorded, name) != getattr(result, name):
-            text = f"{leg.run.result.name} has another {name} than the logs"
-            yield fail("record-result", text, leg.run.result, number=name)
 
 
 def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:

@@ -46,6 +46,13 @@ HELD_APART = 0.01
 HELD_SPAN = 0.25  # of the median: from the low end, jitter and all
 HELD_LIMIT_SHARE = 0.25  # of the limit; below it nothing is gained by holding back
 
+# Or they are told near one value with any jitter: then the time from first token to last is a line over the number of
+# tokens that begins below none, by as long as tokens that were there waited. Of an honest engine it begins at none,
+# whatever its pace; five standard errors and a quarter of the median time to first token are far from that.
+HELD_ERRORS = 5.0
+HELD_LINE = 0.25
+LINE_AT_LEAST = 64
+
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
@@ -156,6 +163,36 @@ def first_tokens_not_held_back(
         p50_ns=ttft_ns.p50,
         p90_ns=ttft_ns.p90,
         low_ns=low_ns,
+    )
+
+
+def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
+    """Does an answer of no further tokens take no further time? In a record of a Server run.
+
+    Returns:
+        The finding, or None where the lengths of the answers, or their number, do not tell.
+    """
+    several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
+    tokens = (requests.output_tokens[several] - 1).astype(np.float64)
+    off = tokens - tokens.mean() if len(tokens) else tokens
+    if len(tokens) < LINE_AT_LEAST or not off.any():
+        return None
+    spans_ns = (requests.complete_ns - requests.first_token_ns)[several].astype(np.float64)
+    ttft_ns = float(np.median((requests.first_token_ns - requests.issue_ns)[several]))
+    slope = float(off @ spans_ns / (off @ off))
+    begin_ns = float(spans_ns.mean() - slope * tokens.mean())
+    rest = spans_ns - begin_ns - slope * tokens
+    error_ns = float(np.sqrt(rest @ rest / (len(rest) - 2) * (1 / len(rest) + tokens.mean() ** 2 / (off @ off))))
+    held = begin_ns < -HELD_LINE * ttft_ns and begin_ns < -HELD_ERRORS * error_ns
+    return applied(
+        "plausible-first-tokens-held",
+        "later tokens take their time after the first",
+        not (held and ttft_ns >= HELD_LIMIT_SHARE * limit_ns),
+        f"the time from first token to last begins at {begin_ns / 1e6:,.0f} ms (± {error_ns / 1e6:,.0f}) for answers "
+        f"of no further token, TTFT is {ttft_ns / 1e6:,.0f} ms at p50",
+        f"above {-HELD_LINE:.0%} of that TTFT, or TTFT below {HELD_LIMIT_SHARE:.0%} of the limit",
+        begin_ns=begin_ns,
+        error_ns=error_ns,
     )
 
 

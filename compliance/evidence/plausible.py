@@ -1,6 +1,6 @@
 """The rules of compliance/evidence/plausibility.py on the legs of a result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from compliance.accuracy.scores import DecodedAnswer
 from compliance.evidence.plausibility import (
     first_token_takes_a_step,
     first_tokens_not_held_back,
+    first_tokens_on_the_line,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
@@ -27,26 +28,28 @@ from runs.record.requests_log import NO_TIME
 def performance_plausible(leg: FinishedLeg) -> list[Finding]:
     """Rules on the times of a performance leg; most of them need our record of every request."""
     table, scenario = leg.requests, leg.detail.scenario
-    found = [_first_tokens(leg)]
+    found = [*_first_tokens(leg)]
     if table is not None:
         found += [repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)]
     return _applied(found)
 
 
-def _first_tokens(leg: FinishedLeg) -> Finding | None:
+def _first_tokens(leg: FinishedLeg) -> Iterator[Finding | None]:
     if leg.detail.scenario != "Server" or not leg.detail.has_results:
-        return None
-    limit_ns = leg.detail.get("requested_server_ttft_latency")
+        return
+    logged_ns = leg.detail.get("requested_server_ttft_latency")
+    limit_ns = float(logged_ns) if isinstance(logged_ns, int | float) else 0.0
     table, p10_ns = leg.requests, None
     if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
         p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
-    found = first_tokens_not_held_back(
-        reported_numbers(leg.detail).ttft_ns, float(limit_ns) if isinstance(limit_ns, int | float) else 0.0, p10_ns
-    )
-    if found is None or found.passed or leg.manifest is not None:
-        return found
+    found = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
     # This harness tells LoadGen at once, so in its legs the engine held back. Of others it is for a reviewer to ask.
-    return replace(found, severity="warning")
+    yield _to_ask(found) if leg.manifest is None else found
+    yield _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns))
+
+
+def _to_ask(found: Finding | None) -> Finding | None:
+    return found if found is None or found.passed else replace(found, severity="warning")
 
 
 def answers_plausible(

@@ -37,6 +37,8 @@ def summary_contradictions(summary: SummaryLog, detail: DetailLog, numbers: Numb
     Raises:
         InputError: the end of the summary, LoadGen's counts of warnings and errors, is missing.
     """
+    if summary.joined:
+        yield fail("log-summary", "the summary holds several summaries", summary.path)
     if numbers is not None:
         for sentence in _differences(summary, detail, numbers):
             yield fail("log-summary", sentence, summary.path, detail.path)

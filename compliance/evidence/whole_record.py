@@ -16,6 +16,10 @@ from runs.record.seal import BrokenFile, SealedFile, broken_files, read_seal
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
+# A leg is sealed when it ends; its files take a moment to hash, and a clock may be set meanwhile.
+SEAL_EARLY_S, SEAL_LATE_S = 60.0, 3600.0
+
+
 def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     """Every file as it was sealed, and the last heartbeat of this leg.
 
@@ -26,17 +30,20 @@ def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
         yield applied("record-version", "version of the record", False, said, f"{SCHEMA_VERSION}", run.manifest)
     if not manifest.sealed:
         return
-    yield from _seal(run)
+    yield from _seal(run, manifest)
     yield from _progress(run, manifest)
 
 
-def _seal(run: RunDir) -> Iterator[Finding]:
+def _seal(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     try:
         seal = read_seal(run)
         broken = list(broken_files(run, seal))
     except InputError as error:
         yield fail("record-seal", error.message, run.seal)
         return
+    after_s = (seal.sealed_ns - (manifest.end_time_ns or 0)) / 1e9
+    if manifest.current and not -SEAL_EARLY_S <= after_s <= SEAL_LATE_S:
+        yield fail("record-seal", f"sealed {after_s:,.0f} s after the leg ended, and not at its end", run.seal)
     if _truncated_since(run, broken, seal.files):
         broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     for one in broken:

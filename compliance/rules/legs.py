@@ -45,6 +45,8 @@ _RESULT = catalogue(
          "run the whole data set with the benchmark's model"),
         ("accuracy-scored-again", "error", "[ours]", "the answers were scored again, with the data set of the leg",
          "name the data set and the model: --dataset-path, --model-path"),
+        ("record-model", "error", "[ours]", "the model's folder, where it is there, holds the model of the record",
+         "bring the folder back as it was when the leg ran, or move it away; or run the leg again"),
         ("one-system", "error", "[rules] accuracy of each result", "both legs come from one system, model and data set",
          "run the legs again in one configuration"),
     ),

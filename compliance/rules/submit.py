@@ -26,6 +26,8 @@ SUBMIT_RULES: dict[str, Rule] = catalogue(
          "submit results of one system"),
         ("submit/one-model", "error", _RULES, "all scenarios of a benchmark ran one model on one data set",
          "run all scenarios of a benchmark with one model and data set"),
+        ("submit/calibration", "error", _RULES, "a document tells how the weights were quantised",
+         "give it with --documentation"),
         ("submit/sign-off", "error", "[ours]", "the legs sign off together", "run what the sign-off names again"),
     ),
 )  # fmt: skip

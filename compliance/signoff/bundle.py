@@ -31,9 +31,7 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     for evidence in legs:
         if evidence.manifest is None:
             continue
-        if not evidence.manifest.current:
-            text = f"a record of version {evidence.manifest.schema_version}: unverifiable in a bundle"
-            yield fail("P-1/missing_raw", text, evidence.run.manifest)
+        yield from older_record(evidence)
         of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
         everything = conditions_of(evidence) | {"harness commit": evidence.manifest.harness.get("git_commit")}
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
@@ -47,7 +45,15 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
             if found := differences(there, here):
                 text = f"the legs of this bundle are of several systems: {in_words(found)}"
                 yield fail("H-9/several_systems", text, other.run.root, evidence.run.root, keys=sorted(found))
-    yield from _far_apart([evidence for evidence in legs if evidence.manifest is not None])
+    yield from far_apart(legs)
+
+
+def older_record(evidence: Evidence) -> Iterator[Finding]:
+    """A record that lacks what legs have today proves nothing that is submitted."""
+    if evidence.manifest is None or not evidence.manifest.current:
+        version = evidence.manifest.schema_version if evidence.manifest else 0
+        text = f"a record of version {version}: unverifiable in a bundle"
+        yield fail("P-1/missing_raw", text, evidence.run.manifest)
 
 
 def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -56,7 +62,8 @@ def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
 
 
-def _far_apart(legs: list[Evidence]) -> Iterator[Finding]:
+def far_apart(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """Do the legs lie within half a year?"""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
     if not starts:
         return

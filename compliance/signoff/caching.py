@@ -10,6 +10,7 @@ from compliance.audits.output_caching import OutputCaching, specs_of
 from compliance.audits.record import read_audit
 from compliance.audits.rejudge import leg_as_left
 from compliance.finding import Finding, fail, note, warn
+from compliance.signoff.bundle import far_apart, older_record
 from compliance.signoff.coherence import one_model, repetitions
 from compliance.signoff.conditions import conditions_of, in_words
 from compliance.signoff.evidence import Evidence, load
@@ -91,11 +92,19 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
     if not outcome.passed:
         yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
         return
-    found, reasons = load([leg.run.root for leg in legs], evidence.sources)
-    broken = [*reasons, *between_legs([evidence, *found]), *one_model([evidence, *found])]
-    broken += [reason for other in found for reason in (*leg_proofs(other), *repetitions(other))]
-    broken = [reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT]
+    broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
     yield from broken
+    if not broken:
+        yield note(_AUDITED, f"judged again: {outcome.reason}", record)
+
+
+def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
+    """What is wrong with the legs of an audit beside a performance leg: each by itself, and as legs of one system."""
+    found, reasons = load(legs, evidence.sources)
+    every = [evidence, *found]
+    broken = [*reasons, *between_legs(every), *one_model(every), *far_apart(every)]
+    broken += [reason for other in found for reason in (*leg_proofs(other), *repetitions(other), *older_record(other))]
+    yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     here = conditions_of(evidence)
     for other in found:
         different = {
@@ -104,11 +113,9 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
             if key.startswith((*_SYSTEM, "engine."))
         }
         if different:
-            text = f"the audit of output caching is of another system: {in_words(different)}"
+            text = f"the audit is of another system: {in_words(different)}"
             yield fail("H-5/caching_audit_forged", text, other.run.root, keys=sorted(different))
             return
-    if not broken:
-        yield note(_AUDITED, f"judged again: {outcome.reason}", record)
 
 
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ WINDOW_SLACK_SHARE = 0.001  # 0.0005 at most, the kernel's limit (500 ppm)
 # P-4: our stamps lie inside LoadGen's: later at issue, earlier at completion, by 10 to 100 µs on an idle machine; the
 # medians of a hundred honest legs, of the dummy engine and of vLLM on two busy cores, were at most 3.3 ms apart.
 CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
+CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two readings around it change places
 STAMP_MEDIAN_NS = 5_000_000
 SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
 SPAN_SHARE = 0.05
@@ -48,7 +49,7 @@ FASTER_FAIL = 5.0
 REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares its cores is that much slower
 
 # P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.
-WINDOW_EARLY_S = 0.002
+WINDOW_EARLY_S = 0.005  # a clock that was set meanwhile, too
 WINDOW_LATE_S = 1.0
 ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
 ZONE_MOST_S = 14 * 3600

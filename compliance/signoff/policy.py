@@ -35,6 +35,7 @@ SIGN_OFF = Policy(
         "accuracy-count": "C-3/accuracy_gate_fail",
         "accuracy-no-target": "C-1/no_reference_scores",
         "accuracy-scored-again": None,  # C-1 tells
+        "record-model": "P-7/other_model",
         "one-system": None,  # the conditions of every two legs are compared instead
         "plausible-repeats": "H-5/cached_answers",
         "plausible-first-token": "H-5/no_time_for_prompt",

@@ -6,6 +6,7 @@ The runs are only read.
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,12 @@ from compliance.submission.tree import MOST_FILE_BYTES, Place, Tree
 from compliance.submission.truncate import submitted_accuracy
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
+from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES
 from runs.record.manifest import Manifest
+
+_RERUN = "run the leg again"
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class TreePlan:
     description: SystemDescription
     measurements: dict[str, str]  # what the submitter says
     source: Source
-    documentation: dict[str, bytes]  # by path in documentation/
+    documentation: Mapping[str, bytes]  # by path in documentation/
     rehearsal: list[str]  # why it is a rehearsal; empty if it is none
 
     def place(self, judged: Judged) -> Place:
@@ -129,9 +133,9 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
         for source, target in zip(_logs(audit.run)[:2], _logs(run)[:2], strict=True):
             _copy(source, target, manifests[test])
         _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
-        _bytes(folder / "verify_accuracy.txt", (audit.folder / "verify_accuracy.txt").read_bytes())
+        _bytes(folder / "verify_accuracy.txt", read_record(audit.folder / "verify_accuracy.txt", _RERUN))
     _json(tree.measurements(place), measurements(manifests["performance"], plan.measurements, plan.rehearsal))
-    _bytes(tree.user_conf(place), performance.run.user_conf.read_bytes())
+    _bytes(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
     _text(tree.readme(place), scenario_readme(judged, place, tree, plan.rehearsal))
 
 

@@ -1,13 +1,16 @@
 """The code of a submission: what was in the repository at the commit that ran, or what the submitter names."""
 
 import io
+import os
 import subprocess
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from compliance.submission.tree import MOST_FILE_BYTES
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
+from runs.reading import read_whole
 from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"
@@ -46,7 +49,7 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
     """
     harness = manifests[0].harness
     commit = harness.get("git_commit")
-    changed = any(manifest.harness.get("git_changed") for manifest in manifests)
+    changed = any(manifest.harness.get("git_changed") is not False for manifest in manifests)  # null: nobody knows
     if directory is not None:
         source = _from_directory(directory)
         source.origin += f" The legs ran with commit `{commit}`{' and changes to it' if changed else ''}."
@@ -80,7 +83,7 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         raise InputError(f"{option} {directory} is no directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
     try:
-        names = _git(directory, "ls-files", "-z").decode().split("\0")
+        names = os.fsdecode(_git(directory, "ls-files", "-z")).split("\0")
         commit = _git(directory, "rev-parse", "HEAD").decode().strip()
         changed = bool(_git(directory, "status", "--porcelain", "--untracked-files=no").strip())
         origin += f" Its commit is `{commit}`{', with changes that are not in it' if changed else ''}."
@@ -94,7 +97,7 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         if _is_hidden(name) or path.is_symlink():
             left_out.append(name)
         elif path.is_file():  # a tracked file may be deleted
-            files[name] = path.read_bytes()
+            files[name] = read_whole(path, "leave it out", max_bytes=MOST_FILE_BYTES, option=option)
     hidden = [name for name in left_out if PurePosixPath(name).parts[0].startswith(".")]
     shown = sorted({PurePosixPath(name).parts[0] for name in hidden} | (set(left_out) - set(hidden)))
     if not files:

@@ -8,9 +8,12 @@ from typing import Any
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding
 from compliance.signoff import sign_off as judge_legs
+from compliance.signoff.caching import audit_problems
+from compliance.signoff.evidence import Evidence
 from compliance.signoff.verdict import Verdict as SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
+from compliance.submission.calibration import Documents, lacking, with_calibration
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
@@ -82,10 +85,16 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         if not outcome.refusals and request.division != "open":  # last: it derives all numbers but the scores again
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
-            outcome.refusals += _unsigned(outcome.signed, candidates)
+            outcome.refusals += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
+    documents = with_calibration(read_documentation(request.documentation) if request.documentation else {}, manifests)
+    if request.division != "open":
+        fix = "give calibration.md, as it lay beside the weights, or whatever tells it: --documentation"
+        outcome.refusals += [
+            refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
+        ]
     if outcome.refusals:
         return outcome
-    plan = tree_plan(request, outcome, source)
+    plan = tree_plan(request, outcome, source, documents)
     outcome.rehearsal, outcome.description = plan.rehearsal, plan.description
     say("building")
     outcome.built = build(plan)
@@ -118,7 +127,18 @@ def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
     return judge_legs("bundle", _directories(candidates), sources=sources)
 
 
-def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source) -> TreePlan:
+def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Iterator[Finding]:
+    """What is wrong with the legs of audits, which are evidence as the results' legs are."""
+    for candidate in candidates:
+        performance = candidate.performance
+        for audit in candidate.audits.values():
+            assert performance is not None  # else it was refused before
+            for found in audit_problems(Evidence.of(performance, sources), [audit.run.root]):
+                fix = "run the audit again"
+                yield refusal("submit/audit", candidate.name, f"{audit.test}: {found.rule}: {found.text}", fix)
+
+
+def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source, documents: Documents) -> TreePlan:
     """What the tree of these results holds.
 
     Raises:
@@ -134,7 +154,7 @@ def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source) ->
         description=_describe(request, [one.candidate for one in outcome.judged], rehearsal),
         measurements=dict(request.given.measurements),
         source=source,
-        documentation=read_documentation(request.documentation) if request.documentation else {},
+        documentation=documents,
         rehearsal=rehearsal,
     )
 

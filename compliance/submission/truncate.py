@@ -4,11 +4,13 @@ Byte for byte what the official tool leaves [mlcommons/inference, tools/submissi
 written to another place: the run keeps its whole log.
 """
 
+import os
 from dataclasses import dataclass
 
 from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated
 from runs.errors import InputError
 from runs.files import sha256_of
+from runs.reading import open_record, read_record
 from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
@@ -31,9 +33,7 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
     Raises:
         InputError: accuracy.txt is missing, or a truncated log has no hash.
     """
-    if not run.accuracy_text.is_file():
-        raise InputError(f"{run.accuracy_text} is missing", "score the leg: run it again with --accuracy")
-    text = run.accuracy_text.read_bytes()
+    text = read_record(run.accuracy_text, "score the leg: run it again with --accuracy")
     said = hash_in_accuracy_text(text.decode(errors="replace"), run.accuracy_text)
     if is_truncated(run):
         if said is None:
@@ -41,15 +41,15 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
                 f"{run.accuracy_log} is truncated and {run.accuracy_text.name} has no hash= line",
                 "give the leg's whole accuracy log",
             )
-        return SubmittedAccuracy(run.accuracy_log.read_bytes(), text)
+        return SubmittedAccuracy(read_record(run.accuracy_log, "give the leg's own log"), text)
     if said is None:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
     return SubmittedAccuracy(_shortened(run), text)
 
 
 def _shortened(run: RunDir) -> bytes:
-    size = run.accuracy_log.stat().st_size
-    with run.accuracy_log.open("rb") as stream:
+    with open_record(run.accuracy_log, "give the leg's own log") as stream:
+        size = os.fstat(stream.fileno()).st_size
         start = stream.read(SHOWN_BYTES)
         if size < SHOWN_BYTES:
             return start

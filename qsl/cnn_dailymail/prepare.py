@@ -90,9 +90,10 @@ def read_calibration(source: str, ids: Path) -> Articles:
     Raises:
         InputError: as `read_source`; the list cannot be read, is empty, or names an article that is not there.
     """
-    named = read_whole(ids, "name calibration-list.txt of mlcommons/inference", option="--ids").decode().split()
+    fix = "name calibration-list.txt of mlcommons/inference"
+    named = read_whole(ids, fix, option="--ids").decode(errors="replace").split()
     if not named:
-        raise InputError(f"--ids {ids} names no article", "name calibration-list.txt of mlcommons/inference")
+        raise InputError(f"--ids {ids} names no article", fix)
     cells = read_columns(source, (ID, ARTICLE, HIGHLIGHTS), split=CALIBRATION_SPLIT)
     place = {one: number for number, one in enumerate(cells[ID])}
     if unknown := [one for one in named if one not in place]:

@@ -15,7 +15,7 @@ import msgspec
 from runs.errors import InputError, names_its_file
 from runs.reading import MIB, read_record
 
-# 24,576 answers of 294 tokens (the mean of llama2-70b), 8 digits each, make 58 MB; parsing takes five times as much.
+# More only where a benchmark's answers can be longer; parsing takes five times as much.
 MAX_BYTES = 128 * MIB
 # The tool that prepares a submission keeps both ends of a log and puts this between them.
 TRUNCATION_MARK = re.compile(
@@ -48,19 +48,27 @@ _decode = msgspec.json.Decoder(list[_Entry]).decode
 
 
 @names_its_file
-def read_accuracy_log(path: Path) -> list[AccuracyEntry]:
+def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     """Parse an accuracy log.
+
+    Args:
+        path: of the log.
+        honest_bytes: how large an honest one can be, where that is more than MAX_BYTES.
 
     Raises:
         InputError: missing, truncated for submission, cut off, or of another shape; names the entry.
     """
-    content = read_record(path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=MAX_BYTES)
+    content = read_record(
+        path, "give a mlperf_log_accuracy.json that LoadGen wrote", max_bytes=max(MAX_BYTES, honest_bytes)
+    )
     try:
         entries = _decode(content)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}: {error} ($[0] is the first entry)", _FIX) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(path, content, error) from error
+    if any(content.count(b'"%s"' % name) != len(entries) for name in (b"seq_id", b"qsl_idx", b"data")):
+        raise InputError(f"{path} has entries with a field twice", _FIX)  # none of the values has such signs
     return [_entry(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
 

@@ -220,6 +220,10 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
+    if any(text.count(b'"%s":' % name) > 1 for name in (b"key", b"value", b"time_ms", b"metadata", b"is_error")):
+        raise _damaged(
+            log.path, number, f"({key}) has a field twice", cut
+        )  # a quote within a text has a sign before it
     pid, is_error, is_warning = (metadata.get(name) for name in ("pid", "is_error", "is_warning"))
     if type(pid) is not int or type(is_error) is not bool or type(is_warning) is not bool:
         raise _damaged(log.path, number, f"({key}) lacks pid, is_error or is_warning", cut)

@@ -24,6 +24,7 @@ _AS_IN_DETAIL = (
     "performance_issue_same", "performance_issue_same_index", "qsl_rng_seed", "sample_index_rng_seed",
     "schedule_rng_seed",
 )  # fmt: skip
+_ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
 
@@ -40,6 +41,12 @@ class SummaryLog:
     def get(self, name: str) -> str | None:
         """The first value under a normalised name."""
         return next((value for key, value in self.fields if key == name), None)
+
+    @property
+    def joined(self) -> bool:
+        """What stands once in a summary stands there several times."""
+        names = [name for name, _ in self.fields if name in _ONCE]
+        return len(set(names)) < len(names)
 
     @property
     def verdict(self) -> str | None:

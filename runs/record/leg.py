@@ -18,7 +18,7 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import SummaryLog, read_summary
 from runs.loadgen.trace_log import Trace, read_trace
-from runs.reading import MAX_LOG_BYTES, read_object
+from runs.reading import read_object
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
@@ -60,7 +60,7 @@ class FinishedLeg:
     @cached_property
     def entries(self) -> list[AccuracyEntry]:
         """The logged answers, in the log's order."""
-        return read_accuracy_log(self.run.accuracy_log)
+        return read_accuracy_log(self.run.accuracy_log, self.benchmark.accuracy_log_bytes)
 
     @cached_property
     def trace(self) -> Trace | None:
@@ -155,7 +155,7 @@ def finished_leg(run: RunDir, asked: Scenario | None = None) -> FinishedLeg:
 def log_hashes(run: RunDir) -> dict[str, str]:
     """SHA-256 of LoadGen's logs and of requests.jsonl, by file name; for the record of a finished leg."""
     names = (*LOADGEN_LOGS, run.requests.name)
-    return {name: sha256_of(run.root / name, max_bytes=MAX_LOG_BYTES) for name in names if (run.root / name).is_file()}
+    return {name: sha256_of(run.root / name) for name in names if (run.root / name).is_file()}
 
 
 def _scenario(detail: DetailLog, manifest: Manifest | None, asked: Scenario | None) -> Scenario:

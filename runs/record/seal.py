@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from runs.files import sha256_of, write_json
-from runs.reading import MAX_LOG_BYTES, read_as
+from runs.reading import MAX_WEIGHTS_BYTES, read_as
 from runs.record.layout import RunDir
 
 _FIX = "take the unchanged run directory, or run the leg again"
@@ -58,7 +58,10 @@ def write_seal(run: RunDir, sealed_ns: int | None = None) -> str:
     Returns:
         The hex SHA-256 of seal.json.
     """
-    files = {name: SealedFile(bytes=path.stat().st_size, sha256=sha256_of(path)) for name, path in _files(run)}
+    files = {
+        name: SealedFile(bytes=path.stat().st_size, sha256=sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES))
+        for name, path in _files(run)
+    }
     seal = Seal(schema_version=1, sealed_ns=time.time_ns() if sealed_ns is None else sealed_ns, files=files)
     write_json(run.seal, seal.model_dump())
     return sha256_of(run.seal)
@@ -84,10 +87,10 @@ def broken_files(run: RunDir, seal: Seal) -> Iterator[BrokenFile]:
             yield BrokenFile(name, "missing", sealed, None)
         elif present[name].stat().st_size != sealed.bytes:  # without reading what may have no end
             yield BrokenFile(name, "changed", sealed, None)
-        elif (found := sha256_of(present[name], max_bytes=MAX_LOG_BYTES)) != sealed.sha256:
+        elif (found := sha256_of(present[name])) != sealed.sha256:
             yield BrokenFile(name, "changed", sealed, found)
     for name in sorted(run.own_names & present.keys() - seal.files.keys()):
-        yield BrokenFile(name, "added", None, sha256_of(present[name], max_bytes=MAX_LOG_BYTES))
+        yield BrokenFile(name, "added", None, sha256_of(present[name]))
 
 
 def _files(run: RunDir) -> Iterator[tuple[str, Path]]:

@@ -13,12 +13,13 @@ from qsl.tokenizers import load_tokenizer
 from runs.benchmark import Target
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
+from runs.reading import MAX_WEIGHTS_BYTES
 from scenarios.leg.plan import PreparedLeg
 
 
 def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
     """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
-    entries = read_accuracy_log(leg.run_dir.accuracy_log)
+    entries = read_accuracy_log(leg.run_dir.accuracy_log, leg.benchmark.accuracy_log_bytes)
     tokenizer = load_tokenizer(leg.plan.model_path)
     metric = metric_of(leg.benchmark)
     targets, label = target_for(leg)
@@ -47,4 +48,4 @@ def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
 
 def _weights_sha256(leg: PreparedLeg) -> str | None:
     weights = leg.model.folder / "model.safetensors" if leg.model else None
-    return sha256_of(weights) if weights is not None and weights.is_file() else None
+    return sha256_of(weights, max_bytes=MAX_WEIGHTS_BYTES) if weights is not None and weights.is_file() else None

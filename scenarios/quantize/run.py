@@ -18,7 +18,7 @@ import orjson
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
-from qsl.model_files import ModelFacts, file_hashes, model_facts
+from qsl.model_files import CALIBRATION, ModelFacts, file_hashes, model_facts
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
@@ -113,7 +113,7 @@ def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
             weights=weights,
             made=file_hashes(made),
         )
-        write_atomic(made / "calibration.md", text)
+        write_atomic(made / CALIBRATION, text)
         made.rename(output)
     return Quantized(output, weights.precision, len(prompts), _weight_bytes(model.folder), _weight_bytes(output))
 

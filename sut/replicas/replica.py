@@ -24,6 +24,7 @@ import zmq
 from runs.environment import boot_id, software_versions
 from runs.errors import ExecutionError, HarnessError
 from runs.files import sha256_of
+from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.manifest import LegPlan
 from sut.collector import rest_collector
 from sut.engine import Engine, Request
@@ -209,7 +210,7 @@ def _weights(model_path: str) -> dict[str, str]:
     """SHA-256 of each of a model's weight files, and of its configuration."""
     folder = Path(model_path)
     files = [*folder.glob("*.safetensors"), *folder.glob("*.gguf"), *folder.glob("*.bin"), *folder.glob("config.json")]
-    return {file.name: sha256_of(file) for file in sorted(files)}
+    return {file.name: sha256_of(file, max_bytes=MAX_WEIGHTS_BYTES) for file in sorted(files)}
 
 
 def _end_with_the_leg() -> None:

@@ -16,7 +16,7 @@ from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
 from tests.support.once import once
-from tests.support.submission_legs import SYSTEM, copy_of, lower_limits, make_campaign
+from tests.support.submission_legs import CALIBRATION, SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., SubmitOutcome]
 X = "x"
@@ -40,6 +40,9 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
     code = tmp_path / "code"
     code.mkdir()
     (code / "main.py").write_text("print('the code that ran')\n")
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "calibration.md").write_bytes(CALIBRATION)
 
     def run(*results: Path, tree: str = "tree", **more: object) -> SubmitOutcome:
         values: dict[str, object] = {
@@ -51,6 +54,7 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Submit:
             "round": CURRENT_ROUND,
             "given": read_system_file({"system": SYSTEM}),
             "source": code,
+            "documentation": documents,
             "rehearsal": True,
         }
         return submit(SubmitRequest(**{**values, **more}), lambda text: None)  # type: ignore[arg-type]

@@ -9,8 +9,9 @@ import orjson
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair, Variation, close, manifest_of
-from tests.signoff.forge.faults import set_detail, set_manifest
-from tests.signoff.forge.record_faults import shift_requests
+from tests.signoff.forge.faults import cover, set_detail, set_manifest
+from tests.signoff.forge.rebuilt_faults import beat, rebuild
+from tests.signoff.forge.record_faults import each_record, shift_requests
 
 _STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
 HOUR_S = 3600
@@ -94,3 +95,43 @@ CLOCKS: dict[str, Variation] = {
     "legs-right-after-each-other": _both_at(utc(2026, 11, 22, 8), apart=timedelta(seconds=30)),
     "summer-time-between-the-legs": _between,
 }  # fmt: skip
+
+
+def _stepped(by_ms: float) -> Variation:
+    """The machine's clock was set by some milliseconds in the middle of each leg; LoadGen's and ours read it alike."""
+
+    def variation(pair: Pair) -> None:
+        for run in pair.legs:
+            _step(run, by_ms)
+            if run == pair.performance:
+                rebuild(run, 1)
+            beat(run)
+            cover(run)
+
+    return variation
+
+
+def _step(run: RunDir, by_ms: float) -> None:
+    moments = sorted(orjson.loads(line)["complete_ns"] for line in run.requests.read_bytes().splitlines())
+    at_ns, by_ns = moments[len(moments) // 2], int(by_ms * 1e6)
+    # By the same clock LoadGen's Server waits for the next query, so there only answers on their way differ.
+    waits = manifest_of(run)["resolved"]["loadgen_scenario"] == "Server"
+
+    def edit(one: dict[str, Any]) -> dict[str, Any]:
+        names = ("issue_ns", "first_token_ns", "complete_ns")
+        if waits and one["issue_ns"] > at_ns:
+            return one
+        return one | {name: one[name] + by_ns for name in names if one[name] is not None and one[name] > at_ns}
+
+    each_record(run, edit)
+    if waits:
+        return
+    power_end = {record["key"]: record["value"] for record in _records(run)}["power_end"]
+    moment = datetime.strptime(power_end, _STAMP) + timedelta(milliseconds=by_ms)
+    set_detail(run, "power_end", moment.strftime(_STAMP)[:-3])
+    set_manifest(run, "end_time_ns", manifest_of(run)["end_time_ns"] + by_ns)
+    progress = orjson.loads(run.progress.read_bytes())
+    write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
+
+
+STEPPED: dict[str, Variation] = {f"clock-set-by-{by_ms}-ms": _stepped(by_ms) for by_ms in (-3, 4, -0.5)}

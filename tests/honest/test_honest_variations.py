@@ -12,6 +12,7 @@ from compliance.evidence.scorer import Scorer
 from compliance.signoff.judge import sign_off
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import verify_result
+from tests.honest.clocks import STEPPED
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS
 from tests.support.verify_legs import DummyLegs
@@ -62,6 +63,7 @@ CASES = [
     *((name, "Server") for name in VARIATIONS),
     *((name, "Offline") for name in sorted(OFFLINE_TOO)),
     *((name, "Server") for name in LATE),
+    *((name, scenario) for name in STEPPED for scenario in ("Server", "SingleStream")),
 ]
 
 
@@ -79,7 +81,7 @@ def accepted(judge: Judge, scenario: str, root: Path, folder: Path, name: str = 
 @pytest.mark.parametrize(("name", "scenario"), CASES, ids=[f"{name}-{scenario}" for name, scenario in CASES])
 def test_an_honest_result_is_accepted(judge: Judge, tmp_path: Path, name: str, scenario: str) -> None:
     pair = judge.copy(scenario, tmp_path / "made" / "result")
-    root = ({**VARIATIONS, **LATE})[name](pair) or pair.root
+    root = ({**VARIATIONS, **LATE, **STEPPED})[name](pair) or pair.root
     try:
         accepted(judge, scenario, root, tmp_path, name)
     finally:

@@ -308,4 +308,114 @@ def _warm_up(pair: Pair) -> None:
         told(run, start_time_ns=manifest_of(run)["start_time_ns"] - 1_800_000_000_000)
 
 
+@varied("copied-without-times")
+def _copied(pair: Pair) -> Path:
+    """As `cp -r` or `rsync -r` leave it: other times, other modes, in another order."""
+    target = pair.root.with_name("copied")
+    for path in sorted(pair.root.rglob("*"), reverse=True):
+        if path.is_file():
+            to = target / path.relative_to(pair.root)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(path.read_bytes())
+            to.chmod(0o600)
+    return target
+
+
+@varied("restored-from-an-archive")
+def _archived(pair: Pair) -> Path:
+    archive = shutil.make_archive(str(pair.root.with_name("archive")), "gztar", pair.root)
+    target = pair.root.with_name("restored")
+    shutil.unpack_archive(archive, target, filter="data")
+    return target
+
+
+@varied("group-writable")
+def _group(pair: Pair) -> None:
+    for path in (*pair.root.rglob("*"), pair.root):
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+
+
+@varied("notes-in-the-leg")
+def _notes_in_folders(pair: Pair) -> None:
+    """Profiles, core dumps and notebooks that somebody left beside the logs."""
+    for run in pair.legs:
+        (run.root / "profile").mkdir()
+        (run.root / "profile" / "trace.json").write_text("{}")
+        with (run.root / "core.1234").open("wb") as stream:
+            stream.truncate(3 << 30)
+        (run.root / "notes.ipynb").write_text("[")
+
+
+@varied("name-of-no-text")
+def _bytes_name(pair: Pair) -> Path:
+    target = Path(os.fsdecode(os.fsencode(pair.root.parent) + b"/r\xe9sultat"))
+    return Path(shutil.move(pair.root, target))
+
+
+@varied("configuration-of-another-editor")
+def _crlf(pair: Pair) -> None:
+    for run in pair.legs:
+        run.user_conf.write_bytes(run.user_conf.read_bytes().replace(b"\n", b"\r\n").replace(b" = ", b"\t=  "))
+        close(run)
+
+
+@varied("discarded-legs-beside")
+def _discarded(pair: Pair) -> None:
+    for number in (1, 2):
+        shutil.copytree(pair.accuracy.root, pair.root / "discarded" / f"{number}-accuracy")
+    (pair.root / "discarded" / "1-accuracy" / "mlperf_log_detail.txt").write_bytes(b"")
+
+
+@varied("process-numbers-of-a-large-machine")
+def _large_pids(pair: Pair) -> None:
+    for run, pid in zip(pair.legs, (4_194_303, 4_194_301), strict=True):
+        old = manifest_of(run)["pid"]
+        for path in (run.detail, run.manifest, run.progress):
+            path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
+        close(run)
+
+
+@varied("paused-between-end-and-seal")
+def _slow_seal(pair: Pair) -> None:
+    """The files of a long leg took minutes to hash."""
+    for run in pair.legs:
+        seal = orjson.loads(run.seal.read_bytes())
+        write_json(run.seal, seal | {"sealed_ns": seal["sealed_ns"] + 1_200_000_000_000})
+
+
+@varied("host-without-a-processor-name")
+def _no_cpu(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, host__cpu="", host__cores_logical=None)
+
+
+@varied("leg-over-in-a-moment")
+def _no_lag(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, observed__loop_lag=None)
+
+
+@varied("asked-in-a-file")
+def _asked(pair: Pair) -> None:
+    """By a YAML file that names defaults, too."""
+    for run in pair.legs:
+        asked = manifest_of(run)["asked"]
+        told(
+            run,
+            asked={
+                **asked,
+                "enable_log_trace": False,
+                "sampling_arg": {},
+                "mechanism": None,
+                "accuracy": run != pair.performance,
+            },
+        )
+
+
+@varied("started-by-another-user")
+def _user(pair: Pair) -> None:
+    for run in pair.legs:
+        told(run, asked__output_log_dir="/home/ada/über/out", asked__user_conf="/home/ada/user.conf")
+
+
 LATE: dict[str, Variation] = {"late-159-ms": _late(159, 16), "late-338-ms": _late(338, 40)}  # of a Server leg

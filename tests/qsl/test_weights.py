@@ -135,3 +135,57 @@ def test_a_file_that_is_none_is_bad_input(content: bytes, tmp_path: Path) -> Non
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
         read_weights(tmp_path)
+
+
+def header(**changes: Any) -> bytes:
+    tensor = {"dtype": "BF16", "shape": [2, 4], "data_offsets": [0, 16], **changes}
+    content = json.dumps({"a.weight": tensor}).encode()
+    return len(content).to_bytes(8, "little") + content + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": [-2, -4]}, {"shape": [1e300]}, {"shape": [2.0, 4]}, {"shape": [True]}, {"shape": [2**40, 2**40]},
+        {"shape": [2, 5]}, {"shape": "ab"}, {"shape": None}, {"data_offsets": [-16, 16]}, {"data_offsets": [16]},
+        {"data_offsets": ["0", "16"]}, {"data_offsets": [0, 2**70]}, {"dtype": "F32"},
+    ],
+)  # fmt: skip
+def test_a_header_that_claims_what_is_not_there(changes: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(header())
+    assert read_weights(tmp_path).parameters == 8
+    path.write_bytes(header(**changes))
+    with pytest.raises(InputError, match=r"model.safetensors is no safetensors file"):
+        read_weights(tmp_path)
+
+
+ODD: list[Any] = [
+    "x",
+    1,
+    [1],
+    {"": None},
+    {"quant_method": []},
+    {"quant_method": "compressed-tensors", "config_groups": [1]},
+]
+ODD += [{"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": [], "input_activations": 3}}}]
+ODD += [
+    {"quant_method": "quark", "global_quant_config": [1]},
+    {"quant_method": "quark", "global_quant_config": {"weight": 1}},
+]
+ODD += [{"quant_method": "awq", "bits": []}, {"quant_method": "modelopt", "quant_algo": {}}, {"sparsity_config": 1}]
+
+
+@pytest.mark.parametrize("quantization", ODD)
+def test_a_configuration_of_another_form(quantization: Any, tmp_path: Path) -> None:
+    """It says nothing that can be told, or is refused; a model with such a word in it is never a plain one."""
+    (tmp_path / "model.safetensors").write_bytes(header())
+    for config, beside in ((quantization, {}), (None, {"quantization": quantization})):
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+        if not isinstance(config, dict | None):
+            with pytest.raises(InputError, match="quantization_config is"):
+                read_weights(tmp_path)
+        else:
+            assert read_weights(tmp_path).quantized

@@ -38,6 +38,11 @@ def edit_requests(run: RunDir, seq: int, **fields: Any) -> None:
 
 
 def reseal(run: RunDir) -> None:
-    """Seal a changed leg anew, as someone would who forges with care: the seal then says nothing of the change."""
+    """Seal a changed leg anew, as of its own end, as someone would who forges with care: the seal then says nothing of
+    the change."""
     run.seal.unlink(missing_ok=True)
-    write_seal(run)
+    try:
+        end_ns = orjson.loads(run.manifest.read_bytes())["end_time_ns"]
+    except (OSError, KeyError, TypeError, orjson.JSONDecodeError):
+        end_ns = 0
+    write_seal(run, sealed_ns=end_ns if isinstance(end_ns, int) and end_ns > 0 else 0)

@@ -1,6 +1,7 @@
 """A small campaign for the tests of submission trees: real legs and audits of the dummy engine, made once per session,
 and the limits of the benchmark lowered to what such legs reach."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -24,6 +25,7 @@ SAMPLES = 64  # articles that are bundled
 # As configs/system-example.yaml has it: the fields that nothing else tells on a machine without accelerators.
 SYSTEM = {"status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air"}
 SCENARIOS = ("Offline", "Server")
+CALIBRATION = b"# Calibration\n"  # of the weights that `claim_official` claims
 
 
 def make_campaign(root: Path) -> CampaignDir:
@@ -79,7 +81,8 @@ def edit(path: Path, **changes: object) -> None:
 def claim_official(campaign: CampaignDir) -> None:
     """Let the records say what those of an official campaign would say. The sign-off sees through it."""
     for path in campaign.root.rglob("manifest.json"):
-        weights = {"weights": OFFICIAL, "sha256": {"model.safetensors": "0" * 64}}
+        hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
+        weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "/nowhere/model"}
         edit(
             path,
             official=True,
@@ -99,6 +102,7 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return Verdict("bundle", 0.5, "closed")
 
     monkeypatch.setattr("compliance.submission.submit.judge_legs", passes)
+    monkeypatch.setattr("compliance.submission.submit.audit_problems", lambda performance, legs: [])
     return asked
 
 

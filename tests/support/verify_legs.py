@@ -47,7 +47,8 @@ class DummyLegs:
 def _make(home: Path, scenario: str, mode: str) -> None:
     conf = home / "user.conf"
     conf.write_text(USER_CONF)
-    command = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
+    scenario, *more = scenario.split()  # further options behind it
+    command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
     command += ["--accuracy"] if mode == "accuracy" else []
     command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
     code, stdout, stderr = warm.run(command, home, 120)

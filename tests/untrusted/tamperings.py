@@ -4,6 +4,7 @@ By class: something left out, null or of another type; files of other legs; forg
 tampering changes a copy of a result (performance and accuracy leg) and wants to gain by it.
 """
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -393,3 +394,112 @@ def official_after_all(pair: Pair) -> None:
     for run in pair.legs:
         set_manifest(run, "official", True)
         set_manifest(run, "unofficial_reasons", [])
+
+
+# Told twice: what one file has of another, or of itself --------------------------------------------------------------
+
+_of_both("nothing-was-asked-for", lambda run: set_manifest(run, "asked", {}))
+_of_both("another-scenario-was-asked-for", lambda run: set_manifest(run, "asked.scenario", "Offline"))
+_of_both("other-sampling-was-asked-for", lambda run: set_manifest(run, "asked.sampling_arg", {"temperature": 1.0}))
+_of_both("data-set-in-another-place", lambda run: set_manifest(run, "dataset.path", "/data/cnn_eval.json"))
+_of_both(
+    "a-rate-that-nobody-chose", lambda run: set_manifest(run, "resolved.rate_choice", {"share": 1, "highest_qps": 9})
+)
+_of_both("settings-of-another-mode", lambda run: set_manifest(run, "loadgen_settings.mode", "SubmissionRun"))
+_of_both("settings-with-another-limit", lambda run: set_manifest(run, "loadgen_settings.ttft_latency", 10**12))
+_of_both("answers-that-were-given-up", lambda run: each_record(run, lambda one: one | {"finish_reason": "abort"}))
+
+
+@tampering()
+def exit_code_of_an_invalid_leg(pair: Pair) -> None:
+    set_manifest(pair.performance, "exit_code", 1)
+
+
+@tampering()
+def one_first_token_left_out(pair: Pair) -> None:
+    """Which left the statistics of all others uncompared."""
+    each_record(pair.performance, lambda one: one | {"first_token_ns": None} if one["seq"] == 5 else one)
+
+
+@tampering()
+def a_value_twice_in_the_log(pair: Pair) -> None:
+    text = pair.performance.detail.read_text()
+    pair.performance.detail.write_text(re.sub(r'("key": ?"result_validity", ?)', r'\1"value": "INVALID", ', text))
+
+
+@tampering("Offline")
+def a_key_twice_among_the_answers(pair: Pair) -> None:
+    log = pair.accuracy.accuracy_log
+    log.write_bytes(log.read_bytes().replace(b'"qsl_idx"', b'"qsl_idx" : 1, "qsl_idx"', 1))
+
+
+@tampering()
+def a_second_summary_behind_the_first(pair: Pair) -> None:
+    pair.performance.summary.write_text(pair.performance.summary.read_text() * 2)
+
+
+def _edit(path: Path, change: Callable[[Json], object]) -> None:
+    content = orjson.loads(path.read_bytes())
+    change(content)
+    write_json(path, content)
+
+
+@tampering(covered=False)
+def another_count_in_the_result(pair: Pair) -> None:
+    _edit(pair.performance.result, lambda content: content["counts"].update(queries=9999))
+
+
+@tampering(covered=False)
+def other_tokens_in_the_result_of_the_answers(pair: Pair) -> None:
+    _edit(pair.accuracy.result, lambda content: content["tokens"].update(output_total=10**9))
+
+
+@tampering("Offline", covered=False)
+def scores_raised_in_the_record_alone(pair: Pair) -> None:
+    _edit(pair.accuracy.accuracy_json, lambda content: content["scores"].update(rouge1=44.0))
+
+
+@tampering("Offline", covered=False)
+def record_of_the_scores_gone(pair: Pair) -> None:
+    pair.accuracy.accuracy_json.unlink()
+
+
+@tampering(covered=False, sealed=False)
+def sealed_long_after_the_leg(pair: Pair) -> None:
+    _edit(pair.performance.seal, lambda content: content.update(sealed_ns=content["sealed_ns"] + 86_400 * 10**9))
+
+
+@tampering(covered=False, sealed=False)
+def sealed_before_the_leg(pair: Pair) -> None:
+    _edit(pair.performance.seal, lambda content: content.update(sealed_ns=0))
+
+
+# Several engines ------------------------------------------------------------------------------------------------------
+
+REPLICAS = "Server --replicas 2"
+
+
+def _of_a_replica(name: str, **values: Any) -> None:
+    def change(pair: Pair) -> None:
+        _edit(pair.performance.manifest, lambda content: content["replicas"][1].update(values))
+
+    TAMPERINGS.append(Tampering(name, REPLICAS, change))
+
+
+_of_a_replica("replica-with-other-queries", queries=1)
+_of_a_replica("replica-with-other-tokens", output_tokens=1)
+_of_a_replica("replica-with-faster-first-tokens", ttft_p99_ms=0.1)
+_of_a_replica("replica-that-took-from-a-cache", cached_prompt_tokens=100)
+_of_a_replica("replica-of-other-software", software={"python": "2.7"})
+_of_a_replica("replica-with-other-options", in_force={"ttft_ms": 1.0})
+_of_a_replica("replica-with-other-weights", weights_sha256={"model.safetensors": "0" * 64})
+
+
+@tampering(REPLICAS)
+def a_replica_left_out(pair: Pair) -> None:
+    _edit(pair.performance.manifest, lambda content: content["replicas"].pop())
+
+
+@tampering(REPLICAS)
+def answers_of_the_other_replica(pair: Pair) -> None:
+    each_record(pair.performance, lambda one: one | {"replica": 1 - one["replica"]} if one["seq"] % 9 == 0 else one)

@@ -33,6 +33,7 @@ from runs.record.manifest import Manifest
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
+ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave up
 
 
 def cross_checks(evidence: Evidence) -> Iterator[Finding]:
@@ -43,7 +44,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _loadgens_clock(evidence, manifest, table)
     yield from _heartbeat(evidence, table)
     yield from _ends(evidence, manifest, table)
-    yield from _prompts(evidence, table)
+    yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
     yield from _asked(evidence, manifest)
     yield from _settings(evidence, manifest)
@@ -106,7 +107,10 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
 
 
 def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-4: an answer that was cut at the limit has as many tokens as the limit."""
+    """P-4: an answer ended by itself, or was cut at the limit and has as many tokens as the limit."""
+    if other := set(table.finish_reason) - ENDS:
+        text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
+        yield fail("P-4/other_limit", text, evidence.run.requests)
     limit = manifest.resolved.sampling.get("max_tokens")
     if not isinstance(limit, int):
         return
@@ -118,8 +122,12 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
         yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
-def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
-    """H-2: each sample's prompt is as long as in the data set, where that is at hand."""
+def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """H-2: no prompt is longer than the longest on record; each is as long as in the data set, if that is at hand."""
+    longest, most = int(table.prompt_tokens.max()), manifest.resolved.longest_prompt_tokens
+    if longest > most:
+        text = f"a prompt has {longest} tokens, the longest of the data set {most} by the record"
+        yield fail("H-2/other_prompts", text, evidence.run.requests)
     references = evidence.references
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
         yield note("H-2/prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
@@ -183,14 +191,18 @@ def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
             yield fail("P-7/engine_contradicts_record", text, evidence.run.manifest, name=name, asked=value)
 
 
+# Where LoadGen's log has another name for a setting.
+_LOGGED_AS = {"mode": "test_mode", "ttft_latency": "server_ttft_latency", "tpot_latency": "server_tpot_latency"}
+
+
 def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: LoadGen logged the settings that it was given."""
     logged = evidence.detail.values
     for name, given in manifest.loadgen_settings.items():
-        said = logged.get(f"requested_{name}")
-        if isinstance(given, str) or said is None or said == given:  # names differ; the record is held against those
+        said = logged.get(f"requested_{_LOGGED_AS.get(name, name)}")
+        if said is None or said == given:  # what the log does not have, `LoadgenSettingsPart` names or nobody reads
             continue
-        if type(said) is not type(given) and not {type(said), type(given)} <= {int, float}:
+        if isinstance(given, str) or (type(said) is not type(given) and not {type(said), type(given)} <= {int, float}):
             yield fail(
                 "P-7/settings_contradict_record", f"{name} is {given!r}, in LoadGen's log {said!r}", evidence.run.detail
             )

@@ -5,7 +5,7 @@ of our raw times may exceed LoadGen's of the same measure, and none is equal to 
 up to fit LoadGen's results errs on one of these sides.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     CLOCK_READ_NS,
+    CLOCK_SET_NS,
     COARSE_NS,
     EQUAL_REQUESTS,
     EQUAL_STAMP_SHARE,
@@ -51,11 +52,18 @@ def stamps(evidence: Evidence) -> Iterator[Finding]:
 def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """Each request on its own: its times in order, and no query before the one before it in SingleStream."""
     where = evidence.run.requests
+    lacking = int(np.count_nonzero(table.first_token_ns == NO_TIME))
+    if lacking and evidence.detail.scenario != "Offline":  # nor may one be left out: most statistics need them all
+        text = f"{lacking} requests have no time of their first token"
+        yield fail("P-4/record_incomplete", text, where, count=lacking)
     first_ns = np.where(table.first_token_ns == NO_TIME, table.issue_ns, table.first_token_ns)
-    wrong = np.flatnonzero((first_ns < table.issue_ns) | (table.complete_ns < first_ns))
+    back_ns = np.maximum(table.issue_ns - first_ns, first_ns - table.complete_ns)
+    wrong = np.flatnonzero(back_ns > 0)
     if len(wrong):
         text = f"{len(wrong)} requests have their times in an impossible order, first seq {int(table.seq[wrong[0]])}"
-        yield fail("P-4/impossible_times", text, where, count=len(wrong))
+        yield _out_of_order(back_ns[wrong], table.complete_ns[wrong])(
+            "P-4/impossible_times", text, where, count=len(wrong)
+        )
     if evidence.detail.scenario == "Server" and evidence.is_performance:
         lag_ns = table.issue_ns - scheduled_offsets_ns(evidence, len(table))
         yield from _too_regular(lag_ns, "the time from schedule to issue", evidence)
@@ -67,7 +75,9 @@ def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
         text = (
             f"{len(early)} queries were issued before the one before them was complete, first seq {int(early[0]) + 1}"
         )
-        yield fail("P-4/impossible_times", text, where, count=len(early))
+        yield _out_of_order(-gap_ns[early], table.complete_ns[early])(
+            "P-4/impossible_times", text, where, count=len(early)
+        )
     yield from _too_regular(gap_ns, "the time between completion and next issue", evidence)
     long = np.flatnonzero(gap_ns > FAR_STAMP_NS)
     if len(long):
@@ -75,6 +85,12 @@ def _one_by_one(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
             f"{len(long)} gaps of up to {gap_ns.max() / 1e6:.0f} ms between two queries, first after seq {int(long[0])}"
         )
         yield warn("P-4/idle_gaps", text, where, count=len(long), longest_ms=gap_ns.max() / 1e6)
+
+
+def _out_of_order(back_ns: NDArray[np.int64], moments_ns: NDArray[np.int64]) -> Callable[..., Finding]:
+    """A step back of some milliseconds at one moment is a clock that was set, of which a reader is told."""
+    once = int(back_ns.max()) <= CLOCK_SET_NS and int(np.ptp(moments_ns)) <= 4 * CLOCK_SET_NS
+    return warn if once else fail
 
 
 def _copied_times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ _ITS_OWN = (
     "accuracy-count",
     "accuracy-no-target",
     "one-system",
+    "record-model",
 )
 _OTHERWISE = {
     "accuracy-token-counts": "accuracy-answers",

@@ -4,9 +4,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from compliance.submission.check.finding import Findings
+from runs.errors import InputError
+from runs.reading import json_object
 
 MAX_TEXT_BYTES = 1024 * 1024
 
@@ -67,11 +67,7 @@ def read_object(path: Path, findings: Findings, missing_rule: str, damaged_rule:
     if content is None:
         return None
     try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        findings.add(damaged_rule, path, f"no valid JSON: {error}", "a JSON object")
+        return json_object(content, Path(path.name), "")
+    except InputError as error:
+        findings.add(damaged_rule, path, error.message, "a JSON object")
         return None
-    if not isinstance(value, dict):
-        findings.add(damaged_rule, path, f"holds a {type(value).__name__}", "a JSON object")
-        return None
-    return value

@@ -15,18 +15,20 @@ from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.signoff.verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
+from compliance.submission.calibration import lacking
 from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import Findings, in_order
-from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty
+from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
 from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.structure import is_document
 from compliance.submission.source import Source, read_source
-from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan
+from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,16 @@ class _System:
         candidates = gather(self._results)
         request = self._request(output, candidates)
         outcome = judge(request, candidates, self._made_of.sources, lambda text: None)
-        for refusal in outcome.refusals:
+        refusals = outcome.refusals
+        if request.division != "open":
+            refusals = refusals or [*unsigned_audits(candidates, self._made_of.sources)]
+            self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))
+        for refusal in refusals:
             self._findings.add("runs-refused", self._home / refusal.text, refusal.found, fix=refusal.fix)
         if request.division != "open":
-            self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))
+            self._calibration([one for candidate in candidates for one in candidate.manifests().values()])
         source = self._source(candidates)
-        plan = tree_plan(request, outcome, source or Source({}, ""))
+        plan = tree_plan(request, outcome, source or Source({}, ""), {})
         build(plan)
         code = self._tree.source(self._first.division, self._first.organisation).relative_to(self._tree.root)
         found = {path.relative_to(output): path for path in output.rglob("*") if path.is_file()}
@@ -170,6 +176,14 @@ class _System:
             rehearsal=tree.rehearsal_file().exists(),
             sources=made_of.sources,
         )
+
+    def _calibration(self, manifests: list[Manifest]) -> None:
+        folder = self._tree.documentation(self._first.division, self._first.organisation)
+        unnoted = Findings(self._tree.root)
+        files = [path for path in folder.rglob("*") if is_regular(path)]
+        documents = {path.relative_to(folder).as_posix(): read_bytes(path, unnoted, "runs-differ") for path in files}
+        for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
+            self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
 
     def _source(self, candidates: list[Candidate]) -> Source | None:
         """The code that ran; None with a finding where it cannot be had."""

@@ -11,6 +11,7 @@ from compliance.evidence.plausibility import (
     PADDING_LOOKED_AT,
     first_token_takes_a_step,
     first_tokens_not_held_back,
+    first_tokens_on_the_line,
     not_padded,
     not_the_reference,
     repeats_cost_as_much,
@@ -255,4 +256,36 @@ def test_first_tokens_that_are_held_back(
 ) -> None:
     p10_ns = None if p10_ms is None else p10_ms * 1e6
     found = first_tokens_not_held_back(ttft(least_ms, p50_ms, p90_ms), limit_ms * 1e6, p10_ns)
+    assert (None if found is None else found.passed) is passes
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "jitter", "tokens", "passes"),
+    [
+        (0.0, 0.0, (20, 128), True),
+        (1750.0, 0.05, (20, 128), False),
+        (1750.0, 0.4, (20, 128), False),  # whatever the jitter
+        (1300.0, 0.5, (60, 128), False),  # and where most answers are long
+        (300.0, 0.2, (20, 128), True),  # too early for anything to be gained
+        (1750.0, 0.2, (128, 129), None),  # of one length: nothing tells
+    ],
+)
+@pytest.mark.parametrize("queued_ms", [50.0, 900.0])
+def test_first_tokens_that_are_held_back_by_different_times(
+    held_ms: float, jitter: float, tokens: tuple[int, int], passes: bool | None, queued_ms: float
+) -> None:
+    """Honest engines differ from request to request in their pace, and in how long requests wait."""
+    draw = np.random.default_rng(5)
+    count = 10_000
+    output = draw.integers(*tokens, count)
+    ttft_ms = draw.exponential(queued_ms, count) + 20
+    pace_ms = 60 * draw.lognormal(0, 0.2, count)
+    done_ms = ttft_ms + pace_ms * (output - 1)
+    told_ms = np.minimum(np.maximum(ttft_ms, held_ms * (1 + jitter * draw.uniform(-1, 1, count))), done_ms)
+    zero = np.zeros(count, np.int64)
+    table = RequestTable(
+        np.arange(count), zero, zero, output, zero, (told_ms * 1e6).astype(np.int64), (done_ms * 1e6).astype(np.int64),
+        [], [],
+    )  # fmt: skip
+    found = first_tokens_on_the_line(table, 2e9)
     assert (None if found is None else found.passed) is passes

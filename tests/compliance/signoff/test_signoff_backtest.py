@@ -1,7 +1,9 @@
 """The frozen cases of the sign-off: every verdict and every true reason, and labels that nobody changed."""
 
 import hashlib
+import io
 import json
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -102,8 +104,22 @@ def test_damaged_cases_are_refused(tmp_path: Path, line: str, said: str) -> None
         read_cases(tmp_path)
 
 
-def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+def archive_of(size: int) -> bytes:
+    """Some kilobytes that unpack to a file of so many bytes."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:xz", preset=0) as archive:
+        member = tarfile.TarInfo("legs/x/requests.jsonl")
+        member.size = size
+        archive.addfile(member, io.BytesIO(bytes(size)))
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no archive", b"", archive_of(5_000_000), archive_of(50_000)[:-40], archive_of(50_000)[:90]]
+)
+def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compliance.signoff.backtest.MOST_UNPACKED_BYTES", 1_000_000)
     (tmp_path / CASES_NAME).write_text('{"name": "a", "scope": "harness", "ref": ["x"], "verdict": "PASS"}')
-    (tmp_path / "runs.tar.xz").write_bytes(b"no archive")
+    (tmp_path / "runs.tar.xz").write_bytes(content)
     with pytest.raises(InputError, match="cannot be unpacked"):
         list(run_cases(tmp_path))

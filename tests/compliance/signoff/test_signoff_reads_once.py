@@ -19,9 +19,9 @@ def test_every_file_is_parsed_once(tmp_path_factory: pytest.TempPathFactory, mon
     def counted(name: str) -> Any:
         read = getattr(leg_module, name)
 
-        def reading(path: Path) -> Any:
+        def reading(path: Path, *more: Any) -> Any:
             parsed[name, path] += 1
-            return read(path)
+            return read(path, *more)
 
         return reading
 

@@ -56,7 +56,7 @@ def test_a_rehearsal_holds_what_the_round_asks_for(build: Submit, campaign: Camp
     assert content(campaign.root) == before
     home = tmp_path / "tree" / "closed" / "Org"
     expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
-    expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py"}
+    expected |= {"systems/Box.json", "src/README.md", "src/mlperf-llama-vllm/main.py", "documentation/calibration.md"}
     assert set(content(home)) == expected
     assert {path.name for path in (tmp_path / "tree").iterdir()} == {"closed", REHEARSAL_FILE}
     assert outcome.built is not None

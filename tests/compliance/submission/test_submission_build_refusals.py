@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.build_inputs import gather
+from compliance.submission.calibration import lacking, with_calibration
 from compliance.submission.submit import SubmitOutcome, as_json
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
@@ -16,8 +17,10 @@ from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
 from runs.rounds import ROUNDS
 from tests.support.editing import reseal
+from tests.support.mechanism_rows import weights
 from tests.support.official import DATACENTER, change_benchmarks
-from tests.support.submission_legs import BENCHMARK, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
+from tests.support.submission_legs import BENCHMARK, CALIBRATION, OFFICIAL, SAMPLES, claim_official, edit, sign_off_all
+from tests.support.submission_manifests import manifest
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +54,34 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     assert (refusal.rule, refusal.found) == ("submit/sign-off", outcome.signed.headline)
     assert as_json(outcome)["signoff"] == outcome.signed.as_json()
     assert not (tmp_path / "tree").exists()
+
+
+def test_quantised_weights_have_a_document_that_tells_how(
+    build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_official(campaign)
+    sign_off_all(monkeypatch)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "calibration.md").write_text("# Another\n")
+    for documents in (None, other):
+        (refusal, *_) = build(rehearsal=False, documentation=documents).refusals
+        assert refusal.rule == "submit/calibration"
+    assert build(rehearsal=False).refusals == []
+    assert (tmp_path / "tree/closed/Org/documentation/calibration.md").read_bytes() == CALIBRATION
+
+
+def test_the_document_beside_the_weights_is_taken_as_the_leg_had_it(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.md"
+    path.write_bytes(CALIBRATION)
+    digest = hashlib.sha256(CALIBRATION).hexdigest()
+    model = {"sha256": {path.name: digest}, "folder": str(tmp_path), "weights": weights("int8_w8a8")}
+    ran = [manifest(model=model)]
+    assert with_calibration({}, ran) == {path.name: CALIBRATION}
+    assert list(lacking({path.name: CALIBRATION}, ran)) == []
+    path.write_text("changed")
+    assert with_calibration({}, ran) == {}
+    assert len(list(lacking({}, ran))) == 2
 
 
 def test_the_weights_of_an_official_leg_are_on_record_and_one_model(

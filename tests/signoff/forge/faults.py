@@ -29,7 +29,6 @@ from tests.signoff.forge.leg_faults import (
     repeat_fastest,
     round_stamps,
 )
-from tests.signoff.forge.lift import seal
 from tests.signoff.forge.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
 from tests.signoff.forge.record_faults import (
     add_to_requests,
@@ -48,6 +47,7 @@ from tests.signoff.forge.record_faults import (
     stretch_requests,
     swap_requests,
 )
+from tests.support.editing import reseal
 
 Json = dict[str, Any]
 
@@ -201,7 +201,7 @@ def cover(run: RunDir) -> None:
         write_result(run, build_result(run, scenario=read_manifest(run.manifest).resolved.scenario))
     except HarnessError:
         run.result.unlink(missing_ok=True)
-    seal(run)
+    reseal(run)
 
 
 FAULTS: dict[str, Callable[..., None]] = {
@@ -239,4 +239,4 @@ def inject(run: RunDir, fault: str, arguments: list[Any], legs: Path) -> None:
     if fault in WITH_ANOTHER_LEG:
         arguments = [RunDir(legs / arguments[0]), *arguments[1:]]
     FAULTS[fault](run, *arguments)
-    seal(run)  # as who forges with care would
+    reseal(run)  # as who forges with care would

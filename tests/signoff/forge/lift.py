@@ -11,7 +11,7 @@ from runs.record.contention import CONTENTION, NOT_RECORDED
 from runs.record.layout import RunDir
 from runs.record.manifest import SCHEMA_VERSION, Manifest, write_manifest
 from runs.record.progress import Progress, write_progress
-from runs.record.seal import write_seal
+from tests.support.editing import reseal
 
 # Of a leg from before there were these fields.
 _NOT_MEASURED = {"start_stages": {}, "engine": None, "refused_connections": None}
@@ -33,14 +33,4 @@ def lift(run: RunDir) -> None:
         write_progress(run.progress, Progress(**orjson.loads(run.progress.read_bytes())))
     if content["status"] == "finished":
         write_result(run, build_result(run, scenario=content["resolved"]["scenario"]))
-    seal(run)
-
-
-def seal(run: RunDir) -> None:
-    """Seal a leg as of its own end, so that a case that is made again is the same, byte by byte."""
-    run.seal.unlink(missing_ok=True)
-    try:
-        end_ns = orjson.loads(run.manifest.read_bytes())["end_time_ns"]
-    except (OSError, KeyError, orjson.JSONDecodeError):
-        end_ns = 0
-    write_seal(run, sealed_ns=end_ns if isinstance(end_ns, int) and end_ns > 0 else 0)
+    reseal(run)  # as of its own end: a case that is made again is the same, byte by byte

@@ -34,6 +34,9 @@ def system_value(rule: str, **values: Any) -> None:
 
 removal("no_system_description", "system-missing", _system)
 edit("broken_system_description", "system-json", file=_system, old="{", new="{{")
+edit("system_with_a_field_twice", "system-json", file=_system, old="{", new='{"status": "preview", ')
+edit("measurements_with_a_field_twice", "measurements-field", file=lambda tree: tree.measurements(some(tree)),
+     old="{", new='{"weight_data_types": "fp32", ')  # fmt: skip
 system_value("system-field", cooling=None)
 system_value("system-field", host_memory_capacity="")
 system_value("system-field", host_storage_type=[])

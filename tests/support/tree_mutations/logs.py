@@ -143,6 +143,13 @@ def other_digit_in_the_summary(tree: Tree) -> Path:
     return edit_text(path, line, line[:-1] + str((int(line[-1]) + 1) % 10))
 
 
+@mutation("log-contradiction")
+def a_second_summary_behind_the_first(tree: Tree) -> Path:
+    path = performance(tree).summary
+    path.write_text(path.read_text() * 2)
+    return path
+
+
 @mutation("perf-mode")
 def accuracy_log_as_performance_log(tree: Tree) -> Path:
     return Path(shutil.copy(accuracy(tree).detail, performance(tree).detail))

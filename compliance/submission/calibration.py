@@ -1,0 +1,61 @@
+"""calibration.md: how a quantised model was made, which the closed division asks for. [inference_rules.adoc]"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+
+from qsl.model_files import CALIBRATION
+from runs.errors import InputError
+from runs.reading import read_whole
+from runs.record.manifest import Manifest
+
+Documents = Mapping[str, bytes]  # by path in documentation/
+
+
+_AFTER = re.compile(rb"^\| after: \S+ \| ([0-9a-f]{64}) \|$", re.MULTILINE)  # in what `main.py quantize` writes
+
+
+def _hashes_of(manifest: Manifest) -> set[bytes]:
+    return {digest.encode() for digest in (manifest.model.get("sha256") or {}).values()}
+
+
+def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
+    """The calibration.md that lay beside the weights when the legs ran: its name in documentation/, which has the
+    precision where it is not the first, with its SHA-256 and its place."""
+    found: dict[str, tuple[str, Path]] = {}
+    for manifest in manifests:
+        digest = (manifest.model.get("sha256") or {}).get(CALIBRATION)
+        if digest is None or any(digest == known for known, _ in found.values()):
+            continue
+        precision = manifest.weights.precision if manifest.weights else "unknown"
+        name = CALIBRATION if not found else f"calibration-{precision}.md"
+        found[name] = digest, Path(str(manifest.model.get("folder"))) / CALIBRATION
+    return found
+
+
+def with_calibration(given: Documents, manifests: Iterable[Manifest]) -> Documents:
+    """The documents, and what the legs' models have on record, where it is still there and not given otherwise."""
+    found = dict(given)
+    for name, (digest, path) in recorded(manifests).items():
+        try:
+            content = read_whole(path, "")
+        except InputError:
+            continue
+        if hashlib.sha256(content).hexdigest() == digest:
+            found.setdefault(name, content)
+    return found
+
+
+def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
+    """Why the documents do not tell how the weights were quantised."""
+    for name, (digest, path) in recorded(manifests).items():
+        if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
+            yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
+    for name, content in documents.items():
+        said = set(_AFTER.findall(content))
+        if said and not any(said <= _hashes_of(one) for one in manifests):
+            yield f"documentation/{name} tells of other weights than those that ran"
+    quantised = {one.weights.precision for one in manifests if one.weights is not None and one.weights.quantized}
+    if quantised and not any(PurePath(name).name.lower().startswith("calibration") for name in documents):
+        yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document tells how"
