@@ -137,6 +137,7 @@ def _time_axis(axes: Any, values_ms: Sequence[float]) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: milliseconds(value)))
     else:
         axes.set_xlim(left=0, right=high * 1.05)
+        axes.locator_params(axis="x", nbins=6)  # so that labels of five digits do not touch
     axes.set_xlabel("ms")
 
 
