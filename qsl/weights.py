@@ -116,13 +116,13 @@ def _scheme(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """How the configuration says that the model is quantised: `method`, and where it tells them `kind`, `bits` and
     `activation_bits`. Empty: it says nothing of quantisation."""
     quantization = config.get("quantization_config")
-    path = folder / "hf_quant_config.json"
-    if not isinstance(quantization, dict) and path.is_file():  # what modelopt wrote before it used config.json
-        quantization = {"quant_method": "modelopt", **_object(read_object(path, _FIX).get("quantization"))}
     if not isinstance(quantization, dict) and quantization is not None:
         raise InputError(
             f"{folder / 'config.json'}: quantization_config is {str(quantization)[:40]!r}, no object", _FIX
         )
+    path = folder / "hf_quant_config.json"
+    if quantization is None and path.is_file():  # what modelopt wrote before it used config.json
+        quantization = {"quant_method": "modelopt", **_object(read_object(path, _FIX).get("quantization"))}
     if not quantization:
         return {}
     method = str(quantization.get("quant_method") or "unknown").lower()
