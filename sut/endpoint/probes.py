@@ -87,13 +87,15 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
     """The answer's first token is made a stop token: only `min_tokens` keeps it from ending there at once."""
     dialect, most = client.dialect, client.dialect.sampling.max_tokens
-    if not dialect.min_tokens_holds_stop_ids or most < FORCED_TOKENS:
+    least = max(FORCED_TOKENS, dialect.sampling.min_tokens)
+    if not dialect.min_tokens_holds_stop_ids or most < least:
         return None
-    sampling = dataclasses.replace(dialect.sampling, min_tokens=FORCED_TOKENS, max_tokens=min(most, SHORT_TOKENS))
+    longest = min(most, max(SHORT_TOKENS, least))
+    sampling = dataclasses.replace(dialect.sampling, min_tokens=least, max_tokens=longest)
     told = await _ask(client, prompt, dialect.template(sampling, (ids[0],)))
-    if len(told.ids) < FORCED_TOKENS:
+    if len(told.ids) < least:
         raise SetupError(
-            f"server {client.address.url}: min_tokens {FORCED_TOKENS} was asked for, and {len(told.ids)} id(s) came",
+            f"server {client.address.url}: min_tokens {least} was asked for, and {len(told.ids)} id(s) came",
             "the server ignores min_tokens; a newer version may not",
         )
     return True
