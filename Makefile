@@ -29,13 +29,13 @@ lint: setup
 test test-fast test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 
 test-fast: setup
-	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long"
+	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long and not timed"
 
 # Most tests wait, for legs that sleep or for vLLM to start: several files at a time. Cheats are told by their times, so
-# these tests run alone.
+# the red team's tests, and others that are timed, run alone.
 test: lint
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long" --ignore=tests/redteam
-	$(PY) -m pytest -q --durations=25 -m "not long" tests/redteam
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long and not timed"
+	$(PY) -m pytest -q --durations=25 -m "timed and not long"
 
 # What takes longer than `make test` may, or fetches packages.
 test-long: setup

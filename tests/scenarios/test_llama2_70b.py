@@ -72,6 +72,7 @@ def test_verify_names_what_is_not_official(campaign: CampaignDir) -> None:
     assert any("24,576" in reason for reason in verdict.unofficial)
 
 
+@pytest.mark.timed  # the sign-off compares legs
 def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()

@@ -51,6 +51,7 @@ def _audit(folder: Path, test: str) -> dict[str, Any]:
     return dict(json.loads((folder / "out" / "audit" / test / f"audit_{test}.json").read_text()))
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_box_that_answers_from_a_cache_is_caught(keeps: bool, run: Run, tmp_path: Path) -> None:
     finished = run("audit", "Offline", Computing(1.0, keeps=keeps), "--test", "output_caching", "--samples", 20)
