@@ -12,12 +12,11 @@ from runs.record.manifest import Manifest
 
 Documents = Mapping[str, bytes]  # by path in documentation/
 
-
 _AFTER = re.compile(rb"^\| after: \S+ \| ([0-9a-f]{64}) \|$", re.MULTILINE)  # in what `main.py quantize` writes
 
 
-def _hashes_of(manifest: Manifest) -> set[bytes]:
-    return {digest.encode() for digest in (manifest.model.get("sha256") or {}).values()}
+def _hashes_of(manifest: Manifest) -> Mapping[str, str]:
+    return manifest.model.get("sha256") or {}
 
 
 def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
@@ -25,7 +24,7 @@ def recorded(manifests: Iterable[Manifest]) -> dict[str, tuple[str, Path]]:
     precision where it is not the first, with its SHA-256 and its place."""
     found: dict[str, tuple[str, Path]] = {}
     for manifest in manifests:
-        digest = (manifest.model.get("sha256") or {}).get(CALIBRATION)
+        digest = _hashes_of(manifest).get(CALIBRATION)
         if digest is None or any(digest == known for known, _ in found.values()):
             continue
         precision = manifest.weights.precision if manifest.weights else "unknown"
@@ -53,8 +52,8 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
     for name, content in documents.items():
-        said = set(_AFTER.findall(content))
-        if said and not any(said <= _hashes_of(one) for one in manifests):
+        said = {digest.decode() for digest in _AFTER.findall(content)}
+        if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
             yield f"documentation/{name} tells of other weights than those that ran"
     quantised = {one.weights.precision for one in manifests if one.weights is not None and one.weights.quantized}
     if quantised and not any(PurePath(name).name.lower().startswith("calibration") for name in documents):
