@@ -14,15 +14,14 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
-from scripts.bench import capacity, many, null_path, reading, real_size, routing, scoring, sizes
+from scripts.bench import capacity, null_path, reading, real_size, routing, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
 from scripts.bench.legs import run_leg, started_leg
 from scripts.bench.llm_server import llm_server
-from scripts.bench.models import TINY, make_llama, make_texts
+from scripts.bench.models import TINY, make_llama, make_texts, write_rows
 from scripts.bench.null_run import NullSpec, null_run
 from scripts.bench.programs import measure
 from scripts.bench.report import Part, at_least, at_most
-from scripts.bench.rows import write_rows
 
 SMALLEST = sizes.SMALLEST
 
@@ -83,7 +82,7 @@ def test_what_grows_with_the_replicas_is_measured(tmp_path: Path) -> None:
     assert facts["samples"] == 200
     assert numbers.samples_per_second
     assert min(facts["cpu_s"], facts["start_s"], facts["open_files"]) > 0
-    found = {figure.name for figure in many.run(tmp_path, SMALLEST).figures}
+    found = {figure.name for figure in capacity.many(tmp_path, SMALLEST).figures}
     assert {
         "2 replicas: start of all",
         "2 replicas: leg's process, idle, of a core",

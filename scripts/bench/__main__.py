@@ -18,22 +18,22 @@ from scenarios.leg.supervisor import signals_raise
 from .report import Part, load_average, print_part
 from .sizes import SMALLEST, Sizes
 
-# What each part measures, and its module.
+# What each part measures, and where.
 PARTS = {
-    "a": ("Offline leg ÷ LLM.generate", "offline"),
-    "b": ("our path with a null engine ÷ a bare null SUT", "null_path"),
-    "c": ("highest valid Server and Interactive rate ÷ Offline rate", "rates"),
-    "d": ("SingleStream p90 ÷ the engine's own latency", "single_stream"),
-    "e": ("accuracy scoring ÷ the reference procedure", "scoring"),
-    "f": ("result.json of a long run", "reading"),
-    "g": ("time from command to first query", "start"),
-    "h": ("CPU time a sample with replicas", "capacity"),
-    "i": ("an Offline query of 307,464 samples", "real_size"),
-    "j": ("routing policies, measured and simulated", "routing"),
-    "k": ("very many replicas", "many"),
-    "l": ("a server over HTTP", "over_http"),
-    "m": ("highest valid Server rate over HTTP ÷ in the leg's process", "http_rates"),
-    "n": ("two Ray nodes ÷ local replicas", "cluster"),
+    "a": ("Offline leg ÷ LLM.generate", "llm_generate.offline"),
+    "b": ("our path with a null engine ÷ a bare null SUT", "null_path.run"),
+    "c": ("highest valid Server and Interactive rate ÷ Offline rate", "rates.run"),
+    "d": ("SingleStream p90 ÷ the engine's own latency", "llm_generate.single_stream"),
+    "e": ("accuracy scoring ÷ the reference procedure", "scoring.run"),
+    "f": ("result.json of a long run", "reading.run"),
+    "g": ("time from command to first query", "start.run"),
+    "h": ("CPU time a sample with replicas", "capacity.run"),
+    "i": ("an Offline query of 307,464 samples", "real_size.run"),
+    "j": ("routing policies, measured and simulated", "routing.run"),
+    "k": ("very many replicas", "capacity.many"),
+    "l": ("a server over HTTP", "over_http.run"),
+    "m": ("highest valid Server rate over HTTP ÷ in the leg's process", "rates.over_http"),
+    "n": ("two Ray nodes ÷ local replicas", "cluster.run"),
 }
 
 WIDTH = 120  # of the tables in a file
@@ -80,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(name: str, work: Path, sizes: Sizes) -> Part:
     # A part imports what it measures, and only a part that was asked for.
-    run: Callable[[Path, Sizes], Part] = importlib.import_module(f".{PARTS[name][1]}", __package__).run
+    module, function = PARTS[name][1].split(".")
+    run: Callable[[Path, Sizes], Part] = getattr(importlib.import_module(f".{module}", __package__), function)
     before, started = load_average(), time.monotonic()
     part = run(work, sizes)
     part.seconds = time.monotonic() - started

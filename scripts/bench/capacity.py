@@ -1,18 +1,23 @@
-"""(h) What a sample costs the leg's process and a replica's, and the rate that they reach.
+"""What a sample costs the leg's process and a replica's, and what that process can carry.
 
-With dummy replicas, and with vLLM's own front end and scheduler around a model that is computed in no time.
+(h) with dummy replicas, and with vLLM's own front end and scheduler around a model that is computed in no time.
+(k) with very many dummy replicas: what grows with their number.
 """
 
 import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
 from runs.numbers.numbers import Numbers
+from sut.engine import Request
+from sut.replicas.routing import DEFAULT_ROUTING, Routing
 
 from .legs import engine_plan
 from .models import TINY, make_llama
-from .null_run import NullSpec, null_run
-from .report import Part, at_most
+from .null_run import PROMPT_IDS, NullSpec, null_run
+from .report import Figure, Part, at_most
+from .simulation import NOBODY
 from .sizes import Sizes
 
 REPLICAS = (1, 2, 4)
@@ -26,12 +31,17 @@ ENGINE_ARGUMENTS = {
     "max_num_batched_tokens": 8192,
     "max_model_len": 1024,
 }
+ROUTED = (8, 72, 512)  # replicas of which the router alone is measured
+ROUTED_QUERIES = 20_000
+OPEN_A_REPLICA = 200
+CORE_US = 1e6
+QPS_A_DEVICE = SERVER_QPS / 8
 
 Measured = tuple[Numbers, dict[str, Any]]
 
 
 def run(work: Path, sizes: Sizes) -> Part:
-    """Measure each number of replicas in turn."""
+    """(h) Each number of replicas in turn."""
     part = Part("h", "capacity: CPU time a sample around engines that answer 128 ids at once")
     for count in REPLICAS:
         dummy = NullSpec("", "Server", target_qps=SERVER_QPS, replicas=count, kind="dummy")
@@ -83,3 +93,47 @@ def _both(part: Part, work: Path, name: str, spec: NullSpec, samples: int, sizes
     found = runs(offline)
     add("Offline", found, target)
     part.add(f"{name}: Offline rate", "samples/s", [numbers.samples_per_second or 0.0 for numbers, _ in found])
+
+
+def many(work: Path, sizes: Sizes) -> Part:
+    """(k) Dummy replicas as far as this machine goes, the router alone for more."""
+    part = Part("k", "many replicas: dummy ones as far as two cores go, and what the leg's process can carry")
+    cost: dict[str, Figure] = {}
+    for count in sizes.many_replicas:
+        offline: dict[str, Any] = {"min_query_count": sizes.capacity_samples}
+        server = {"scenario": "Server", "target_qps": SERVER_QPS, "min_duration_ms": int(sizes.null_seconds * 1e3)}
+        for mode, settings in (("Offline", offline), (f"Server {SERVER_QPS:,.0f} qps", server)):
+            spec = NullSpec(str(work / f"{mode.split()[0]}-{count}"), replicas=count, kind="dummy", **settings)
+            _, facts = null_run(spec)
+            used = [facts["cpu_s"] / facts["samples"] * 1e6]
+            cost[spec.scenario] = part.add(f"{count} replicas, {mode}: leg's process, a sample", "µs", used)
+        part.add(f"{count} replicas: start of all", "s", [facts["start_s"]])
+        part.add(f"{count} replicas: leg's process, idle, of a core", "%", [100 * facts["idle_share"]])
+        part.add(f"{count} replicas: leg's memory", "GB", [facts["peak_memory_bytes"] / 1e9])
+        part.add(f"{count} replicas: leg's open files", "", [facts["open_files"]])
+    for count in ROUTED:
+        part.add(f"router, {count} replicas: a query", "µs", [_routed_us(count) for _ in range(sizes.repeats)])
+    for scenario, figure in cost.items():
+        most = CORE_US / figure.median
+        part.add(f"{scenario}: a core's worth of queries", "queries/s", [most])
+        part.add(f"{scenario}: devices that this feeds, at {QPS_A_DEVICE:g} queries/s each", "", [most / QPS_A_DEVICE])
+    part.notes.append(
+        "the leg's process has one event loop and LoadGen's thread: what it carries is bounded by a core's worth of "
+        "its CPU time, most of it Python's. Start: all replicas of this machine's cores at once; on machines of their "
+        "own they start beside each other."
+    )
+    return part
+
+
+def _routed_us(replicas: int) -> float:
+    """The router's own time for a query, from its choice to its answer, with many open."""
+    routing = Routing(DEFAULT_ROUTING, replicas)
+    query = Request(NOBODY, PROMPT_IDS)
+    opened = [(tag, routing.choose(tag, query)) for tag in range(OPEN_A_REPLICA * replicas)]
+    began = time.perf_counter()
+    for number in range(ROUTED_QUERIES):
+        tag, replica = opened[number % len(opened)]
+        routing.first_token(replica, tag)
+        routing.answered(replica, tag)
+        opened[number % len(opened)] = (tag, routing.choose(tag, query))
+    return (time.perf_counter() - began) / ROUTED_QUERIES * 1e6

@@ -7,9 +7,8 @@ from typing import Any
 
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import SetupError
-from runs.record.layout import RunDir
 
-from .legs import run_leg
+from .legs import offline_leg
 from .models import TINY, make_llama
 from .report import Part, at_least
 from .sizes import Sizes
@@ -60,21 +59,19 @@ def run(work: Path, sizes: Sizes) -> Part:
     part = Part("n", "replicas on two Ray nodes of this machine against local ones")
     model = make_llama(work / "model", TINY)
     common = {
-        "scenario": "Offline",
         "vllm": True,
         "model_path": str(model),
         "dataset_path": str(bundled_dataset(str(model))),
-        "lg_model_name": "llama3_1-8b-edge",
         "replicas": 2,
     }
-    conf: dict[str, object] = {"min_duration": 1, "min_query_count": sizes.cluster_samples, "target_qps": 1}
     local: list[float] = []
     ray: list[float] = []
     for repeat in range(sizes.repeats):
-        local.append(_rate(work / f"local-{repeat}", common, conf))
+        local.append(offline_leg(work / f"local-{repeat}", common, sizes.cluster_samples).rate)
         nodes = TwoNodes()
         try:
-            ray.append(_rate(work / f"ray-{repeat}", {**common, "cluster": nodes.address}, conf))
+            options = {**common, "cluster": nodes.address}
+            ray.append(offline_leg(work / f"ray-{repeat}", options, sizes.cluster_samples).rate)
         finally:
             nodes.shutdown()
     ours, theirs = part.add("T, Ray", "samples/s", ray), part.add("T, local", "samples/s", local)
@@ -84,9 +81,3 @@ def run(work: Path, sizes: Sizes) -> Part:
         "head's, a driver and two actors) share; there are none while a local leg runs"
     )
     return part
-
-
-def _rate(run: Path, options: dict[str, Any], conf: dict[str, object]) -> float:
-    reported = run_leg(RunDir(run), options, conf).result.reported
-    assert reported is not None
-    return reported.samples_per_second or 0.0

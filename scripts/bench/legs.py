@@ -11,6 +11,7 @@ from typing import Any
 
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, ExitCode
+from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
@@ -30,6 +31,28 @@ class Finished:
     result: Result
     requests: RequestTable
 
+    @property
+    def reported(self) -> Numbers:
+        """LoadGen's numbers."""
+        assert self.result.reported is not None
+        return self.result.reported
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.reported.samples_per_second or 0.0
+
+
+def offline_leg(place: Path, options: dict[str, Any], samples: int) -> Finished:
+    """An Offline leg of so many samples. The datacenter key's own minimum is 13,368, so it is the other one's."""
+    options = {**options, "scenario": "Offline", "lg_model_name": "llama3_1-8b-edge"}
+    return run_leg(RunDir(place), options, one_query(samples))
+
+
+def one_query(samples: int) -> dict[str, object]:
+    """Of so many samples, whatever its rate."""
+    return {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
+
 
 def run_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Finished:
     """Run `main.py` with these options.
@@ -43,13 +66,9 @@ def run_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -> Fi
         ExecutionError: the leg did not come to a verdict.
     """
     with started_leg(run, options, conf) as leg:
-        end = time.monotonic() + LEG_TIMEOUT_S
-        while leg.process.poll() is None:
-            if time.monotonic() > end:
-                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {run.engine_log}")
-            time.sleep(POLL_S)
-    if leg.process.returncode not in (ExitCode.OK, ExitCode.NEGATIVE):
-        raise ExecutionError(f"a leg ended with code {leg.process.returncode}", f"see {leg.log}")
+        for _ in leg.looks():
+            pass
+    leg.check_end(ExitCode.OK, ExitCode.NEGATIVE)
     return Finished(run, read_result(run.result), read_requests(run.requests))
 
 
@@ -60,6 +79,24 @@ class StartedLeg:
     process: "subprocess.Popen[bytes]"
     started_ns: int  # when the command was given
     log: Path
+
+    def looks(self) -> Iterator[None]:
+        """From time to time, until it ends.
+
+        Raises:
+            ExecutionError: it takes too long.
+        """
+        end = time.monotonic() + LEG_TIMEOUT_S
+        while self.process.poll() is None:
+            if time.monotonic() > end:
+                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {self.log}")
+            yield
+            time.sleep(POLL_S)
+
+    def check_end(self, *expected: ExitCode) -> None:
+        """Raise ExecutionError if it ended with another code."""
+        if self.process.returncode not in expected:
+            raise ExecutionError(f"a leg ended with code {self.process.returncode}", f"see {self.log}")
 
 
 @contextlib.contextmanager

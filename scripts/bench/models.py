@@ -1,16 +1,24 @@
-"""The models and texts that the bench and the tests make for themselves: small random Llamas with their tokenizer."""
+"""What the bench and the tests make for themselves: small random Llamas with their tokenizer, texts, data sets."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
+
 from qsl.embedded.articles import bundled_articles
+from runs.files import write_atomic
 
 VOCAB_SIZE = 1024
 MAX_POSITIONS = 4096
 BEGIN, END = "<|begin|>", "<|end|>"
 INVENTED_SHARE = 0.03  # of the words of a text: names that no other text has, as in news
+# Of rows: lengths like the benchmark's, a logarithmic normal distribution.
+LONGEST_TOKENS, SHORTEST_TOKENS = 2_540, 200
+MEDIAN_TOKENS, SPREAD = 770, 0.44
+FIRST_ID = 10  # below lie special ids
 
 
 @dataclass(frozen=True)
@@ -112,3 +120,34 @@ def _with_names(words: Sequence[str], draw: random.Random) -> list[str]:
 def _name(draw: random.Random) -> str:
     syllables = [draw.choice("bcdfghklmnprstvz") + draw.choice("aeiou") for _ in range(draw.randint(2, 5))]
     return "".join(syllables).capitalize()
+
+
+def prompt_lengths(count: int, seed: int) -> list[int]:
+    """Tokens of `count` prompts."""
+    draw = random.Random(seed)
+    return [_length(draw) for _ in range(count)]
+
+
+def _length(draw: random.Random) -> int:
+    tokens = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
+    return min(max(tokens, SHORTEST_TOKENS), LONGEST_TOKENS)
+
+
+def write_rows(path: Path, count: int, vocab_size: int) -> Path:
+    """Write `count` rows of random prompt ids; the texts beside them are as long as an article, for the file's size."""
+    articles = bundled_articles()
+    draw = random.Random(count)
+    rows = []
+    for number in range(count):
+        tokens = _length(draw)
+        article = articles[number % len(articles)]
+        rows.append(
+            {
+                "input": (article.article * 4)[: 5 * tokens],
+                "tok_input": draw.choices(range(FIRST_ID, vocab_size), k=tokens),
+                "output": article.highlights,
+            }
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, orjson.dumps(rows))
+    return path

@@ -19,7 +19,7 @@ from runs.record.manifest import read_manifest
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 from sut.endpoint.served import words
 
-from .legs import engine_plan, run_leg
+from .legs import engine_plan, offline_leg
 from .models import TINY, make_llama
 from .rates import server_leg
 from .report import Part, at_least, at_most
@@ -59,20 +59,13 @@ def _in_a_leg(work: Path, model: Path, sizes: Sizes) -> Iterator[float]:
             leg = server_leg(
                 work / f"instant-{repeat}", {**options, "api_server": url}, PACED_PER_S, sizes.server_seconds
             )
-        assert leg.result.reported is not None
-        assert leg.result.reported.ttft_ns is not None
-        yield leg.result.reported.ttft_ns.p99 / 1e6
+        assert leg.reported.ttft_ns is not None
+        yield leg.reported.ttft_ns.p99 / 1e6
 
 
 def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
     data = bundled_dataset(str(model))
-    common = {
-        "scenario": "Offline",
-        "model_path": str(model),
-        "dataset_path": str(data),
-        "lg_model_name": "llama3_1-8b-edge",
-    }
-    conf: dict[str, object] = {"min_duration": 1, "min_query_count": sizes.offline_samples, "target_qps": 1}
+    common = {"scenario": "Offline", "model_path": str(model), "dataset_path": str(data)}
     here = {**common, "vllm": True, "engine_arg": [f"{name}={value}" for name, value in BATCH.items()]}
     plan = engine_plan(work, {**common, "vllm": True, "engine_arg": BATCH})
     runs: dict[str, list[float]] = {"over HTTP": [], "in the leg's process": [], "vllm bench serve": []}
@@ -83,13 +76,11 @@ def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
                 ("over HTTP", {**common, "engine": "endpoint", "api_server": server.url}),
                 ("in the leg's process", here),
             ):
-                run_dir = RunDir(work / f"{side.replace(' ', '-')}-{repeat}")
                 before_s = server.cpu_s()
-                leg = run_leg(run_dir, options, conf)
-                assert leg.result.reported is not None
-                runs[side].append(leg.result.reported.samples_per_second or 0.0)
+                leg = offline_leg(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
+                runs[side].append(leg.rate)
                 order = leg.requests.sample_index.tolist()
-                used_s = {f"{side}: leg, client or engine": _own_cpu_s(run_dir)}
+                used_s = {f"{side}: leg, client or engine": _own_cpu_s(leg.run)}
                 if side == "over HTTP":
                     used_s |= {f"{side}: {name}": now - before_s[name] for name, now in server.cpu_s().items()}
                 for name, seconds in used_s.items():

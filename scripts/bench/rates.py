@@ -1,6 +1,6 @@
-"""(c) The highest valid Server and Interactive rate against the Offline rate of the same engine.
+"""The highest valid Server and Interactive rates, against the Offline rate (c) and over HTTP (m).
 
-The small model alone: legs of a larger one are too long for a bench. `main.py tune` finds its rates.
+The small model alone against Offline: legs of a larger one are too long for a bench. `main.py tune` finds its rates.
 """
 
 from pathlib import Path
@@ -8,12 +8,12 @@ from typing import Any
 
 from runs.record.layout import RunDir
 
-from .legs import Finished, run_leg
-from .models import TINY, VOCAB_SIZE, make_llama
+from .legs import Finished, engine_plan, offline_leg, run_leg
+from .models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 from .null_path import highest
 from .report import Part, at_least
-from .rows import write_rows
 from .sizes import Sizes
+from .vllm_serve import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
@@ -26,37 +26,46 @@ SIDES: dict[str, dict[str, Any]] = {
 def run(work: Path, sizes: Sizes) -> Part:
     """A side after the other: a search for each scenario, with Offline legs before, between and after."""
     part = Part("c", "highest valid Server and Interactive rate ÷ Offline rate")
-    model = make_llama(work / "model", TINY)
-    rows = write_rows(work / "rows.json", sizes.offline_samples, VOCAB_SIZE)
-    common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
+    common = {"vllm": True, **_model(work, TINY, sizes.offline_samples)}
     for side in sizes.rate_sides:
         options = {**common, **SIDES[side]}
-        offline = [measured_offline(work / f"{side}-offline-0", options, sizes.offline_samples)]
+        offline = [offline_leg(work / f"{side}-offline-0", options, sizes.offline_samples).rate]
         peaks: dict[str, float] = {}
         for number, scenario in enumerate(TARGETS, start=1):
             place, asked = work / f"{side}-{scenario}", {**options, "scenario": scenario}
             peaks[scenario] = highest_valid(place, asked, offline[0], sizes.rate_shares, sizes.server_seconds)
-            offline.append(measured_offline(work / f"{side}-offline-{number}", options, sizes.offline_samples))
+            offline.append(offline_leg(work / f"{side}-offline-{number}", options, sizes.offline_samples).rate)
         offline_rate = part.add(f"T, {side}: Offline", "samples/s", offline).median
         for scenario, target in TARGETS.items():
             part.add(f"T, {side}: {scenario}", "queries/s", [peaks[scenario]])
             part.add(f"T, {side}: {scenario} ÷ Offline", "", [peaks[scenario] / offline_rate], at_least(target))
-    start, end, step = sizes.rate_shares
     part.notes.append(
-        f"tried: {start:g} to {end:g} of the first Offline rate in steps of {step:g}, by halving; VALID by LoadGen's "
-        f"own verdict on legs of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One "
-        "search each: a leg that the machine disturbed counts as it came."
+        f"tried: {_told(sizes.rate_shares)} of the first Offline rate, by halving; VALID by LoadGen's own verdict on "
+        f"legs of {sizes.server_seconds:g} s (an official leg has 600 s); 0: none of them was. One search each: a leg "
+        "that the machine disturbed counts as it came."
     )
     return part
 
 
-def measured_offline(work: Path, options: dict[str, Any], samples: int) -> float:
-    """The rate in samples/s of an Offline leg of so many samples."""
-    conf: dict[str, object] = {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
-    edge = {"lg_model_name": "llama3_1-8b-edge"}  # the datacenter key's own minimum is 13,368 samples
-    leg = run_leg(RunDir(work), {**options, "scenario": "Offline", **edge}, conf)
-    assert leg.result.reported is not None
-    return leg.result.reported.samples_per_second or 0.0
+def over_http(work: Path, sizes: Sizes) -> Part:
+    """One Offline leg for the range, then a search with `vllm serve` and one with the engine in the leg's process."""
+    part = Part("m", "highest valid Server rate over HTTP ÷ in the leg's process")
+    samples = sizes.offline_samples // sizes.compute_share
+    common = {**_model(work, COMPUTE, samples), "scenario": "Server"}
+    here = {**common, "vllm": True}
+    reached = offline_leg(work / "offline", here, samples).rate
+    seconds, rates = sizes.server_seconds, {}
+    rates["in the leg's process"] = highest_valid(work / "here", here, reached, sizes.http_rate_shares, seconds)
+    with vllm_serve(work / "server", Path(common["model_path"]), engine_plan(work, here)) as server:
+        there = {**common, "engine": "endpoint", "api_server": server.url}
+        rates["over HTTP"] = highest_valid(work / "over-http", there, reached, sizes.http_rate_shares, seconds)
+    own, other = (part.add(f"C: {side}", "queries/s", [rate]) for side, rate in rates.items())
+    part.add_ratio("C: over HTTP ÷ in the leg's process", other, own, at_least(0.90))
+    part.notes.append(
+        f"tried: {_told(sizes.http_rate_shares)} of an Offline rate of {reached:.3g}/s, by halving; VALID by LoadGen's "
+        f"own verdict on legs of {seconds:g} s and {MIN_QUERIES} queries at least"
+    )
+    return part
 
 
 def server_leg(work: Path, options: dict[str, Any], rate: float, seconds: float) -> Finished:
@@ -84,3 +93,13 @@ def highest_valid(
         return server_leg(work / f"{share:.3f}", options, share * offline_rate, seconds).result.verdict == "VALID"
 
     return highest([start + step * number for number in range(round((end - start) / step) + 1)], valid) * offline_rate
+
+
+def _model(work: Path, shape: Shape, rows: int) -> dict[str, str]:
+    model = make_llama(work / "model", shape)
+    return {"model_path": str(model), "dataset_path": str(write_rows(work / "rows.json", rows, VOCAB_SIZE))}
+
+
+def _told(shares: tuple[float, float, float]) -> str:
+    start, end, step = shares
+    return f"{start:g} to {end:g} in steps of {step:g}"

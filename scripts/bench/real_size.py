@@ -1,7 +1,6 @@
 """(i) One Offline query of a real size: when its first answer comes, what it costs the leg, how steady the rate is."""
 
 import contextlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,17 @@ from typing import Any
 import numpy as np
 import psutil
 
-from runs.errors import ExecutionError, ExitCode
+from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.loop_lag import LoopLag
 from runs.record.progress import read_progress
 from runs.record.requests_log import RequestTable, read_requests
 
-from .legs import LEG_TIMEOUT_S, started_leg
-from .models import TINY, VOCAB_SIZE, make_llama
+from .legs import one_query, started_leg
+from .models import TINY, VOCAB_SIZE, make_llama, write_rows
 from .report import Part, at_least, at_most
-from .rows import write_rows
 from .sizes import Sizes
 
-POLL_S = 0.5
 MINUTE_S = 60.0
 
 
@@ -102,24 +99,17 @@ def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> Part:
 def _leg(place: Path, options: dict[str, Any], samples: int, seconds: float | None = None) -> _Seen:
     """Run a leg, to its end or until so many seconds behind LoadGen's start."""
     run = RunDir(place)
-    conf: dict[str, object] = {"min_duration": 1, "min_query_count": samples, "target_qps": 1}
     memory_bytes, lag = 0, None
-    with started_leg(run, options, conf) as leg:
-        end = time.monotonic() + LEG_TIMEOUT_S
-        while leg.process.poll() is None:
-            if time.monotonic() > end:
-                raise ExecutionError(f"a leg took longer than {LEG_TIMEOUT_S:.0f} s", f"see {run.engine_log}")
+    with started_leg(run, options, one_query(samples)) as leg:
+        for _ in leg.looks():
             progress = read_progress(run.progress)
             if progress is not None:
                 with contextlib.suppress(psutil.Error):
                     memory_bytes = max(memory_bytes, psutil.Process(progress.pid).memory_info().rss)
                 if seconds is not None and progress.elapsed_s >= seconds:
                     break
-            time.sleep(POLL_S)
         cut = leg.process.poll() is None
-    expected = (ExitCode.INTERRUPTED,) if cut else (ExitCode.OK, ExitCode.NEGATIVE)
-    if leg.process.returncode not in expected:
-        raise ExecutionError(f"a leg ended with code {leg.process.returncode}", f"see {leg.log}")
+    leg.check_end(*(ExitCode.INTERRUPTED,) if cut else (ExitCode.OK, ExitCode.NEGATIVE))
     last = read_progress(run.progress)
     if last is not None and last.loop_lag is not None:
         lag = LoopLag.model_validate(last.loop_lag)

@@ -16,12 +16,11 @@ from runs.environment import usable_cores
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 
-from .legs import Finished
-from .models import SHAPES, VOCAB_SIZE, make_llama
+from .legs import Finished, offline_leg
+from .models import SHAPES, VOCAB_SIZE, make_llama, write_rows
 from .null_path import highest
-from .rates import measured_offline, server_leg
+from .rates import server_leg
 from .report import Part, at_least
-from .rows import write_rows
 from .simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate
 from .sizes import Sizes
 from .step_model import STEPS_FOLDER, TIMED_EXECUTOR, Fit, StepModel, fit, read_steps
@@ -43,7 +42,7 @@ def run(work: Path, sizes: Sizes) -> Part:
     common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
     with _steps_written(work / "steps"):
         samples = sizes.offline_samples // sizes.compute_share
-        rate = measured_offline(work / "offline", {**common, **_side("open")}, samples)
+        rate = offline_leg(work / "offline", {**common, **_side("open")}, samples).rate
         part.add(f"{name}, 2 replicas: Offline", "samples/s", [rate])
         for scenario, shares in sizes.routing_shares.items():
             ladder = [share * rate for share in shares]
@@ -90,8 +89,7 @@ def _measure(part: Part, work: Path, options: dict[str, Any], rates: list[float]
 
         peaks[policy] = highest(rates, valid)
         first = next(iter(legs))
-        reported = legs[first].result.reported
-        assert reported is not None
+        reported = legs[first].reported
         for what, numbers in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns)):
             if numbers is not None:
                 part.add(f"{scenario}, {policy}: p99 {what} at {first:.3g}/s", "ms", [numbers.p99 / 1e6])

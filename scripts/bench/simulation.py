@@ -8,10 +8,9 @@ cache that is more than half full is left out.
 """
 
 import heapq
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +19,15 @@ from runs.record.manifest import RoutingPolicy
 from sut.engine import Request
 from sut.replicas.routing import Routing
 
-from .rows import prompt_lengths
+from .models import prompt_lengths
+from .null_path import highest
 from .step_model import StepModel
 
 Policy = RoutingPolicy | Literal["vllm"]
 POLICIES: tuple[Policy, ...] = (*get_args(RoutingPolicy), "vllm")
 SEED = 20
-HALVINGS = 7
+RATES = 128  # that are tried, up to 1.2 of the Offline rate: a hundredth of it apart
+NOBODY: Any = None  # hears of a simulated answer
 
 
 @dataclass(frozen=True)
@@ -65,29 +66,12 @@ class Served:
         return float(np.percentile(self.ttft_s, 99)), float(np.percentile(self.tpot_s, 99))
 
 
-@dataclass
-class _Prompt:
-    """As much of a request as the router looks at."""
-
-    prompt_ids: range
-
-
-class _FewestUnfinished:
-    """vLLM's balancer, with the router's face."""
-
-    def __init__(self, replicas: int) -> None:
-        self._unfinished = [0] * replicas
+class _Balancer(Routing):
+    """vLLM's own."""
 
     def choose(self, tag: int, request: Request) -> int:
-        chosen = self._unfinished.index(min(self._unfinished))
-        self._unfinished[chosen] += 1
-        return chosen
-
-    def first_token(self, replica: int, tag: int) -> None:
-        """It does not look at them."""
-
-    def answered(self, replica: int, tag: int) -> None:
-        self._unfinished[replica] -= 1
+        self._next = 0
+        return super().choose(tag, request)
 
 
 class _Engine:
@@ -95,49 +79,29 @@ class _Engine:
 
     def __init__(self, setting: Simulation) -> None:
         self._setting = setting
-        self.waiting: deque[int] = deque()
-        self.left: dict[int, int] = {}  # prompt tokens to compute, of those in the engine
-        self.decoding = 0
-        self.step = 0
-        self.ends: dict[int, list[int]] = {}  # step → queries whose last token it makes
-        self.busy = False
-        self._begun: deque[int] = deque()  # prompts in the engine, in order
+        self.prompts: deque[tuple[int, int]] = deque()  # query and tokens to compute, in order of arrival
+        self._decoding = self._steps = 0
+        self._ends: defaultdict[int, list[int]] = defaultdict(list)  # step → queries whose last token it makes
 
-    def begin(self, lengths: NDArray[np.int64]) -> tuple[float, list[int]] | None:
-        """Begin a step: its seconds, and the queries whose first token it makes. None with nothing to do."""
-        setting = self._setting
-        budget = setting.step_tokens - self.decoding
-        tokens = 0
+    def step(self) -> tuple[float, list[int], list[int]]:
+        """The next step: its seconds (0: nothing to do), and the queries whose first, whose last token it makes."""
+        setting, decoding = self._setting, self._decoding
+        left = budget = setting.step_tokens - decoding
         first: list[int] = []
-        while budget > 0:
-            if not self._begun:
-                if not self.waiting or self.decoding + len(first) >= setting.queries:
-                    break
-                query = self.waiting.popleft()
-                self._begun.append(query)
-                self.left[query] = int(lengths[query])
-            query = self._begun[0]
-            part = min(budget, self.left[query])
-            self.left[query] -= part
-            budget -= part
-            tokens += part
-            if self.left[query]:
-                break
-            self._begun.popleft()
-            del self.left[query]
-            first.append(query)
-        if not tokens and not self.decoding:
-            return None
-        return setting.model.seconds(self.decoding, tokens), first
-
-    def end(self, first: list[int]) -> list[int]:
-        """End a step; the queries that are answered."""
-        self.step += 1
-        answered = self.ends.pop(self.step, [])
-        self.decoding += len(first) - len(answered)
-        if first:
-            self.ends.setdefault(self.step + self._setting.output_tokens - 1, []).extend(first)
-        return answered
+        while self.prompts and left > 0 and decoding + len(first) < setting.queries:
+            query, tokens = self.prompts.popleft()
+            if tokens > left:
+                self.prompts.appendleft((query, tokens - left))
+            else:
+                first.append(query)
+            left -= min(tokens, left)
+        if left == budget and not decoding:
+            return 0.0, [], []
+        self._steps += 1
+        self._ends[self._steps + setting.output_tokens - 1] = first
+        last = self._ends.pop(self._steps, [])
+        self._decoding += len(first) - len(last)
+        return setting.model.seconds(decoding, budget - left), first, last
 
 
 def simulate(setting: Simulation, policy: Policy, rate: float) -> Served:
@@ -151,39 +115,41 @@ def simulate(setting: Simulation, policy: Policy, rate: float) -> Served:
     draw = np.random.default_rng(SEED)
     count = max(1, int(rate * setting.seconds))
     arrivals = np.cumsum(draw.exponential(1.0, count)) / rate
-    lengths = np.array(prompt_lengths(count, SEED), np.int64)
-    router = _FewestUnfinished(setting.replicas) if policy == "vllm" else Routing(policy, setting.replicas)
+    lengths = prompt_lengths(count, SEED)
+    router = _Balancer("open", setting.replicas) if policy == "vllm" else Routing(policy, setting.replicas)
     engines = [_Engine(setting) for _ in range(setting.replicas)]
+    idle = set(range(setting.replicas))
     replica = np.zeros(count, np.int64)
     first_s, answer_s = np.zeros(count), np.zeros(count)
-    events: list[tuple[float, int, list[int]]] = []  # the end of a step: time, engine, first tokens
+    steps: list[tuple[float, int, list[int], list[int]]] = []  # under way: end, engine, first and last tokens
 
     def begin(index: int, now: float) -> None:
-        begun = engines[index].begin(lengths)
-        engines[index].busy = begun is not None
-        if begun is not None:
-            heapq.heappush(events, (now + begun[0], index, begun[1]))
+        seconds, first, last = engines[index].step()
+        if seconds:
+            heapq.heappush(steps, (now + seconds, index, first, last))
+        else:
+            idle.add(index)
 
-    next_query = 0
-    while next_query < count or events:
-        if next_query < count and (not events or arrivals[next_query] <= events[0][0]):
-            now = float(arrivals[next_query])
-            request = cast(Request, _Prompt(range(int(lengths[next_query]))))
-            index = router.choose(next_query, request)
-            replica[next_query] = index
-            engines[index].waiting.append(next_query)
-            next_query += 1
-            if not engines[index].busy:
-                begin(index, now)
-            continue
-        now, index, first = heapq.heappop(events)
-        for query in engines[index].end(first):
-            answer_s[query] = now
-            router.answered(index, query)
-        for query in first:
-            first_s[query] = now
-            router.first_token(index, query)
-        begin(index, now)
+    def until(now: float) -> None:
+        """Steps that end before `now`."""
+        while steps and steps[0][0] < now:
+            end, index, first, last = heapq.heappop(steps)
+            for query in last:
+                answer_s[query] = end
+                router.answered(index, query)
+            for query in first:
+                first_s[query] = end
+                router.first_token(index, query)
+            begin(index, end)
+
+    for query, (now, tokens) in enumerate(zip(arrivals.tolist(), lengths, strict=True)):
+        until(now)
+        index = replica[query] = router.choose(query, Request(NOBODY, [0] * tokens))
+        engines[index].prompts.append((query, tokens))
+        if index in idle:
+            idle.remove(index)
+            begin(index, now)
+    until(np.inf)
     return Served(first_s - arrivals, (answer_s - first_s) / (setting.output_tokens - 1), replica)
 
 
@@ -196,15 +162,11 @@ def offline_rate(setting: Simulation) -> float:
     return setting.replicas / (alone_s + model.fixed_s * tokens / setting.queries)
 
 
-def highest_rate(setting: Simulation, policy: Policy, serve: Callable[..., Served] = simulate) -> float:
+def highest_rate(setting: Simulation, policy: Policy) -> float:
     """The highest rate at which both p99 keep their limits, to a hundredth of the Offline rate; 0 where none does."""
 
     def keeps(rate: float) -> bool:
-        ttft_s, tpot_s = serve(setting, policy, rate).p99()
+        ttft_s, tpot_s = simulate(setting, policy, rate).p99()
         return ttft_s <= setting.ttft_s and tpot_s <= setting.tpot_s
 
-    low, high = 0.0, 1.2 * offline_rate(setting)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if keeps(middle) else (low, middle)
-    return low
+    return highest((1.2 * offline_rate(setting) * np.arange(1, RATES) / RATES).tolist(), keeps)

@@ -22,9 +22,8 @@ from sut.recorder import partial_path
 
 from .legs import engine_plan, started_leg
 from .llm_server import llm_server
-from .models import TINY, VOCAB_SIZE, make_llama
+from .models import TINY, VOCAB_SIZE, make_llama, write_rows
 from .report import Part, at_most
-from .rows import write_rows
 from .sizes import Sizes
 
 POLL_S = 0.01

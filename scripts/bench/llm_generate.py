@@ -1,0 +1,107 @@
+"""Legs against vLLM's `LLM.generate`, with the same prompts in the same order and the same options.
+
+(a) Offline: one call for all prompts. (d) SingleStream: one call a prompt, one after the other.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qsl.dataset import load_dataset
+from runs.errors import ExecutionError
+from runs.record.layout import RunDir
+
+from .legs import Finished, engine_plan, offline_leg, run_leg
+from .llm_server import llm_server
+from .models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
+from .report import Part, at_least, at_most
+from .sizes import Sizes
+
+
+def offline(work: Path, sizes: Sizes) -> Part:
+    """Both models; per model one leg to learn LoadGen's order, then both sides in turns."""
+    part = Part("a", "Offline leg against LLM.generate, same prompts, order and options")
+    for name, shape in SHAPES.items():
+        samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
+        _offline(part, work / name, name, samples, sizes.repeats)
+    part.notes.append(
+        "same environment: the options and variables that the harness gives a CPU engine (no worker process, core "
+        "binding, freed memory kept, KV cache size); plain: the KV cache size, and vLLM's own choice of the rest. The "
+        "LLM stays alive and is stopped while a leg runs. A leg's rate is LoadGen's samples per second; ratios compare "
+        "neighbours in time."
+    )
+    return part
+
+
+def _offline(part: Part, work: Path, name: str, samples: int, repeats: int) -> None:
+    options = _options(work, name, samples)
+    prompts = _prompts(options, offline_leg(work / "leg-order", options, samples))
+    plan = engine_plan(work, {**options, "scenario": "Offline"})
+    model = Path(plan.model_path)
+    plain_options = {key: value for key, value in plan.engine_options.items() if key != "distributed_executor_backend"}
+    kv_cache = {key: value for key, value in plan.environment.items() if key == "VLLM_CPU_KVCACHE_SPACE"}
+    legs: list[float] = []
+    calls: dict[str, list[float]] = {"same environment": [], "plain": []}
+    with (
+        llm_server(work / "same", model, plan.engine_options, plan.environment, prompts) as same,
+        llm_server(work / "plain", model, plain_options, kv_cache, prompts) as plain,
+    ):
+        for repeat in range(repeats):
+            for side, server in (("same environment", same), ("plain", plain)):
+                calls[side].append(len(prompts) / server.ask("all").seconds)
+            leg = offline_leg(work / f"leg-{repeat}", options, samples)
+            if len(leg.requests) != len(prompts):
+                raise ExecutionError(f"a leg issued {len(leg.requests)} samples, not {len(prompts)}", f"see {work}")
+            legs.append(leg.rate)
+    ours = part.add(f"{name}: Offline leg, {len(prompts)} samples", "samples/s", legs)
+    for side, runs in calls.items():
+        theirs = part.add(f"{name}: LLM.generate, {side}", "samples/s", runs)
+        part.add_ratio(f"{name}: leg ÷ LLM.generate, {side}", ours, theirs, at_least(0.98))
+
+
+def single_stream(work: Path, sizes: Sizes) -> Part:
+    """Both models, both sides in turns."""
+    part = Part("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
+    for name in SHAPES:
+        _single_stream(part, work / name, name, sizes)
+    return part
+
+
+def _single_stream(part: Part, work: Path, name: str, sizes: Sizes) -> None:
+    options = {**_options(work, name, sizes.single_stream_queries), "scenario": "SingleStream"}
+    conf: dict[str, object] = {
+        "min_duration": 1,
+        "min_query_count": sizes.single_stream_queries - 1,  # LoadGen adds a whole set to an exact multiple
+        "target_latency": 1,
+    }
+    prompts = _prompts(options, run_leg(RunDir(work / "leg-order"), options, conf))
+    plan = engine_plan(work, options)
+    legs: list[float] = []
+    calls: list[float] = []
+    with llm_server(work / "llm", Path(plan.model_path), plan.engine_options, plan.environment, prompts) as server:
+        for repeat in range(sizes.repeats):
+            calls.append(_p90_ms(server.ask("one").latencies_s))
+            latency_ns = run_leg(RunDir(work / f"leg-{repeat}"), options, conf).reported.latency_ns
+            assert latency_ns is not None
+            legs.append(latency_ns.p90 / 1e6)
+    ours = part.add(f"{name}: SingleStream p90, {len(prompts)} queries", "ms", legs)
+    theirs = part.add(f"{name}: LLM.generate p90", "ms", calls)
+    part.add_ratio(f"{name}: SingleStream ÷ LLM.generate", ours, theirs, at_most(1.03))
+
+
+def _options(work: Path, name: str, rows: int) -> dict[str, Any]:
+    model = make_llama(work / "model", SHAPES[name])
+    data = write_rows(work / "rows.json", rows, VOCAB_SIZE)
+    return {"vllm": True, "model_path": str(model), "dataset_path": str(data)}
+
+
+def _prompts(options: dict[str, Any], leg: Finished) -> list[list[int]]:
+    """In the order in which a leg issued them."""
+    rows = load_dataset(options["dataset_path"]).prompts
+    return [rows[index] for index in leg.requests.sample_index]
+
+
+def _p90_ms(latencies_s: list[float]) -> float:
+    """LoadGen's percentile: no interpolation."""
+    return float(np.sort(latencies_s)[int(len(latencies_s) * 0.9)]) * 1e3
