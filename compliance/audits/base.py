@@ -5,11 +5,12 @@ force afterwards: the proof that LoadGen took it.
 """
 
 import re
-from collections.abc import Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -183,13 +184,13 @@ class AuditResult:
     """
 
     test: str
-    passed: bool
     official: bool
     required: bool
-    reason: str
-    rule: str
     checks: tuple[Finding, ...]
     legs: tuple[dict[str, Any], ...]
+    passed: bool
+    reason: str
+    rule: str
     text_name: str
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -214,47 +215,56 @@ class AuditResult:
 LegPlanner = Generator[LegSpec, LegArtifacts, None]
 
 
-class AuditTest(Protocol):
+class AuditTest(ABC):
     """An audit. A new one is a module with such an object and a line in the registry."""
 
     name: str  # registry id and directory name
-    official: bool  # whether MLCommons has this test
-    required: bool  # whether a submission of this benchmark needs it
     summary: str  # one line for --help
-    knobs: frozenset[str]  # fields of AuditRequest that a user may set for it
-    existing: tuple[Mode, Mode] | None  # modes of (--ref, --run) where it can judge existing runs
+    official = False  # whether MLCommons has this test
+    required = False  # whether a submission of this benchmark needs it
+    knobs: frozenset[str] = frozenset()  # fields of AuditRequest that a user may set for it
+    existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
 
     def validate(self, request: AuditRequest) -> None:
-        """Refuse what cannot be audited, before any leg starts (InputError, SetupError)."""
+        """Refuse what cannot be audited, before any leg starts: an option that a test does not look at is a mistake.
 
+        Raises:
+            InputError, SetupError: naming what it is.
+        """
+        for name in ("samples", "audit_samples", "sample_index", "threshold"):
+            value = getattr(request, name)
+            if value not in (None, ()) and name not in self.knobs:
+                flag = "--" + name.replace("_", "-")
+                raise InputError(f"--test {self.name} takes no {flag} (given: {value})", f"leave out {flag}")
+
+    @abstractmethod
     def legs(self, request: AuditRequest) -> LegPlanner:
         """Yield the legs one by one; each finished leg is sent back, so that the next may depend on it."""
-        ...
 
+    @abstractmethod
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
-        ...
 
+    def need(self, legs: list[LegArtifacts], at_least: int) -> None:
+        """Refuse to judge an incomplete set of legs."""
+        if len(legs) < at_least:
+            raise ExecutionError(
+                f"{self.name} needs {at_least} finished legs and was given {len(legs)}", "run the audit again"
+            )
 
-def refuse_foreign_knobs(test: AuditTest, request: AuditRequest) -> None:
-    """An option that a test does not look at is a mistake, not a wish.
+    def result(
+        self, checks: Sequence[Finding], legs: Sequence[LegArtifacts], *, kept: str = "", **others: Any
+    ) -> AuditResult:
+        """The outcome by the checks.
 
-    Raises:
-        InputError: naming the option.
-    """
-    for name in ("samples", "audit_samples", "sample_index", "threshold"):
-        value = getattr(request, name)
-        if value not in (None, ()) and name not in test.knobs:
-            flag = "--" + name.replace("_", "-")
-            raise InputError(f"--test {test.name} takes no {flag} (given: {value})", f"leave out {flag}")
-
-
-def need_legs(test: AuditTest, legs: list[LegArtifacts], at_least: int) -> None:
-    """Refuse to judge an incomplete set of legs."""
-    if len(legs) < at_least:
-        raise ExecutionError(
-            f"{test.name} needs {at_least} finished legs and was given {len(legs)}", "run the audit again"
-        )
+        Args:
+            kept: the reason where none failed.
+            others: fields of `AuditResult`, which win.
+        """
+        failed = [check for check in checks if not check.passed]
+        outcome: dict[str, Any] = {"passed": not failed, "reason": failed[0].sentence if failed else kept, **others}
+        summaries = tuple(leg.summary() for leg in legs)
+        return AuditResult(self.name, self.official, self.required, tuple(checks), summaries, **outcome)
 
 
 def count_in_force(scenario: Scenario, count: int) -> dict[str, int]:

@@ -17,19 +17,18 @@ from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
+    AuditTest,
     LegArtifacts,
     LegPlanner,
     LegSpec,
     count_in_force,
     count_of,
-    need_legs,
-    refuse_foreign_knobs,
     threshold_of,
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
-from compliance.audits.performance_text import performance_text
+from compliance.audits.record import performance_text
 from compliance.finding import Finding, applied
-from runs.benchmark import LOADGEN_SCENARIO, Mode, Scenario
+from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_samples
@@ -47,18 +46,15 @@ _LABEL = re.compile(rf"({REFERENCE}|{FEW}|repeat-(\d{{1,6}}))(?:{'|'.join(ROUNDS
 SECOND_TIME_THRESHOLD = 1.0
 
 
-class OutputCaching:
+class OutputCaching(AuditTest):
     """See the module."""
 
     name = "output_caching"
-    official = False
-    required = False
     summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
     knobs = frozenset({"samples", "audit_samples", "sample_index", "threshold"})
-    existing: tuple[Mode, Mode] | None = None
 
     def validate(self, request: AuditRequest) -> None:
-        refuse_foreign_knobs(self, request)
+        super().validate(request)
         if request.scenario not in DEFAULT_SAMPLES:
             raise SetupError(
                 f"--test {self.name} --scenario {request.scenario}: in LoadGen's Server scenario the arrival rate "
@@ -120,24 +116,19 @@ class OutputCaching:
         worst = max(comparisons, key=lambda comparison: (not comparison.passed, comparison.excess))
         failed = [check for check in checks if not check.passed]
         scores = f"{worst.label}: {worst.test_score:.6g} against {worst.reference_score:.6g} {worst.unit} of reference"
-        passed = not failed
-        reason = f"{scores}, limit {worst.limit:.6g}" if passed else f"{failed[0].text}: {failed[0].found} ({scores})"
+        broken = f"{failed[0].text}: {failed[0].found}" if failed else ""
         rule = _rule(request, threshold)
-        return AuditResult(
-            test=self.name,
-            passed=passed,
-            official=False,
-            required=False,
-            reason=reason,
+        return self.result(
+            checks,
+            legs,
+            reason=f"{broken} ({scores})" if failed else f"{scores}, limit {worst.limit:.6g}",
             rule=rule,
-            checks=tuple(checks),
-            legs=tuple(leg.summary() for leg in legs),
             text_name="verify_performance.txt",
             text=performance_text(
                 worst.reference_score,
                 worst.test_score,
-                passed,
-                f"{failed[0].text}: {failed[0].found}, required {failed[0].required}" if failed else "",
+                not failed,
+                f"{broken}, required {failed[0].required}" if failed else "",
                 rule,
                 legs,
                 checks,
@@ -253,7 +244,7 @@ def _check_issued(leg: LegArtifacts) -> None:
 
 def _pairs(test: OutputCaching, legs: list[LegArtifacts]) -> list[list[tuple[LegArtifacts, LegArtifacts]]]:
     """For each repeating leg its (reference, leg) of the first round, and of those that followed."""
-    need_legs(test, legs, 2)
+    test.need(legs, 2)
     by_label = {leg.spec.label: leg for leg in legs}
     for leg in legs:
         _check_issued(leg)
@@ -273,7 +264,7 @@ def _pairs(test: OutputCaching, legs: list[LegArtifacts]) -> list[list[tuple[Leg
                 raise ExecutionError(f"{test.name}: {again.spec.label} has no reference", "run the audit again")
             rounds.append((by_label[REFERENCE + suffix], again))
         pairs.append(rounds)
-    need_legs(test, (pairs and legs) or [], 2)
+    test.need((pairs and legs) or [], 2)
     return pairs
 
 

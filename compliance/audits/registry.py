@@ -2,10 +2,9 @@
 
 from compliance.audits.base import AuditTest
 from compliance.audits.output_caching import OutputCaching
-from compliance.audits.output_consistency import OutputConsistency
-from compliance.audits.output_length import OutputLength
 from compliance.audits.test04 import OfficialTest04
 from compliance.audits.test06 import OfficialTest06
+from compliance.audits.two_modes import OutputConsistency, OutputLength
 from runs.errors import InputError
 
 AUDITS: dict[str, AuditTest] = {

@@ -13,15 +13,13 @@ from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
+    AuditTest,
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    need_legs,
-    refuse_foreign_knobs,
 )
-from compliance.audits.performance_text import own_lines
+from compliance.audits.record import own_lines
 from compliance.finding import Finding, applied
-from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
 
@@ -71,18 +69,16 @@ class OfficialOutcome:
     passed: bool
 
 
-class OfficialTest04:
+class OfficialTest04(AuditTest):
     """See the module."""
 
     name = "TEST04"
     official = True
-    required = False
     summary = "Official comparison of any two runs. Not required for this benchmark."
-    knobs: frozenset[str] = frozenset()
-    existing: tuple[Mode, Mode] | None = ("performance", "performance")
+    existing = ("performance", "performance")
 
     def validate(self, request: AuditRequest) -> None:
-        refuse_foreign_knobs(self, request)
+        super().validate(request)
         if request.loaded_count <= SAME_INDEX:
             raise SetupError(
                 f"TEST04 repeats the sample at place {SAME_INDEX}, and only {request.loaded_count} samples are loaded; "
@@ -95,7 +91,7 @@ class OfficialTest04:
         yield LegSpec("repeat", settings=SETTINGS, in_force=IN_FORCE)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        need_legs(self, legs, 2)
+        self.need(legs, 2)
         reference, test = legs[:2]
         outcome = official_outcome(reference.run.summary, test.run.summary)
         scores = f"test score {outcome.test_score}, reference score {outcome.reference_score}"
@@ -103,15 +99,12 @@ class OfficialTest04:
         checks = _own_judgement(reference, test)
         known = [leg for leg in legs if leg.run.detail.exists()]
         lines = own_lines(RULE, known, checks)
-        return AuditResult(
-            test=self.name,
+        return self.result(
+            checks,
+            known,
             passed=outcome.passed,
-            official=True,
-            required=False,
             reason=f"{said} ({scores})",
             rule=RULE,
-            checks=tuple(checks),
-            legs=tuple(leg.summary() for leg in known),
             text_name="verify_performance.txt",
             text=outcome.text + "\n".join(lines) + "\n",
             details={

@@ -14,16 +14,15 @@ from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
+    AuditTest,
     LegArtifacts,
     LegPlanner,
     LegSpec,
     count_in_force,
-    need_legs,
-    refuse_foreign_knobs,
 )
 from compliance.evidence.plausibility import shared_answers
 from compliance.finding import Finding, applied
-from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Mode
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -56,18 +55,16 @@ COMPLETE, INCOMPLETE = "TEST06 verification complete", "TEST06 verification fail
 Ids = npt.NDArray[np.int64]
 
 
-class OfficialTest06:
+class OfficialTest06(AuditTest):
     """See the module."""
 
     name = "TEST06"
     official = True
     required = True
     summary = "100 logged answers of a performance leg: lengths, counts, first tokens, special ids."
-    knobs: frozenset[str] = frozenset()
-    existing: tuple[Mode, Mode] | None = None
 
     def validate(self, request: AuditRequest) -> None:
-        refuse_foreign_knobs(self, request)
+        super().validate(request)
         if not request.stop_ids:
             raise InputError(
                 "TEST06 needs the model's end-of-sequence ids, and its generation_config.json has none",
@@ -79,7 +76,7 @@ class OfficialTest06:
         yield LegSpec("performance", settings=SETTINGS, in_force=in_force, requested=LOGGED_SAMPLES)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        need_legs(self, legs, 1)
+        self.need(legs, 1)
         leg = legs[0]
         scenario = leg.detail.scenario
         max_tokens = BENCHMARKS[request.loadgen_key].sampling["performance"].max_tokens
@@ -92,17 +89,12 @@ class OfficialTest06:
             expected_count=LOGGED_SAMPLES,
             max_tokens=max_tokens,
         )
-        failed = [check for check in checks if not check.passed]
         text = official_text(leg.entries, scenario=scenario)
-        return AuditResult(
-            test=self.name,
-            passed=not failed,
-            official=True,
-            required=True,
-            reason=failed[0].sentence if failed else f"{len(leg.entries)} logged answers kept every rule",
+        return self.result(
+            checks,
+            [leg],
+            kept=f"{len(leg.entries)} logged answers kept every rule",
             rule=rule(request.stop_ids, request.bos_ids, max_tokens),
-            checks=tuple(checks),
-            legs=(leg.summary(),),
             text_name=TEXT_NAME,
             text=text,
             details={

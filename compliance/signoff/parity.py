@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.audits.base import AuditRequest, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.output_consistency import OutputConsistency
-from compliance.audits.output_length import OutputLength
+from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent

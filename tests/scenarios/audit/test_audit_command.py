@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegPlanner
+from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegPlanner
 from compliance.audits.registry import AUDITS
-from runs.benchmark import Mode
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
@@ -222,15 +221,12 @@ def test_yaml_has_the_audit_beside_the_legs(run_main: RunMain, tmp_path: Path) -
     check_no_verdict(run_main("run", "--config", config), tmp_path, ExitCode.BAD_INPUT, "audit.yaml:3: audit:")
 
 
-class OwnAudit:
+class OwnAudit(AuditTest):
     """An audit that nothing else knows of."""
 
-    name, official, required, summary = "own", False, False, "one of its own"
-    knobs: frozenset[str] = frozenset()
-    existing: tuple[Mode, Mode] | None = ("performance", "performance")
+    name, summary = "own", "one of its own"
+    existing = ("performance", "performance")
     error: Exception | None = None
-
-    def validate(self, request: AuditRequest) -> None: ...
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         yield from ()
@@ -239,7 +235,7 @@ class OwnAudit:
         if self.error is not None:
             raise self.error
         passed = legs[0].run == legs[1].run
-        return AuditResult("own", passed, False, False, "", "", (), (), "own.txt", f"{passed}\n")
+        return self.result((), (), passed=passed, rule="", text_name="own.txt", text=f"{passed}\n")
 
 
 def test_a_new_audit_needs_only_its_line_in_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
