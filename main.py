@@ -61,8 +61,12 @@ def main(arguments: list[str]) -> int:
     lacking = _lacking()
     if lacking:
         return _go_on_elsewhere(lacking, arguments)
-    from scenarios.commands.command_line import main as command_line
-
+    try:
+        from scenarios.commands.command_line import main as command_line
+    except ImportError as error:  # what is installed is broken
+        if _interrupts:
+            raise
+        return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
     return command_line(arguments)
 
 

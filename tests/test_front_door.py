@@ -65,6 +65,21 @@ def test_an_environment_without_packages_does_not_call_itself(checkout: Path) ->
     assert f"make -C {checkout} clean setup" in done.stderr
 
 
+def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+    code = """
+    import sys
+    class Finder:
+        def find_spec(self, name, path, target=None):
+            if name == "pydantic_core":
+                raise ImportError("libfoo.so: cannot open shared object file")
+    sys.meta_path.insert(0, Finder())
+    """
+    finished = run_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code))
+    assert (finished.code, finished.stdout) == (3, "")
+    assert "cannot import what it needs: libfoo.so: cannot open shared object file\n  fix: make -C" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
 def test_an_old_python_can_read_it() -> None:
     tree = ast.parse((ROOT / "main.py").read_text(), feature_version=(3, 7))
     imported = {

@@ -11,7 +11,7 @@ import pytest
 
 import main
 from runs.environment import HARNESS_VERSION
-from runs.errors import ExecutionError, Interrupted, SetupError
+from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
 from scenarios.commands.command_line import COMMANDS, cli
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
@@ -98,6 +98,9 @@ def test_a_mistake_says_how_to_mend_it(capsys: Capture) -> None:
         (Interrupted("interrupted by SIGTERM"), 130),
         (KeyboardInterrupt(), 130),
         (OSError(28, "No space left on device"), 4),
+        (MemoryError(), 4),
+        (ImportError("libfoo.so: cannot open shared object file"), 3),
+        (KeyError("a fault of ours"), 4),  # never 1, which is a verdict
     ],
 )
 def test_exit_code_of_each_error(
@@ -110,7 +113,17 @@ def test_exit_code_of_each_error(
     assert main.main(["--scenario", "Offline", "--engine", "dummy"]) == code
     captured = capsys.readouterr().err
     assert isinstance(error, KeyboardInterrupt) or str(error) in captured
+    assert isinstance(error, KeyboardInterrupt | HarnessError) or "\n  fix: " in captured
     assert "Traceback" not in captured
+
+
+def test_without_a_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def no_place(*arguments: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/var/tmp']")
+
+    monkeypatch.setattr(leg_module, "run_leg", no_place)
+    assert main.main(["--scenario", "Offline", "--engine", "dummy"]) == 4
+    assert "fix: set TMPDIR to a directory that can be written" in capsys.readouterr().err
 
 
 def test_yaml_and_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,18 @@ import errno
 import importlib
 import os
 import sys
+import traceback
+from pathlib import Path
 
 import click
 from click.shell_completion import shell_complete
 
 from runs.environment import HARNESS_VERSION
-from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted
+from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from scenarios.commands import answer
 from scenarios.commands.output import READER_GONE, steady_output
 from scenarios.commands.schema import normalise
-from scenarios.console import engine_log_shown
+from scenarios.console import engine_log_is_shown, engine_log_shown
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 
@@ -136,7 +138,7 @@ def _has_own_json(name: str) -> bool:
 def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
     try:
         return int(cli.main(arguments, standalone_mode=False, prog_name="main.py") or ExitCode.OK), None
-    except (click.ClickException, click.Abort, HarnessError, KeyboardInterrupt, OSError) as error:
+    except (Exception, KeyboardInterrupt) as error:  # an exit code of 1, Python's own, would be taken for a verdict
         return _told(error)
 
 
@@ -145,20 +147,41 @@ def _told(error: BaseException) -> tuple[int, HarnessError]:
     if isinstance(error, click.ClickException):
         error.show()
         return ExitCode.BAD_INPUT, InputError(error.format_message(), "see --help")
-    if isinstance(error, HarnessError):
-        known = error
-    elif isinstance(error, OSError):
-        known = ExecutionError(str(error), _fix(error))
-    else:
-        known = Interrupted(f"interrupted by {str(error.__cause__ or error) or 'SIGINT'}")  # click wraps it
+    known = _known(error)
     print(f"error: {known}", file=sys.stderr)
     return known.exit_code, known
+
+
+def _known(error: BaseException) -> HarnessError:
+    if isinstance(error, HarnessError):
+        return error
+    before: BaseException | None = error  # click wraps an interrupt, and an interrupted import may raise anything
+    while before is not None:
+        if isinstance(before, KeyboardInterrupt):
+            return Interrupted(f"interrupted by {str(before) or 'SIGINT'}")
+        before = before.__context__
+    if isinstance(error, OSError):
+        return ExecutionError(str(error), _fix(error))
+    if isinstance(error, MemoryError):
+        return ExecutionError("there is not memory enough", "free memory, or raise the limit (ulimit -v)")
+    if isinstance(error, ImportError):
+        return SetupError(f"{sys.executable} cannot import what it needs: {error}", "run `make clean setup`")
+    if engine_log_is_shown():
+        traceback.print_exception(error)
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return ExecutionError(
+        f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})",
+        "this is a fault of the harness: report this message with the command; -v shows more",
+    )
 
 
 def _fix(error: OSError) -> str:
     """What to do about an error of the operating system that nobody closer to it has explained."""
     if error.filename is None and error.errno == errno.ENOENT:
-        return "the working directory is gone: change to one that exists"
+        try:
+            return f"set TMPDIR to a directory that can be written ({Path.cwd()} is none either)"
+        except OSError:
+            return "the working directory is gone: change to one that exists"
     return {
         errno.ENOSPC: "free disk space, or name a directory on another disk",
         errno.EDQUOT: "free disk space, or name a directory on another disk",
