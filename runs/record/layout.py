@@ -4,7 +4,11 @@ One leg, one directory. LoadGen's own logs are never touched after LoadGen close
 carries a LoadGen log's name.
 """
 
+import contextlib
+import fcntl
 import itertools
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +72,19 @@ class RunDir(Folder):
         Raises:
             SetupError: the path is not a writable directory, or it already holds a run.
         """
+        with self.taken():
+            pass
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """`create`; within, whoever else asks for the directory waits until it can be seen to be taken.
+
+        Raises:
+            SetupError: the path is not a writable directory, or it already holds a run.
+        """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / ".writable"
+            probe = self.root / f".writable-{os.getpid()}"
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
@@ -78,7 +92,12 @@ class RunDir(Folder):
                 f"output directory {self.root} cannot be written: {error.strerror}",
                 "give --output-log-dir a directory you may write to",
             ) from error
-        if self._never_began():
+        with _alone_in(self.root):
+            self._refuse_taken()
+            yield
+
+    def _refuse_taken(self) -> None:
+        if self.never_began:
             for name in (*self.own_names, self.seal.name):
                 (self.root / name).unlink(missing_ok=True)
         taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
@@ -88,7 +107,8 @@ class RunDir(Folder):
                 "give --output-log-dir a new directory; a run never writes into another run's",
             )
 
-    def _never_began(self) -> bool:
+    @property
+    def never_began(self) -> bool:
         """Whether all that is here is the record of a leg that was refused before LoadGen, by its engine for one."""
         if any((self.root / name).exists() for name in LOADGEN_LOGS):
             return False
@@ -97,6 +117,18 @@ class RunDir(Folder):
         except InputError:
             return False
         return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Within: others that ask for the same wait; on file systems that cannot lock a directory they do not."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def audit_record(folder: Path, test: str) -> Path:

@@ -217,7 +217,10 @@ def _folder(legs: dict[str, Any], test: AuditTest, what: str) -> Path:
 
 
 def _refuse_existing(folder: Path) -> None:
-    if folder.exists():
+    """What is there may be an audit whose first leg was refused, by its engine for one: that is none."""
+    there = list(folder.iterdir()) if folder.is_dir() else []
+    begun = [path for path in there if not (RunDir(path).never_began or path.name.endswith(".audit.config"))]
+    if begun or (folder.exists() and not there):
         raise SetupError(
             f"{folder} already holds an audit", "give --output-log-dir a new directory; an audit is never overwritten"
         )

@@ -4,8 +4,9 @@ The parent believes files, not exit codes: a leg is done when LoadGen's logs are
 of every request, and say so.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from runs.record.start_stage import START_STAGES
 from scenarios.console import engine_log_is_shown
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
-from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_raise
+from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
 from sut.engines import KINDS, early_environment
 
 if TYPE_CHECKING:
@@ -30,6 +31,21 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
     if config.has_replicas or beside:
         return EarlyLeg(NO_ENGINE, {})
     return EarlyLeg(config.engine, early_environment(config.engine, config))
+
+
+@contextlib.contextmanager
+def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
+    """Within: what goes wrong is written into the leg's record, too."""
+    from scenarios.leg.record import close_failed
+
+    try:
+        yield
+    except HarnessError as error:
+        close_failed(leg, error)
+        raise
+    except BaseException as error:
+        close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
+        raise
 
 
 def run_leg(
@@ -63,7 +79,7 @@ def run_leg(
         leg_record.announce(leg, console)
         leg_record.open_record(config, leg)
         hashing = leg_record.start_hashing(leg)
-        try:
+        with _failure_on_record(leg):
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
             followed = leg.run_dir.engine_log if engine_log_is_shown() else None
             with Display(console, name, started_s, recall(leg.plan), followed) as display:
@@ -76,14 +92,9 @@ def run_leg(
                     leg.run_dir, NO_ENGINE if leg.plan.replicas else leg.plan.engine, leg.plan.environment, on_progress
                 )
             manifest, outcome = leg_record.judge(leg, hashing, console)
-        except HarnessError as error:
-            leg_record.close_failed(leg, error)
-            raise
-        except BaseException as error:
-            leg_record.close_failed(leg, ExecutionError(f"{type(error).__name__}: {error}"))
-            raise
-        leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
-        remember(leg.plan, manifest.observed.get(START_STAGES, {}))
-        seal_sha256 = write_seal(leg.run_dir)
+        with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
+            leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
+            remember(leg.plan, manifest.observed.get(START_STAGES, {}))
+            seal_sha256 = write_seal(leg.run_dir)
         closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256, manifest.chosen_rate)
     return outcome

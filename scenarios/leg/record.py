@@ -105,11 +105,11 @@ def open_record(config: RunConfig, leg: PreparedLeg) -> None:
     )
     if manifest.loadgen["extension"] is None:
         raise SetupError("LoadGen (mlcommons-loadgen) is not installed", "run `make setup`")
-    run_dir.create()
-    write_atomic(run_dir.user_conf, leg.user_conf)
-    if leg.audit_config is not None:
-        write_atomic(run_dir.audit_config, leg.audit_config)
-    write_manifest(run_dir.manifest, manifest)
+    with run_dir.taken():
+        write_atomic(run_dir.user_conf, leg.user_conf)
+        if leg.audit_config is not None:
+            write_atomic(run_dir.audit_config, leg.audit_config)
+        write_manifest(run_dir.manifest, manifest)
 
 
 def start_hashing(leg: PreparedLeg) -> "Future[dict[str, str]]":

@@ -180,6 +180,17 @@ def test_an_audit_is_never_overwritten(run_main: RunMain, tmp_path: Path) -> Non
     assert not list(folder.iterdir())
 
 
+def test_an_audit_that_was_refused_leaves_its_directory_free(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    check_no_verdict(
+        run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "start")), out, ExitCode.REFUSED, "not to start"
+    )
+    finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
+    check_no_verdict(finished, out, ExitCode.FAILED, "died")
+    finished = run_main(*arguments("TEST06", "Offline", out))
+    check_no_verdict(finished, out, ExitCode.REFUSED, "already holds an audit")
+
+
 def test_a_leg_that_fails_leaves_no_verdict(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("TEST06", "Offline", out, "--dummy-fault", "die@5"))
