@@ -38,9 +38,13 @@ def held(lock: Path, what: str) -> Iterator[None]:
     with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise SetupError(
                 f"another {what} runs in {root}", "wait for its end, or give --output-log-dir another directory"
+            ) from error
+        except OSError as error:
+            raise SetupError(
+                f"{lock} cannot be locked: {error.strerror}", "give --output-log-dir a directory on another file system"
             ) from error
         yield
 

@@ -249,7 +249,9 @@ class LegProcess:
             self._deadline(self.plan.engine_start_timeout_s, "the look at the engine's speed was not over"),
         )
         conf = self.run_dir.user_conf
-        text = with_setting(conf.read_text(), self.plan.loadgen_key, "Server", "target_qps", f"{chosen.target_qps:.4f}")
+        text = with_setting(
+            conf.read_bytes().decode(), self.plan.loadgen_key, "Server", "target_qps", f"{chosen.target_qps:.4f}"
+        )
         write_atomic(conf, text)
         self.manifest.chosen_rate = chosen
 

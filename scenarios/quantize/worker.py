@@ -15,7 +15,7 @@ def main(path: str) -> None:
     from llmcompressor import oneshot
     from transformers import AutoModelForCausalLM
 
-    job = json.loads(Path(path).read_text())
+    job = json.loads(Path(path).read_bytes())
     prompts = job["prompts"]
     data = Dataset.from_dict({"input_ids": prompts, "attention_mask": [[1] * len(ids) for ids in prompts]})
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype="auto", local_files_only=True)
