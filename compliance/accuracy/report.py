@@ -5,18 +5,20 @@ scores with regular expressions in every line: it holds the reference evaluation
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, FiniteFloat
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import Finding, applied
-from runs.benchmark import Target
+from qsl.embedded.articles import bundled_baseline
+from runs.benchmark import Benchmark, Target
 from runs.errors import InputError
 from runs.files import write_atomic, write_json
 from runs.reading import read_as
 from runs.record.layout import RunDir
+from runs.record.manifest_parts import WeightsPart
 
 
 @dataclass(frozen=True)
@@ -145,3 +147,30 @@ def _check(rule: str, name: str, measured: float, target: Target) -> Finding:
     passed = low <= measured and (high is None or measured <= high)
     numbers = {"metric": name, "measured": measured, "low": low, "high": high}
     return applied(rule, name, passed, f"{measured:.10g}", required, **numbers)
+
+
+def targets_that_apply(
+    benchmark: Benchmark,
+    count: int | None,
+    is_bundled: Callable[[], bool],
+    weights_sha256: Callable[[], str | None],
+    weights: WeightsPart | None,
+) -> tuple[Mapping[str, Target] | None, str]:
+    """The targets, and their name; None where there are none.
+
+    Args:
+        count: samples that were answered.
+        is_bundled: whether they are the bundled articles; asked only where that decides.
+        weights_sha256: hash of the model's weights; likewise.
+        weights: what their headers say; None where nothing tells it.
+    """
+    if count == benchmark.accuracy_samples:
+        return benchmark.targets, f"{benchmark.submission_name} reference"
+    nothing = f"no reference scores for {count:,} samples of this data set"
+    baseline = bundled_baseline()
+    targets = benchmark.targets_for(baseline.scores) if baseline else None
+    if baseline is None or targets is None or count != baseline.gen_num or not is_bundled():
+        return None, nothing
+    if not baseline.is_of(weights_sha256(), weights):
+        return None, f"{nothing}, or of this model"
+    return targets, f"bundled articles, {baseline.model} (transformers float32 baseline)"

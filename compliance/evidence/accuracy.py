@@ -9,9 +9,15 @@ from pathlib import Path
 
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
-from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, read_scores, score_line
+from compliance.accuracy.report import (
+    AccuracyVerdict,
+    judge,
+    parse_accuracy_text,
+    read_scores,
+    score_line,
+    targets_that_apply,
+)
 from compliance.accuracy.scores import Progress
-from compliance.accuracy.target import targets_that_apply
 from compliance.evidence.leg_record import (
     hash_in_accuracy_text,
     is_truncated,

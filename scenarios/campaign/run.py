@@ -2,12 +2,15 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
+from rich import box
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
@@ -15,7 +18,6 @@ from runs.files import write_json
 from runs.wording import counted, duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.display import WITHOUT_SETUP, expected_s, print_header, print_table
 from scenarios.campaign.plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.state import TO_DO, LegState, examine
 from scenarios.console import say
@@ -24,6 +26,11 @@ from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import check_disk, prepare
 from scenarios.leg.supervisor import signals_raise
 from scenarios.places import held, wait_for_the_dying
+
+States = Mapping[str, LegState]  # by the leg's name
+
+WITHOUT_SETUP = "without engine start and scoring"
+_STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
 
 
 def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart_changed: bool) -> ExitCode:
@@ -264,3 +271,44 @@ def _plain(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
+
+
+def expected_s(legs: Sequence[PlannedLeg]) -> float:
+    """By LoadGen's counts and the rates asked for; audits that cannot be counted are left out."""
+    return sum(leg.count.expected_s for leg in legs if leg.count is not None)
+
+
+def print_table(console: Console, legs: Sequence[PlannedLeg], states: States) -> None:
+    """A line per leg: its state, what LoadGen will issue, how long that takes, and its numbers or the reason."""
+    table = Table(box=box.SIMPLE if console.is_terminal else None, pad_edge=False, show_edge=False)
+    for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
+        table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
+    for leg in legs:
+        state = states[leg.leg.name]
+        count = leg.count
+        why = (count.why if count else "as the audit decides leg by leg") if state.status == "to do" else state.text
+        table.add_row(
+            Text(leg.leg.name),
+            Text(_status(state), style=_STYLES[state.status]),
+            f"{count.samples:,}" if count else "?",
+            duration(count.expected_s) if count else "?",
+            Text(why),
+        )
+    console.print(table)
+
+
+def print_header(console: Console, number: int, total: int, leg: PlannedLeg, remaining: Sequence[PlannedLeg]) -> None:
+    """The line before a leg; `remaining` are the legs still to be run, this one among them."""
+    line = (
+        f"leg {number} of {total}: {leg.leg.name}, about {duration(expected_s(remaining))} to go for "
+        f"{len(remaining)} leg{'' if len(remaining) == 1 else 's'} ({WITHOUT_SETUP})"
+    )
+    console.print()
+    if console.is_terminal:
+        console.rule(Text(line), align="left")
+    else:
+        say(console, line)
+
+
+def _status(state: LegState) -> str:
+    return "changed" if state.changed else state.status

@@ -14,9 +14,8 @@ from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands import answer
 from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.commands.paths import PATH, write_record
 from scenarios.commands.submit import given_options, score_sources, system_file
-from scenarios.commands.written import write_record
 
 EXAMPLES = (
     "before an upload: check TREE --runs output/campaign",

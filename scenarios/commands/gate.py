@@ -24,14 +24,12 @@ from compliance.mechanisms.eligibility import DIVISIONS
 from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.registry import REGISTRY_DIR, load_registries
-from compliance.mechanisms.row import JudgedRow, rows_of_runs
-from compliance.mechanisms.rows_file import read_rows
+from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.commands import answer
 from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.written import writing
+from scenarios.commands.paths import PATH, writing
 
 EXAMPLES = (
     "one result, as its run declares it: gate RESULT",

@@ -17,8 +17,7 @@ from runs.errors import ExitCode, InputError
 from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.written import write_record, writing
+from scenarios.commands.paths import PATH, write_record, writing
 from scenarios.console import say
 
 EXAMPLES = (

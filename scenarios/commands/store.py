@@ -21,8 +21,7 @@ from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
 from scenarios.commands.help import Group
-from scenarios.commands.paths import PATH
-from scenarios.commands.written import writing
+from scenarios.commands.paths import PATH, writing
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",

@@ -18,8 +18,7 @@ from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.commands import answer
 from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.written import write_record
+from scenarios.commands.paths import PATH, write_record
 from scenarios.console import say
 from scenarios.leg.config import load_yaml
 

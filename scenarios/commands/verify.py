@@ -19,8 +19,7 @@ from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.commands import answer
 from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.written import write_record, writing
+from scenarios.commands.paths import PATH, write_record, writing
 from scenarios.console import say
 
 EXAMPLES = (

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runs.errors import ExecutionError, HarnessError
+from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
-from runs.record.start_stage import START_STAGES
 from scenarios.console import engine_log_is_shown
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
@@ -70,7 +70,7 @@ def run_leg(
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record
-        from scenarios.leg.start_times import recall, remember
+        from scenarios.leg.display import recall, remember
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()

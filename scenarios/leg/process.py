@@ -29,17 +29,16 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
 from runs.record.contention import CONTENTION
-from runs.record.engine_log import last_error
+from runs.record.engine_log import START_STAGES, StageClock, last_error, start_stage
 from runs.record.layout import RunDir
 from runs.record.loop_lag import LOOP_LAG
 from runs.record.manifest import ChosenRate, read_manifest, write_manifest
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
-from runs.record.start_stage import START_STAGES, StageClock, start_stage
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
-from scenarios.leg.speed import choose_rate
+from scenarios.leg.trial import choose_rate
 from scenarios.leg.warmup import warm_up
 from scenarios.leg.watchdog import EngineWatch
 from sut.admission import Admission

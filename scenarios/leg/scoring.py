@@ -6,9 +6,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from compliance.accuracy.metrics import metric_of
-from compliance.accuracy.report import AccuracyVerdict, judge, write_reports
+from compliance.accuracy.report import AccuracyVerdict, judge, targets_that_apply, write_reports
 from compliance.accuracy.scores import score_accuracy_log
-from compliance.accuracy.target import targets_that_apply
 from qsl.tokenizers import load_tokenizer
 from runs.benchmark import Target
 from runs.files import sha256_of

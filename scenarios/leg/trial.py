@@ -2,14 +2,16 @@
 
 It is what `python main.py --scenario Server --vllm` runs on a machine that the harness knows nothing of. A rate written
 down here would be too high for one machine and a waste of time on the next, so it is found after the warm-up, by a
-short look at the engine's speed (scenarios/leg/speed.py). Everything that is chosen is said, is on record, and makes
-the leg unofficial.
+short look at the engine's speed. Everything that is chosen is said, is on record, and makes the leg unofficial.
 """
 
-from runs.benchmark import LOADGEN_SCENARIO
+from runs.benchmark import LOADGEN_SCENARIO, LatencyLimits
+from runs.errors import SetupError
 from runs.loadgen.early_stopping import min_queries
-from runs.record.manifest import RateChoice
+from runs.record.manifest import ChosenRate, RateChoice
 from scenarios.leg.config import RunConfig
+from scenarios.leg.warmup import Answer, RequestGroup, random_prompts
+from sut.engine import Engine
 from sut.engines import engine_kind
 
 # Every query of a leg this short has to keep the limits, so the rate stays far from what the engine can do at most.
@@ -26,6 +28,9 @@ ANSWER_TOKENS = 16
 ARTICLES = QUERIES // 9  # LoadGen issues every sample equally often: 9 x 51 queries, and not 8 x 64
 
 WHY_UNOFFICIAL = "the harness chose target_qps for this machine"
+
+ALONE = 2  # prompts of the short look that run one at a time
+TOGETHER = 16  # and then so many at once
 
 
 def is_trial(config: RunConfig) -> bool:
@@ -60,3 +65,44 @@ def notes(*, cut: bool) -> list[str]:
             f"{ANSWER_TOKENS} tokens, to be done in ten minutes"
         )
     return said
+
+
+async def choose_rate(
+    engine: Engine, choice: RateChoice, limits: LatencyLimits, prompts: list[list[int]], vocab_size: int | None
+) -> ChosenRate:
+    """Run a few prompts that are not in the data set, alone and together, and choose target_qps.
+
+    Raises:
+        SetupError: not even a query that has the engine for itself keeps the limits.
+    """
+    made = random_prompts(prompts, ALONE + TOGETHER, vocab_size)
+    alone = [(await _answers(engine, [prompt]))[0] for prompt in made[:ALONE]]
+    ttft_s = min(answer.first_token_s - answer.sent_s for answer in alone)
+    tpot_s = min((answer.complete_s - answer.first_token_s) / max(1, answer.tokens - 1) for answer in alone)
+    for name, unit, value_ms, limit_ms in (
+        ("TTFT", "first token", 1e3 * ttft_s, limits.ttft_ms),
+        ("TPOT", "output token", 1e3 * tpot_s, limits.tpot_ms),
+    ):
+        if value_ms > limit_ms:
+            raise SetupError(
+                f"no rate can be VALID on this machine as it is now: a query that has the engine for itself takes "
+                f"{value_ms:.1f} ms for its {unit}, the {name} limit is {limit_ms} ms",
+                "end what else keeps the machine busy, or run a scenario with wider limits (Server) or none (Offline)",
+            )
+    together = await _answers(engine, made[ALONE:])
+    seconds = max(answer.complete_s for answer in together) - min(answer.sent_s for answer in together)
+    speed = len(together) / seconds
+    return ChosenRate(
+        target_qps=round(min(choice.share * speed, choice.highest_qps), 4),
+        samples_per_second=speed,
+        share=choice.share,
+        highest_qps=choice.highest_qps,
+        prompts=len(together),
+    )
+
+
+async def _answers(engine: Engine, prompts: list[list[int]]) -> list[Answer]:
+    group = RequestGroup(engine)
+    group.submit(prompts)
+    await group.end()
+    return group.answers

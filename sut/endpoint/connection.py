@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import httptools
 
 from sut.endpoint.address import ServerAddress
-from sut.endpoint.fault import Fault
+from sut.endpoint.dialects.base import Fault
 
 
 class Receiver(Protocol):

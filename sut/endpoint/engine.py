@@ -15,8 +15,7 @@ from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.client import Client
-from sut.endpoint.client_record import ClientRecord
+from sut.endpoint.client import Client, ClientRecord
 from sut.endpoint.dialects.base import Dialect
 from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
 from sut.endpoint.probes import PROBE_TOKENS, not_asked, probe

@@ -1,15 +1,14 @@
 """One request over HTTP, from the body that is sent to the answer that is told; every doubt about it ends the leg."""
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 import orjson
 
 from runs.errors import ExecutionError
-from sut.endpoint.dialects.base import Answer, BodyTemplate, error_words
-from sut.endpoint.events import EventStream
-from sut.endpoint.fault import Fault
+from sut.endpoint.dialects.base import Answer, BodyTemplate, Fault, error_words
 from sut.engine import Request
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad st
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # of the answers a p99, by which the benchmark judges TPOT, says nothing
 FEW_ANSWERS = 10  # of a short leg
+LONGEST_EVENT_BYTES = 4 << 20  # a prompt of 100,000 ids that comes back has a fifth of it
 
 
 class Exchange:
@@ -237,3 +237,37 @@ def failure(url: str, request: Request, reason: str) -> ExecutionError:
     """A failed request as the leg's end: server, query, and what was wrong."""
     which = f"query {request.seq}, sample {request.sample_index}" if request.seq >= 0 else "a request before the clock"
     return ExecutionError(f"server {url}, {which}: {reason}", "see the server's log; nothing is sent twice")
+
+
+class EventStream:
+    """The events of one response, however its bytes were cut up: what stands behind `data:`, never decoded here.
+
+    [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The payloads of all events that are complete with these bytes.
+
+        Raises:
+            Fault: a line longer than any honest event.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_EVENT_BYTES:
+            raise Fault(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].strip())
+            elif not line and self._data:
+                yield b"\n".join(self._data)
+                self._data = []
+            # comments (`:`) and other fields carry nothing that is needed
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether nothing of an event is left that never was completed."""
+        return not self._data and not self._rest.strip()

@@ -12,10 +12,9 @@ from runs.environment import boot_id
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, SetupError
 from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
-from sut.lateness import Lateness
 from sut.loadgen_sut import int32_ids
 from sut.open_files import allow_open_files
-from sut.replicas.agreement import disagreement
+from sut.recorder import Lateness
 from sut.replicas.line import KeyPair, LegSocket, Line
 from sut.replicas.member import Host, Member
 from sut.replicas.messages import (
@@ -41,6 +40,8 @@ START_LOOK_S = 0.2
 STOP_TIMEOUT_S = 10.0
 STRANGER_LOOK_S = 1.0
 STRANGERS = "refused_connections"  # in `observed` of the manifest
+# What may differ from process to process: the share of the machine that each was given, what only one was shown.
+_OF_ITS_OWN = ("environment", "probes")
 
 
 @dataclass(frozen=True)
@@ -284,3 +285,31 @@ class Fleet:
 
 def _once(sentences: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(sentences))
+
+
+def disagreement(first: Ready, other: Ready) -> str | None:
+    """The first thing in which two replicas differ, in words; None for two of a kind."""
+    for what, one, another in _compared(first, other):
+        if one != another:
+            if not (isinstance(one, dict) and isinstance(another, dict)):
+                return f"{what}: {another!r} instead of {one!r}"
+            name = next(key for key in {**one, **another} if one.get(key) != another.get(key))
+            return f"{what}: {name} is {another.get(name)!r} instead of {one.get(name)!r}"
+    return None
+
+
+def _compared(first: Ready, other: Ready) -> list[tuple[str, Any, Any]]:
+    return [
+        ("weights", first.about.weights_sha256, other.about.weights_sha256),
+        ("software", first.about.software, other.about.software),
+        ("engine", first.report.name, other.report.name),
+        ("versions", first.report.versions, other.report.versions),
+        ("options in force", first.report.in_force, other.report.in_force),
+        ("vocabulary", first.report.vocab_size, other.report.vocab_size),
+        ("longest sequence", first.report.max_model_len, other.report.max_model_len),
+        ("configuration", _shared(first.report.configuration), _shared(other.report.configuration)),
+    ]
+
+
+def _shared(configuration: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in configuration.items() if name not in _OF_ITS_OWN}

@@ -21,7 +21,6 @@ from sut.vllm.machine import Machine, likely_machine, this_machine
 from sut.vllm.one_process import OneProcessVllmEngine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 from sut.vllm.replica_places import machine_at, replica_places
-from sut.vllm.search_values import search_values
 
 # Engine arguments that make another model of the one that was named, or let it stop elsewhere.
 _MODEL_CHANGING = (
@@ -33,9 +32,25 @@ _MODEL_CHANGING = (
     "enable_lora",
     "skip_tokenizer_init",
 )
-
-
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
+
+# What a search tries by itself, around what vLLM chooses on such machines: options that decide when something is
+# computed, never what. The smallest token budget is no smaller than the largest number of sequences: vLLM refuses that.
+GPU_VALUES: dict[str, tuple[Any, ...]] = {
+    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
+    "admission_tokens": (2048, 4096, 8192, 16384, 32768),
+    "admission_queries": (64, 128, 256, 512),
+    "max_num_batched_tokens": (2048, 4096, 8192, 16384, 32768),
+    "max_num_seqs": (128, 256, 512, 1024, 2048),
+}
+CPU_VALUES: dict[str, tuple[Any, ...]] = {
+    "admission": ("fcfs", "deadline", "priority", "shortest", "off"),
+    "admission_tokens": (1024, 2048, 4096, 8192),
+    "admission_queries": (16, 24, 32, 48),
+    "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
+    "max_num_seqs": (32, 64, 128, 256, 512),
+}
+COPIES = (2, 4, 8)
 
 
 class VllmOptions(BaseModel):
@@ -271,3 +286,11 @@ def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:
     if options.get("speculative_config") and not official.speculative_decoding:
         reasons.append(f"speculative decoding is not allowed for {official.name} (inference rules)")
     return reasons
+
+
+def search_values(machine: Machine, devices_a_copy: int) -> dict[str, tuple[Any, ...]]:
+    """For each option, the values for a machine; numbers of copies only as far as there are places for them."""
+    usual = CPU_VALUES if machine.on_cpu else GPU_VALUES
+    places = len(machine.cores) if machine.on_cpu else machine.devices
+    copies = tuple(number for number in COPIES if number * devices_a_copy <= places)
+    return {"data_parallel_size": copies, **usual} if copies else dict(usual)

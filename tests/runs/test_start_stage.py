@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.record.start_stage import StageClock, start_stage
+from runs.record.engine_log import StageClock, start_stage
 
 # Lines of vLLM 0.32.0, in their order; the last three of the CUDA build.
 LINES = [
@@ -31,7 +31,7 @@ def test_no_log(tmp_path: Path) -> None:
 
 def test_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("runs.record.start_stage.time.time", lambda: now[0])
+    monkeypatch.setattr("runs.record.engine_log.time.time", lambda: now[0])
     clock = StageClock("importing", 90.0)
     clock.enter("importing")
     clock.enter("weights")

@@ -14,6 +14,11 @@ NOTHING = msgspec.Raw()  # in place of a part that is kept as it came, and did n
 WORDS_OF_AN_ERROR = 300
 
 
+class Fault(Exception):
+    """A response that cannot be what it should be. The text names what is wrong; server and query are named by whoever
+    reports it."""
+
+
 @dataclass(slots=True)
 class Answer:
     """What has come of one response so far. None: the server has not said it."""

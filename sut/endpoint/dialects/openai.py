@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, TokenId, error_words
-from sut.endpoint.fault import Fault
+from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, Fault, TokenId, error_words
 
 
 class _Choice(msgspec.Struct):

@@ -9,9 +9,8 @@ from runs.errors import InputError
 from scenarios.leg.config import make_config
 from scenarios.tune.config import load_tune
 from scenarios.tune.option_space import ALLOWED, Space, applied, make_space, shown
-from sut.vllm.kind import VllmKind
+from sut.vllm.kind import CPU_VALUES, GPU_VALUES, VllmKind
 from sut.vllm.machine import Machine
-from sut.vllm.search_values import CPU_VALUES, GPU_VALUES
 
 TWO_GPUS = Machine("cuda", 2, [0])
 

@@ -9,7 +9,7 @@ import pytest
 
 from runs.errors import InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress, addresses
-from sut.endpoint.declaration import read_declaration
+from sut.endpoint.kind import read_declaration
 from sut.endpoint.questions import ask
 from tests.support.official import DATACENTER
 
