@@ -5,11 +5,14 @@ from pathlib import Path
 
 from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.dataset import load_dataset
-from runs.record.manifest import LegPlan
+from runs.record.manifest import LegPlan, ReplicasPlan
 from sut.engine import Engine
 from sut.engine_kind import TextFacts
 from sut.engines import engine_kind
-from sut.replicas.make import make_fleet
+from sut.replicas.cluster.cluster import ClusterLaunch
+from sut.replicas.fleet import Fleet, Start
+from sut.replicas.local import launch
+from sut.replicas.messages import ReplicaSpec
 
 
 def make_engine(plan: LegPlan) -> Engine:
@@ -19,8 +22,27 @@ def make_engine(plan: LegPlan) -> Engine:
         InputError, SetupError: see the message.
     """
     if plan.replicas is not None:
-        return make_fleet(plan, plan.replicas)
+        return _fleet(plan, plan.replicas)
     return engine_kind(plan.engine).make(plan, TextFacts(BOS_ID, EOS_ID, ord(" "), partial(_references, plan)))
+
+
+def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
+    specs = [
+        ReplicaSpec(
+            index=index,
+            address="",
+            leg_key="",
+            public_key="",
+            secret_key="",
+            plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
+            **place.model_dump(include={"cores", "devices", "numa_node", "variables"}),
+        )
+        for index, place in enumerate(replicas.places)
+    ]
+    start = Start(specs, launch)
+    if replicas.cluster is not None:
+        start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
+    return Fleet(start, replicas.routing, plan.stall_timeout_s)
 
 
 def _references(plan: LegPlan) -> list[list[int]]:

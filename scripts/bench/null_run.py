@@ -24,13 +24,13 @@ from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan, ReplicaPlace, ReplicasPlan
+from scenarios.leg.engines import make_engine
+from scenarios.leg.loadgen_settings import build_log_settings, build_settings
 from sut.engine import Engine, EngineLimits, EngineReport, Request
-from sut.engines import engine_kind
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
 from sut.replicas.fleet import Fleet
-from sut.replicas.make import make_fleet
 from sut.replicas.replica import PULSE_S
 from sut.replicas.routing import DEFAULT_ROUTING
 
@@ -127,12 +127,10 @@ def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
     return issue
 
 
-def _engine(spec: NullSpec) -> Engine:
-    """What answers: at once, with as many ids as the benchmark allows."""
-    if spec.kind == "null":
-        return NullEngine(first_token=spec.scenario != "Offline")
+def _plan(spec: NullSpec) -> LegPlan:
+    """A leg whose engine answers at once, with as many ids as the benchmark allows."""
     places = [ReplicaPlace(environment=spec.environment)] * spec.replicas
-    plan = LegPlan(
+    return LegPlan(
         scenario=spec.scenario,
         loadgen_scenario=spec.scenario,
         mode="performance",
@@ -153,7 +151,6 @@ def _engine(spec: NullSpec) -> Engine:
         engine_start_timeout_s=60,
         stall_timeout_s=20,
     )
-    return make_fleet(plan, plan.replicas) if plan.replicas else engine_kind(spec.kind).make(plan)
 
 
 def _idle_share() -> float:
@@ -177,26 +174,14 @@ def main() -> None:
     import mlperf_loadgen as lg
 
     spec = NullSpec(**orjson.loads(Path(sys.argv[1]).read_bytes()))
-    run = RunDir(Path(spec.outdir))
+    run, plan = RunDir(Path(spec.outdir)), _plan(spec)
     values = {
         "target_qps": spec.target_qps,
         "min_duration": spec.min_duration_ms,
         "min_query_count": spec.min_query_count,
     }
     run.user_conf.write_text("".join(f"*.{spec.scenario}.{name} = {value}\n" for name, value in values.items()))
-    settings = lg.TestSettings()
-    settings.scenario = getattr(lg.TestScenario, spec.scenario)
-    settings.mode = lg.TestMode.PerformanceOnly
-    if settings.FromConfig(str(run.user_conf), LOADGEN_KEY, spec.scenario, 1) != 0:
-        raise SystemExit(f"LoadGen rejects {run.user_conf}")
-    settings.mode = lg.TestMode.PerformanceOnly
-    output = lg.LogOutputSettings()
-    output.outdir = spec.outdir
-    output.copy_summary_to_stdout = False
-    log_settings = lg.LogSettings()
-    log_settings.log_output = output
-    log_settings.enable_trace = False
-
+    settings, log_settings = build_settings(lg, plan, run.user_conf), build_log_settings(lg, plan, run.root)
     wants_first_token = spec.scenario != "Offline"
     failures: list[BaseException] = []
     recorder: Recorder | None = None
@@ -205,7 +190,7 @@ def main() -> None:
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
         recorder = Recorder(run.requests, failures.append)
-        engine = _engine(spec)
+        engine = NullEngine(first_token=wants_first_token) if spec.kind == "null" else make_engine(plan)
         began_s = time.monotonic()
         limits = asyncio.run_coroutine_threadsafe(engine.start(), loop).result().limits
         start_s = time.monotonic() - began_s
