@@ -8,7 +8,7 @@ from typing import Any
 
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import request_head
-from sut.endpoint.dialects.base import Answer, BodyTemplate, Dialect, Fault
+from sut.endpoint.dialects.base import BadResponse, BodyTemplate, Completion, Dialect
 from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, failure, same_prompt
 from sut.endpoint.pool import ConnectionPool
 from sut.engine import Request
@@ -92,38 +92,40 @@ class Client:
         """That an answer is this request's, at a server that has given a request its own id back before.
 
         Raises:
-            Fault: it is another one's.
+            BadResponse: it is another one's.
         """
         if returned is not None and returned.endswith(request_id):
             self._ids_come_back = True
         elif self._ids_come_back:
-            raise Fault(f"the answer carries the id {returned}, and the request had {request_id}")
+            raise BadResponse(f"the answer carries the id {returned}, and the request had {request_id}")
 
-    def check(self, request: Request, answer: Answer) -> None:
+    def check(self, request: Request, answer: Completion) -> None:
         """What is demanded of every answer before it counts.
 
         Raises:
-            Fault: saying what is wrong.
+            BadResponse: saying what is wrong.
         """
         ids, least, most = len(answer.ids), self.dialect.sampling.min_tokens, self.dialect.sampling.max_tokens
         if answer.finish_reason is None:
-            raise Fault(f"the response ends after {ids} ids without a finish reason")
+            raise BadResponse(f"the response ends after {ids} ids without a finish reason")
         if not ids:
-            raise Fault("the answer has no token ids: the server gives text only, or nothing")
+            raise BadResponse("the answer has no token ids: the server gives text only, or nothing")
         if answer.finish_reason not in FINISH_REASONS:
-            raise Fault(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
+            raise BadResponse(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
         if answer.completion_tokens is None or answer.prompt_tokens is None:
-            raise Fault("the server counts no tokens (no usage), so the ids cannot be held against a count")
+            raise BadResponse("the server counts no tokens (no usage), so the ids cannot be held against a count")
         if answer.completion_tokens != ids:
-            raise Fault(f"{ids} ids came, and the server counts {answer.completion_tokens}")
+            raise BadResponse(f"{ids} ids came, and the server counts {answer.completion_tokens}")
         if answer.prompt_tokens != len(request.prompt_ids):
-            raise Fault(f"{len(request.prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}")
+            raise BadResponse(
+                f"{len(request.prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}"
+            )
         if answer.prompt_ids is not None and not same_prompt(request.prompt_ids, answer.prompt_ids):
-            raise Fault("the prompt's ids came back changed")
+            raise BadResponse("the prompt's ids came back changed")
         if self._vocab_size is not None and max(answer.ids) >= self._vocab_size:
-            raise Fault(f"id {max(answer.ids)} came, and the model's vocabulary has {self._vocab_size}")
+            raise BadResponse(f"id {max(answer.ids)} came, and the model's vocabulary has {self._vocab_size}")
         if not least <= ids <= most:
-            raise Fault(f"{ids} ids came; from {least} to {most} were asked for")
+            raise BadResponse(f"{ids} ids came; from {least} to {most} were asked for")
 
     def answered(self, sent_ns: int, read_ns: int) -> None:
         self.latest_answered_ns = max(self.latest_answered_ns, sent_ns)

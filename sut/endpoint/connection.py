@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import httptools
 
 from sut.endpoint.address import ServerAddress
-from sut.endpoint.dialects.base import Fault
+from sut.endpoint.dialects.base import BadResponse
 
 
 class Receiver(Protocol):
@@ -111,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:  # what a receiver raised
             cause = error.__context__
-            self._break(str(cause) if isinstance(cause, Fault) else f"{type(cause).__name__}: {cause}")
+            self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(f"what came back is no HTTP response ({error})")
 
@@ -138,7 +138,7 @@ class HttpConnection(asyncio.Protocol):
         self._reusable = self._parser.should_keep_alive()
         if self._receiver is None:
             self._owner.unasked(self._parser.get_status_code())
-            raise Fault("a response without a request")
+            raise BadResponse("a response without a request")
         self._receiver.head(self._parser.get_status_code(), self._headers)
 
     def on_body(self, data: bytes) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from runs.errors import ExecutionError
-from sut.endpoint.dialects.base import Answer, BodyTemplate, Fault, error_words
+from sut.endpoint.dialects.base import BadResponse, BodyTemplate, Completion, error_words
 from sut.engine import Request
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Exchange:
         self._request = request
         self._template = template
         self._request_id = client.next_request_id()
-        self._answer = Answer()
+        self._answer = Completion()
         self._events = EventStream()
         self._parts: list[bytes] = []  # of a body that is no stream
         self._status = 200
@@ -82,16 +82,18 @@ class Exchange:
             return
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
-            raise Fault(f"the response is encoded ({encoding.decode('latin-1')}), though it was asked for as it is")
+            raise BadResponse(
+                f"the response is encoded ({encoding.decode('latin-1')}), though it was asked for as it is"
+            )
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         wanted = b"text/event-stream" if self._client.dialect.streaming else b"application/json"
         if kind != wanted:
-            raise Fault(f"the response is {kind.decode('latin-1') or 'of no type'}, not {wanted.decode()}")
+            raise BadResponse(f"the response is {kind.decode('latin-1') or 'of no type'}, not {wanted.decode()}")
 
     def body(self, data: bytes, read_ns: int) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > MOST_BODY_BYTES:
-            raise Fault(f"a response of more than {MOST_BODY_BYTES >> 20} MiB")
+            raise BadResponse(f"a response of more than {MOST_BODY_BYTES >> 20} MiB")
         if self._status != 200:
             if self._body_bytes <= MOST_ERROR_BYTES:
                 self._parts.append(data)
@@ -103,7 +105,7 @@ class Exchange:
 
     def _event(self, payload: bytes, read_ns: int) -> None:
         if self._done:
-            raise Fault("the stream goes on behind its end")
+            raise BadResponse("the stream goes on behind its end")
         if payload == DONE:
             self._done = True
         elif self._read(payload, read_ns) and self._chunks == 1 and self._client.dialect.streaming:
@@ -118,16 +120,16 @@ class Exchange:
         try:
             new = client.dialect.read(payload, answer)
         except msgspec.DecodeError as error:
-            raise Fault(
+            raise BadResponse(
                 f"what came back is not what {client.dialect.name} says ({error}): {error_words(payload)}"
             ) from error
         client.check_id(self._request_id, answer.request_id)
         if not new:
             return 0
         if finished:
-            raise Fault("ids came behind the finish reason")
+            raise BadResponse("ids came behind the finish reason")
         if len(answer.ids) > (most := client.dialect.sampling.max_tokens):
-            raise Fault(f"{len(answer.ids)} ids came; at most {most} were asked for")
+            raise BadResponse(f"{len(answer.ids)} ids came; at most {most} were asked for")
         client.moved += 1
         client.generated += new
         self._chunks += 1
@@ -147,16 +149,16 @@ class Exchange:
     def end(self, read_ns: int) -> None:
         try:
             self._end(read_ns)
-        except Fault as fault:
+        except BadResponse as fault:
             self.broken(str(fault))
 
     def _end(self, read_ns: int) -> None:
         if self._status != 200:
-            raise Fault(self._refusal())
+            raise BadResponse(self._refusal())
         if not self._client.dialect.streaming:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
-            raise Fault("the stream ends within an event")
+            raise BadResponse("the stream ends within an event")
         answer, request, record = self._answer, self._request, self._client.record
         self._client.check(request, answer)
         if request.seq >= 0:
@@ -183,7 +185,7 @@ class Exchange:
         record.answers_in_one_chunk += self._chunks == 1
         record.answers_read_at_once += 1
         if self._client.times_count and record.answers_read_at_once > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
-            raise Fault(
+            raise BadResponse(
                 f"{record.answers_read_at_once} of {record.answers} answers had all their tokens in one read "
                 f"({record.answers_in_one_chunk} in one chunk): "
                 "TPOT is 0; the server, or what is before it, does not stream"
@@ -253,11 +255,11 @@ class EventStream:
         """The payloads of all events that are complete with these bytes.
 
         Raises:
-            Fault: a line longer than any honest event.
+            BadResponse: a line longer than any honest event.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_EVENT_BYTES:
-            raise Fault(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
+            raise BadResponse(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
         for line in lines:
             line = line.removesuffix(b"\r")
             if line.startswith(b"data:"):

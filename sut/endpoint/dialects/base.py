@@ -1,7 +1,8 @@
-"""What every dialect can do: write a request's body, and read what comes back into an `Answer`."""
+"""What every dialect can do: write a request's body, and read what comes back into a `Completion`."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -14,13 +15,13 @@ NOTHING = msgspec.Raw()  # in place of a part that is kept as it came, and did n
 WORDS_OF_AN_ERROR = 300
 
 
-class Fault(Exception):
+class BadResponse(Exception):
     """A response that cannot be what it should be. The text names what is wrong; server and query are named by whoever
     reports it."""
 
 
 @dataclass(slots=True)
-class Answer:
+class Completion:
     """What has come of one response so far. None: the server has not said it."""
 
     ids: list[int] = field(default_factory=list)
@@ -59,7 +60,7 @@ class Dialect(ABC):
     id_field: ClassVar[str | None] = None  # takes a request's id, which stands at the end of the answer's then
     renew_unused: ClassVar[bool] = False  # the server closes connections that were never used
     closes_after_a_stream: ClassVar[bool] = False  # the server does, though its answer's head speaks of keeping it open
-    has_min_tokens: ClassVar[bool] = True
+    renamed: ClassVar[Mapping[str, str]] = {}  # what the server calls fields of `parameters`; "": it has none
     min_tokens_holds_stop_ids: ClassVar[bool] = True  # holds stop ids back too, not the model's own end alone
 
     def __init__(self, model: str, sampling: SamplingPolicy, *, streaming: bool) -> None:
@@ -71,19 +72,30 @@ class Dialect(ABC):
         """The body for the sampling of the leg, or for another one that a probe asks for."""
         return BodyTemplate(self.fields(sampling or self.sampling, stop_ids), self.prompt_field, self.id_field)
 
+    @property
+    def has_min_tokens(self) -> bool:
+        return self.renamed.get("min_tokens") != ""
+
+    def parameters(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        """All that decides about a token: what is not sent, a server may take from generation_config.json."""
+        own = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
+        own |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
+        names = {name: self.renamed.get(name, name) for name in own}
+        return {names[name]: value for name, value in own.items() if names[name]}
+
     @abstractmethod
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         """Everything of the body but the prompt."""
 
     @abstractmethod
-    def read(self, payload: bytes, answer: Answer) -> int:
+    def read(self, payload: bytes, answer: Completion) -> int:
         """Read one event, or the whole body where nothing is streamed, into `answer`.
 
         Returns:
             How many ids came with it.
 
         Raises:
-            Fault: the server tells of an error.
+            BadResponse: the server tells of an error.
             msgspec.DecodeError: it is not the JSON that the dialect speaks.
         """
 

@@ -4,12 +4,12 @@ character; the count that it gives at the end shows both.
 Read in: llama.cpp, tools/server/README.md.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, Fault, TokenId, error_words
+from sut.endpoint.dialects.base import NOTHING, BadResponse, Completion, Dialect, TokenId, error_words
 
 
 class _Timings(msgspec.Struct):
@@ -39,35 +39,29 @@ class LlamaCppCompletion(Dialect):
     prompt_field = "prompt"
     renew_unused = True
     closes_after_a_stream = True
-    has_min_tokens = False
+    renamed: ClassVar = {
+        "repetition_penalty": "repeat_penalty", "max_tokens": "n_predict", "min_tokens": "", "stop_token_ids": "",
+    }  # fmt: skip
     min_tokens_holds_stop_ids = False
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         return {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": 0.0,
-            "repeat_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "seed": sampling.seed,
-            "n_predict": sampling.max_tokens,
+            **self.parameters(sampling, stop_ids),
             "cache_prompt": False,
             "return_tokens": True,
             "stream": self.streaming,
         }
 
-    def read(self, payload: bytes, answer: Answer) -> int:
+    def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
         if event.tokens is None:
-            raise Fault(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+            raise BadResponse(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
         answer.ids += event.tokens
         if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
-            raise Fault(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
+            raise BadResponse(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")
         if event.stop:
             if event.truncated:
-                raise Fault("the server cut the context: raise its context size")
+                raise BadResponse("the server cut the context: raise its context size")
             answer.finish_reason = _FINISH_REASONS.get(event.stop_type or "", event.stop_type)
             answer.prompt_tokens, answer.completion_tokens = event.tokens_evaluated, event.tokens_predicted
             answer.cached_tokens = event.timings.cache_n if event.timings else None

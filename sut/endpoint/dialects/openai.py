@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, Fault, TokenId, error_words
+from sut.endpoint.dialects.base import NOTHING, BadResponse, Completion, Dialect, TokenId, error_words
 
 
 class _Choice(msgspec.Struct):
@@ -45,11 +45,11 @@ _NULL = b"null"
 class _Completions(Dialect):
     """What the three have in common."""
 
-    def read(self, payload: bytes, answer: Answer) -> int:
+    def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
         if event.choices is None:
             said = bytes(event.error) or (event.message or "").encode() or payload
-            raise Fault(f"the server tells of an error: {error_words(said)}")
+            raise BadResponse(f"the server tells of an error: {error_words(said)}")
         if event.usage is not None:
             answer.prompt_tokens = event.usage.prompt_tokens
             answer.completion_tokens = event.usage.completion_tokens
@@ -72,7 +72,7 @@ class _Completions(Dialect):
         return {"stream": True, "stream_options": {"include_usage": True}} if self.streaming else {"stream": False}
 
 
-def _keep_prompt(raw: msgspec.Raw, answer: Answer) -> None:
+def _keep_prompt(raw: msgspec.Raw, answer: Completion) -> None:
     said = bytes(raw)
     if said and said != _NULL:
         answer.prompt_ids = said
@@ -89,7 +89,7 @@ class VllmCompletions(_Completions):
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         return {
             "model": self.model,
-            **_vllm_sampling(sampling, stop_ids),
+            **self.parameters(sampling, stop_ids),
             "add_special_tokens": False,
             "return_token_ids": True,
             # Two chunks a request, as the engine in the leg's process is asked for two outputs.
@@ -107,7 +107,7 @@ class VllmTokens(_Completions):
     id_field = "request_id"
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        parameters = _vllm_sampling(sampling, stop_ids) | {"detokenize": False}
+        parameters = self.parameters(sampling, stop_ids) | {"detokenize": False}
         if self.streaming:
             parameters["stream_interval"] = sampling.max_tokens + 1
         return {
@@ -125,35 +125,13 @@ class TensorRtLlm(_Completions):
     path = "/v1/completions"
     prompt_field = "prompt"
     min_tokens_holds_stop_ids = False
+    renamed = dict.fromkeys(("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"), "")
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
         return {
             "model": self.model,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "seed": sampling.seed,
-            "min_tokens": sampling.min_tokens,
-            "max_tokens": sampling.max_tokens,
-            "stop_token_ids": list(stop_ids),
+            **self.parameters(sampling, stop_ids),
             "add_special_tokens": False,
             "detokenize": False,
             **self._stream(),
         }
-
-
-def _vllm_sampling(sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-    """All that decides about a token. What is not sent, a server may take from the model's generation_config.json."""
-    return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": 0.0,
-        "seed": sampling.seed,
-        "min_tokens": sampling.min_tokens,
-        "max_tokens": sampling.max_tokens,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "stop_token_ids": list(stop_ids),
-    }

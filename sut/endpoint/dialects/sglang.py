@@ -3,12 +3,12 @@
 Read in: SGLang, docs/basic_usage/sampling_params, python/sglang/srt/managers (tokenizer_manager.py, io_struct.py).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects.base import NOTHING, Answer, Dialect, Fault, TokenId, error_words
+from sut.endpoint.dialects.base import NOTHING, BadResponse, Completion, Dialect, TokenId, error_words
 
 
 class _FinishReason(msgspec.Struct):
@@ -40,32 +40,21 @@ class SglangGenerate(Dialect):
     path = "/generate"
     prompt_field = "input_ids"
     id_field = "rid"
+    renamed: ClassVar = {"seed": "sampling_seed", "min_tokens": "min_new_tokens", "max_tokens": "max_new_tokens"}
     _repeats: bool | None = None  # whether its events hold all ids so far; not known before the second of an answer
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        parameters: dict[str, Any] = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": 0.0,
-            "sampling_seed": sampling.seed,
-            "min_new_tokens": sampling.min_tokens,
-            "max_new_tokens": sampling.max_tokens,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "stop_token_ids": list(stop_ids),
-        }
+        parameters = self.parameters(sampling, stop_ids)
         if self.streaming:
             parameters["stream_interval"] = sampling.max_tokens + 1
         return {"sampling_params": parameters, "stream": self.streaming}
 
-    def read(self, payload: bytes, answer: Answer) -> int:
+    def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
         if event.meta_info is None:
-            raise Fault(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+            raise BadResponse(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
         if event.output_ids is None:
-            raise Fault("the answer has no output_ids: the server gives text only")
+            raise BadResponse("the answer has no output_ids: the server gives text only")
         before, ids, told = len(answer.ids), event.output_ids, event.meta_info
         grows, repeats = told.completion_tokens == before + len(ids), told.completion_tokens == len(ids)
         if before and self._repeats is None and grows != repeats:
@@ -75,7 +64,7 @@ class SglangGenerate(Dialect):
         elif repeats and self._repeats and ids[:before] == answer.ids:
             answer.ids = ids
         else:
-            raise Fault(
+            raise BadResponse(
                 f"{len(ids)} output_ids came after {before}, and completion_tokens is {told.completion_tokens}: "
                 "neither new ids nor all so far"
             )
@@ -84,6 +73,6 @@ class SglangGenerate(Dialect):
         if told.finish_reason is not None:
             if told.finish_reason.type == "abort":
                 said = error_words((told.finish_reason.message or "").encode())
-                raise Fault(f"the server gave up on the request: {said}")
+                raise BadResponse(f"the server gave up on the request: {said}")
             answer.finish_reason = told.finish_reason.type
         return len(answer.ids) - before
