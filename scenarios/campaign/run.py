@@ -49,10 +49,11 @@ def run_campaign(campaign: Campaign, console: Console, *, dry_run: bool, restart
         Interrupted: by a signal; the same command goes on where it ended.
     """
     with signals_raise(), contextlib.ExitStack() as at_the_end:
+        run = _Run(campaign, console, dry_run)
+        run.plan()  # before the directory is made, so that a refused campaign leaves nothing behind
         if not dry_run:
             at_the_end.enter_context(held(campaign.place.lock, "campaign"))
-        run = _Run(campaign, console, dry_run)
-        run.plan()
+        run.look()
         run.refuse_changed(restart_changed)
         return ExitCode.OK if dry_run else run.go()
 
@@ -71,15 +72,15 @@ class _Run:
     # Before the first leg ----------------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Check all legs, judge those that are there, and show the table."""
+        """Check all legs."""
         with self._console.status("planning") as status:
+            self._legs = plan_campaign(self._campaign, status.update)
 
-            def tell(text: str) -> None:
-                status.update(text)
-
-            self._legs = plan_campaign(self._campaign, tell)
+    def look(self) -> None:
+        """Judge the legs that are there, and show the table."""
+        with self._console.status("judging") as status:
             for legs in self._by_scenario():
-                tell(f"judging what is there of {legs[0].leg.scenario}")
+                status.update(f"judging what is there of {legs[0].leg.scenario}")
                 self._examine(legs)
         options = self._campaign.options
         self._say(

@@ -199,6 +199,11 @@ def test_dry_run_writes_nothing(small: Small, run_main: Callable[..., Finished])
     assert not small.place.root.exists()
 
 
+def test_a_refused_campaign_leaves_nothing(small: Small, run_main: Callable[..., Finished]) -> None:
+    assert run_main(*small.arguments("--dataset-path", small.conf)).code == ExitCode.BAD_INPUT
+    assert not small.place.root.exists()
+
+
 def test_two_campaigns_in_one_directory_are_refused(
     small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
 ) -> None:
