@@ -19,6 +19,7 @@ from scenarios.console import engine_log_is_shown
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
+from scenarios.leg.trial import spared_core
 from sut.engines import KINDS, early_environment
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
     beside = config.engine in KINDS and KINDS[config.engine].beside
     if config.has_replicas or beside:
         return EarlyLeg(NO_ENGINE, {})
-    return EarlyLeg(config.engine, early_environment(config.engine, config))
+    return EarlyLeg(config.engine, early_environment(config.engine, config) | spared_core(config))
 
 
 @contextlib.contextmanager

@@ -28,7 +28,16 @@ from runs.record.official_inputs import model_reasons
 from scenarios.leg.config import RunConfig
 from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
 from scenarios.leg.replica_plan import plan_engine
-from scenarios.leg.trial import ANSWER_TOKENS, ARTICLES, OPENING_WORDS, WHY_UNOFFICIAL, is_cut, is_trial, rate_choice
+from scenarios.leg.trial import (
+    ANSWER_TOKENS,
+    ARTICLES,
+    OPENING_WORDS,
+    WHY_UNOFFICIAL,
+    is_cut,
+    is_trial,
+    rate_choice,
+    spared_core,
+)
 from scenarios.leg.trial import notes as trial_notes
 from sut.engine_kind import EngineKind, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
@@ -117,6 +126,7 @@ def prepare(
         ),
     )
     notes[:0] = engine.notes
+    environment = engine.environment | (spared_core(config) if trial else {})
     reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
     reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), dataset.sha256, bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
@@ -130,7 +140,7 @@ def prepare(
         notes += trial_notes(cut=cut)
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
-    notes += _compatibility_notes(config, engine.environment)
+    notes += _compatibility_notes(config, environment)
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, *registries_or_error())["issues"]
     check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
@@ -148,7 +158,7 @@ def prepare(
         engine=kind.name,
         model_path=model_path,
         engine_options=engine.options,
-        environment=engine.environment,
+        environment=environment,
         sampling=asdict(sampling),
         admission=_admission(config, kind),
         replicas=replicas,

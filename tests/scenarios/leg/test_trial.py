@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from runs.environment import usable_cores
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.leg import trial
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
+from sut.engines import early_environment
 from tests.conftest import Finished, StartedMain
 
 RunMain = Callable[..., Finished]
@@ -70,6 +72,15 @@ def test_on_a_cpu_it_is_small_enough_for_ten_minutes() -> None:
     assert trial.is_cut(config)
     assert not trial.is_cut(make_config({"scenario": "Server", "engine": "dummy"}))
     assert trial.QUERIES % trial.ARTICLES == 0
+
+
+def test_on_a_cpu_it_leaves_a_core_to_other_programs() -> None:
+    config = make_config({"scenario": "Server"})
+    planned = prepare(config, print, alone=True).plan.environment
+    assert planned == early_environment(config.engine, config) | trial.spared_core(config)
+    assert int(planned["OMP_NUM_THREADS"]) == max(1, len(usable_cores()) - 1)
+    for named in ({"target_qps": 5.0}, {"engine": "dummy"}, {"scenario": "Offline"}):
+        assert not trial.spared_core(make_config({"scenario": "Server", **named}))
 
 
 def test_the_plan_says_so() -> None:
