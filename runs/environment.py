@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def _cpu_name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def module_path() -> dict[str, str]:
+    """The variable by which a child of this process finds the harness's modules, whatever its directory."""
+    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def processor_s(processes: Iterable[psutil.Process]) -> float:
+    """Processor time that processes have used so far; nothing of those that are gone."""
+    total_s = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total_s += times.user + times.system
+    return total_s
 
 
 def usable_cores() -> list[int]:

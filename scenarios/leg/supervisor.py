@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO
 
-from runs.environment import HARNESS_ROOT
+from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
@@ -156,8 +156,7 @@ def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
 
 
 def _start(engine: str, environment: dict[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {**environment, **os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    variables = {**environment, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "scenarios.leg.start", engine],
         cwd=HARNESS_ROOT,  # the first place where Python looks for modules

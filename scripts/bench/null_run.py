@@ -19,6 +19,7 @@ import orjson
 import psutil
 
 from runs.benchmarks import BENCHMARKS
+from runs.environment import processor_s
 from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
@@ -165,8 +166,7 @@ def _engines_cpu_s(engine: Engine) -> float:
     if isinstance(engine, Fleet):
         time.sleep(2 * PULSE_S)  # the newest is in the next pulse
         return float(sum(record["cpu_s"] for record in engine.record()))
-    times = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
-    return float(sum(one.user + one.system for one in times))
+    return processor_s(psutil.Process().children(recursive=True))
 
 
 def main() -> None:

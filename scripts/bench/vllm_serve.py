@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from runs.environment import HARNESS_ROOT
+from runs.environment import HARNESS_ROOT, processor_s
 from runs.errors import ExecutionError
 from runs.record.manifest import LegPlan
 from sut.endpoint.served import words
@@ -37,7 +37,7 @@ class RunningServer:
         """Processor time so far, of its front end and of the engine's core."""
         core = self.front_end.children(recursive=True)
         parts = {"front end of vllm serve": [self.front_end], "its engine core": core}
-        return {name: sum(sum(one.cpu_times()[:2]) for one in processes) for name, processes in parts.items()}
+        return {name: processor_s(processes) for name, processes in parts.items()}
 
 
 @contextlib.contextmanager

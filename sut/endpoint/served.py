@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runs.environment import HARNESS_ROOT
+from runs.environment import module_path
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.questions import ask
@@ -39,8 +39,7 @@ def words(command: str) -> list[str]:
 def _environment() -> dict[str, str]:
     """Programs and modules of this environment come first."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    modules = os.pathsep.join(filter(None, (str(HARNESS_ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PATH": path, "PYTHONPATH": modules}
+    return {**os.environ, "PATH": path, **module_path()}
 
 
 class ServedServer:

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from runs.environment import HARNESS_ROOT
+from runs.environment import module_path
 from sut.replicas.member import Host
 from sut.replicas.messages import ReplicaSpec
 
@@ -25,14 +25,7 @@ def start_replica(spec: ReplicaSpec, *, own_group: bool = False) -> "subprocess.
     Args:
         own_group: it leads a process group of its own.
     """
-    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {
-        **spec.plan["environment"],
-        **os.environ,
-        **spec.variables,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-        "PYTHONUNBUFFERED": "1",
-    }
+    variables = {**spec.plan["environment"], **os.environ, **spec.variables, **module_path(), "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "sut.replicas.replica"],
         env=variables,

@@ -21,7 +21,7 @@ import msgspec
 import psutil
 import zmq
 
-from runs.environment import boot_id, software_versions
+from runs.environment import boot_id, processor_s, software_versions
 from runs.errors import ExecutionError, HarnessError
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES
@@ -185,19 +185,13 @@ class Replica:
             while True:
                 engine = self._engine
                 pulse = Pulse(
-                    engine.activity() if engine else 0, engine.generated_tokens() if engine else None, self._cpu_s()
+                    engine.activity() if engine else 0,
+                    engine.generated_tokens() if engine else None,
+                    round(processor_s(self._family), 3),
                 )
                 with contextlib.suppress(zmq.Again):  # a leg that reads nothing has no use for more of them
                     socket.send(encode(pulse), zmq.NOBLOCK)
                 time.sleep(PULSE_S)
-
-    def _cpu_s(self) -> float:
-        total = 0.0
-        for process in self._family:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return round(total, 3)
 
 
 def _failure(error: BaseException) -> Failure:

@@ -1,9 +1,10 @@
 """Is the engine computing? Asked only when nothing has come out of it for long."""
 
-import contextlib
 import time
 
 import psutil
+
+from runs.environment import processor_s
 
 WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
 LOOK_S = 2.0
@@ -17,16 +18,11 @@ def engine_is_working() -> bool:
 
     Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
     """
-    before = _processor_seconds()
+    before_s = _family_s()
     time.sleep(LOOK_S)
-    return _processor_seconds() - before > WORKING_SHARE * LOOK_S
+    return _family_s() - before_s > WORKING_SHARE * LOOK_S
 
 
-def _processor_seconds() -> float:
-    total = 0.0
+def _family_s() -> float:
     leg = psutil.Process()
-    for process in (leg, *leg.children(recursive=True)):
-        with contextlib.suppress(psutil.Error):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
+    return processor_s((leg, *leg.children(recursive=True)))

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from runs.accelerators import accelerators, described
-from runs.environment import HARNESS_ROOT, usable_cores, vllm_is_cpu_build
+from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
 
 ASK_TIMEOUT_S = 300
@@ -73,12 +73,11 @@ def ask_vllm() -> Machine:
     Raises:
         SetupError: vLLM cannot be imported, or does not answer.
     """
-    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "sut.vllm.ask_platform"],
             cwd=HARNESS_ROOT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, **module_path()},
             capture_output=True,
             text=True,
             timeout=ASK_TIMEOUT_S,

@@ -11,7 +11,7 @@ from typing import IO
 import msgspec
 from pydantic import ValidationError
 
-from runs.environment import HARNESS_ROOT
+from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError
 from runs.record.manifest import ClusterPlan, ReplicaPlace
 from sut.replicas.cluster.messages import Order, Question, Survey, Told, Wanted
@@ -137,11 +137,10 @@ def _line(message: Question | Order) -> bytes:
 
 def _start(module: str, stderr: int | None = None) -> "subprocess.Popen[bytes]":
     """A process of this package that uses Ray, in this process group."""
-    paths = [str(HARNESS_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-m", f"sut.replicas.cluster.{module}"],
         cwd=HARNESS_ROOT,
-        env={**os.environ, **_SAYS_ALL, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))},
+        env={**os.environ, **_SAYS_ALL, **module_path()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
