@@ -7,9 +7,8 @@ from rich.console import Console
 
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.rebuild import MadeOf, hold_against_runs
+from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from compliance.submission.check.report import CheckOutcome, as_json, exit_code, print_report
-from compliance.submission.check.runs_index import index_runs
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands import answer

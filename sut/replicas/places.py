@@ -1,10 +1,16 @@
-"""Where a replica computes: its devices, or its share of the cores and their memory."""
+"""Where a replica computes, its devices or its share of the cores and their memory, and what it is started with."""
 
 import ctypes
 import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from runs.errors import SetupError
+from runs.record.manifest import ReplicaPlace
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # system calls [linux: syscall_64.tbl, asm-generic/unistd.h]
 _MPOL_PREFERRED = 1  # linux/mempolicy.h: from this node while it has memory
@@ -53,3 +59,25 @@ def bind(cores: list[int], numa_node: int | None) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if number is None or libc.syscall(number, _MPOL_PREFERRED, mask, bits * len(mask) + 1):
         print(f"memory near node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
+
+
+@dataclass(frozen=True)
+class PlannedReplica:
+    """A place, with the environment of its process, and the plan of the engine there."""
+
+    place: ReplicaPlace
+    engine: EnginePlan
+
+
+def plan_here(kind: EngineKind[Any], asked: BaseModel, leg: LegFacts, count: int | None) -> list[PlannedReplica]:
+    """Plans of `count` replicas; None = as many as suit this machine.
+
+    Raises:
+        InputError, SetupError: see the message.
+    """
+    places = kind.places(asked, leg, count)
+    plans = [kind.at(place, len(places)).plan(asked, leg) for place in places]
+    return [
+        PlannedReplica(place.model_copy(update={"environment": dict(plan.environment)}), plan)
+        for place, plan in zip(places, plans, strict=True)
+    ]

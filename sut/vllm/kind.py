@@ -14,13 +14,11 @@ from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.vllm.argument_types import check_types
-from sut.vllm.batch_limits import cpu_batch_limits
-from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_environment
+from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
 from sut.vllm.engine import VllmEngine
-from sut.vllm.machine import Machine, likely_machine, this_machine
+from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.one_process import OneProcessVllmEngine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
-from sut.vllm.replica_places import machine_at, replica_places
 
 # Engine arguments that make another model of the one that was named, or let it stop elsewhere.
 _MODEL_CHANGING = (

@@ -28,7 +28,7 @@ if {{"sut.replicas.replica", "default_worker.py"}} & {{word.rpartition("/")[2] f
     from sut.dummy.engine import DummyEngine
     from sut.dummy.kind import DummyKind
     from sut.vllm.machine import Machine
-    from sut.vllm.replica_places import replica_places
+    from sut.vllm.machine import replica_places
     machine = Machine("cuda", {GPUS}, [0], visible_variable="CUDA_VISIBLE_DEVICES")
     each = int(os.environ.get("VLLM_DEVICES_EACH", "1"))
     DummyKind.places = lambda self, asked, leg, count: replica_places(machine, count, each)

@@ -6,7 +6,7 @@ from compliance.audits import test06
 from compliance.audits.base import count_in_force
 from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
 from compliance.finding import Finding, fail
-from compliance.submission.check.finding import Findings
+from compliance.submission.check.finding import Findings, policy_of
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
@@ -14,10 +14,10 @@ from compliance.submission.check.logs import (
     contradictions,
     facts,
     judged,
+    note_errors,
     note_findings,
     read_log,
 )
-from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
 from compliance.submission.tree import Place, Tree
@@ -148,10 +148,7 @@ def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -
         found = detail.effective(name)
         if found != wanted:
             findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{wanted}")
-    if detail.error_count:
-        first = detail.errors[0]
-        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
-        findings.add("audit-errors", detail.path, said, "none")
+    note_errors(detail, "audit-errors", findings)
 
 
 def _check_log(run: RunDir, detail: DetailLog, findings: Findings) -> None:

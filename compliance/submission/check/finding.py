@@ -1,13 +1,43 @@
-"""What `check` found in a tree: findings by their place in it."""
+"""What `check` found in a tree: findings by their place in it, under its own rules."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Finding, Severity
-from compliance.rules import find_rule
+from compliance.finding import Finding, Policy, Severity
+from compliance.rules import RULES, find_rule
 
 SHOWN = 200  # characters of foreign content in a message
+
+# Under which of its own rules `check` tells what verify found. Of these, rules tell that look at the tree's own files,
+# or at the round that was named.
+_ITS_OWN = (
+    "perf-benchmark-scenario",
+    "perf-validity",
+    "perf-seeds",
+    "accuracy-errors",
+    "accuracy-seeds",
+    "accuracy-target",
+    "accuracy-count",
+    "accuracy-no-target",
+    "one-system",
+    "record-model",
+)
+_OTHERWISE = {
+    "accuracy-token-counts": "accuracy-answers",
+    "accuracy-longest": "accuracy-answers",
+    "accuracy-scored-again": None,  # a tree has the answers truncated; check --runs has the whole ones
+    **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "contradiction"), "log-contradiction"),
+    **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "plausible"), "log-implausible"),
+    "plausible-first-tokens-held": "perf-first-tokens-held",
+    **dict.fromkeys(_ITS_OWN),
+}
+_SAME = {rule.id: rule.id for rule in RULES.values() if rule.kind in ("result", "official")}
+
+CLOSED = Policy("check", {**_SAME, **_OTHERWISE})
+# What the official checker does not ask there ([checker] performance_check.min_query_count_check), and scores that are
+# out of reach of the benchmark's model: there it may be another.
+OPEN = Policy("check", {**CLOSED.rules, "perf-samples": None, "plausible-scores": None})
 
 
 class Findings:
@@ -76,3 +106,8 @@ def printable(text: str, length: int = SHOWN * 2) -> str:
     """Foreign text on one line, without control characters and of bounded length."""
     plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[: length + 1])
     return plain if len(plain) <= length else plain[:length] + "..."
+
+
+def policy_of(division: str) -> Policy:
+    """The policy for legs of a division."""
+    return OPEN if division == "open" else CLOSED

@@ -119,6 +119,14 @@ def check_seeds(detail: DetailLog, in_round: Round, rule_id: str, findings: Find
             findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({in_round})")
 
 
+def note_errors(detail: DetailLog, rule_id: str, findings: Findings) -> None:
+    """LoadGen logged an error."""
+    if detail.error_count:
+        first = detail.errors[0]
+        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
+        findings.add(rule_id, detail.path, said, "none")
+
+
 def check_scenario_name(detail: DetailLog, scenario: Scenario, rule_id: str, findings: Findings) -> bool:
     """Is the log of the scenario that its directory names?"""
     wanted = LOADGEN_SCENARIO[scenario]

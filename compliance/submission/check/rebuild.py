@@ -19,16 +19,53 @@ from compliance.submission.calibration import lacking
 from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import Findings, in_order
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
-from compliance.submission.check.runs_index import RunsIndex
 from compliance.submission.check.structure import is_document
 from compliance.submission.source import Source, read_source
 from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
-from runs.errors import HarnessError
+from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
+from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest
+
+_FIX = "name a run directory, or one with runs in it"
+
+
+@dataclass
+class RunsIndex:
+    """Runs by the SHA-256 of their detail log, which no two runs share."""
+
+    by_detail: dict[str, RunDir] = field(default_factory=dict)
+
+    def find(self, run: RunDir) -> RunDir | None:
+        """The run that a leg of a tree is a copy of."""
+        try:
+            return self.by_detail.get(sha256_of(run.detail)) if is_regular(run.detail) else None
+        except InputError:  # no log is so large
+            return None
+
+
+def index_runs(directories: list[Path]) -> RunsIndex:
+    """Every run under the directories; logs without a manifest.json beside them (another tree's) are no run.
+
+    Raises:
+        InputError: a directory is none, or holds no run; or two runs have the same log and other files differ.
+    """
+    index = RunsIndex()
+    for directory in directories:
+        if not directory.is_dir():
+            raise InputError(f"--runs {directory} is no directory", _FIX)
+        places = [RunDir(path.parent) for path in sorted(directory.rglob("mlperf_log_detail.txt"))]
+        found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
+        if not found:
+            raise InputError(f"--runs {directory} holds no run", _FIX)
+        for run in found:
+            earlier = index.by_detail.setdefault(sha256_of(run.detail), run)
+            if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
+                raise InputError(f"{earlier.root} and {run.root} have the same log", "name the one that was run")
+    return index
 
 
 @dataclass(frozen=True)

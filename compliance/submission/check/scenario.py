@@ -4,13 +4,12 @@ from dataclasses import dataclass, field
 
 from compliance.finding import Finding
 from compliance.rules import UnknownRuleError
-from compliance.submission.check.accuracy import check_accuracy
 from compliance.submission.check.any_benchmark import check_any
 from compliance.submission.check.audits import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
 from compliance.submission.check.finding import Findings
+from compliance.submission.check.legs import check_accuracy, check_performance
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
-from compliance.submission.check.performance import check_performance
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS, submitted_benchmark

@@ -19,7 +19,7 @@ from sut.engines import engine_kind
 from sut.replicas.cluster.messages import TIME_BYTES, Trouble, Wanted
 from sut.replicas.local import start_replica
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.planning import PlannedReplica, plan_here
+from sut.replicas.places import PlannedReplica, plan_here
 
 PINGS = 20
 PING_TIMEOUT_S = 5.0

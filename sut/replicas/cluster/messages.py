@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, HarnessError
 from runs.record.manifest import ClusterNode
 from sut.engine_kind import LegFacts
-from sut.replicas.planning import PlannedReplica
+from sut.replicas.places import PlannedReplica
 
 TIME_BYTES = 8  # of a time in ns, as NodeProbe.clock is told it
 

@@ -12,7 +12,7 @@ from runs.environment import harness_facts
 from runs.errors import HarnessError, SetupError
 from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Trouble, Wanted
 from sut.replicas.cluster.session import connected, last_words
-from sut.replicas.planning import PlannedReplica
+from sut.replicas.places import PlannedReplica
 
 ANSWER_TIMEOUT_S = 90.0  # a node may have to import vLLM from a slow disk
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import Finding
-from compliance.submission.check.driver import check_tree
-from compliance.submission.check.duplicates import check_duplicates
+from compliance.submission.check.driver import check_duplicates, check_tree
 from compliance.submission.check.finding import Findings, place_of
 from compliance.submission.check.logs import ComparedLeg
 from compliance.submission.check.report import CheckOutcome, exit_code

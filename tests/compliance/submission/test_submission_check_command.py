@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from compliance.rules.tree import TREE_RULES
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
-from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.rebuild import index_runs
 from compliance.submission.tree import Tree
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS

@@ -10,8 +10,7 @@ import pytest
 from compliance.finding import Finding
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.finding import place_of
-from compliance.submission.check.rebuild import MadeOf, SignedOff, hold_against_runs
-from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.rebuild import MadeOf, SignedOff, hold_against_runs, index_runs
 from compliance.submission.submit import SubmitOutcome
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK

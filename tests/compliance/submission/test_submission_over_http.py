@@ -14,8 +14,7 @@ import pytest
 from compliance.signoff import sign_off
 from compliance.submission.check.driver import check_tree
 from compliance.submission.check.official_checker import run_official
-from compliance.submission.check.rebuild import MadeOf, hold_against_runs
-from compliance.submission.check.runs_index import index_runs
+from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS

@@ -3,7 +3,7 @@
 import pytest
 
 from runs.benchmark import Scenario
-from sut.vllm.batch_limits import FEWEST_TOKENS, cpu_batch_limits
+from sut.vllm.cpu import FEWEST_TOKENS, cpu_batch_limits
 
 
 @pytest.mark.parametrize(

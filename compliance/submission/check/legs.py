@@ -1,13 +1,20 @@
-"""Rules on a scenario's accuracy leg: its logs, accuracy.txt and the truncated answers."""
+"""Rules on a scenario's legs: performance with its user.conf, accuracy with accuracy.txt and the truncated answers.
+
+LoadGen skips what it does not know in a user.conf, so what is held against the log are the lines that it takes.
+"""
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.leg_record import is_truncated
-from compliance.submission.check.finding import Findings
+from compliance.evidence.performance import verify_performance
+from compliance.finding import Severity
+from compliance.submission.check.descriptions import says_network
+from compliance.submission.check.finding import Findings, policy_of
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
@@ -15,22 +22,126 @@ from compliance.submission.check.logs import (
     facts,
     judged,
     make_leg,
+    note_errors,
     note_findings,
     read_log,
 )
-from compliance.submission.check.policy import policy_of
 from compliance.submission.check.reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
 from compliance.submission.truncate import CUT, SHOWN_BYTES
 from runs.benchmark import Benchmark, Scenario
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import NETWORK_SUT, DetailLog
+from runs.loadgen.given import mismatches
+from runs.loadgen.user_conf import Setting, lines_taken
 from runs.record.layout import RunDir
-from runs.record.leg import ACCURACY
+from runs.record.leg import ACCURACY, PERFORMANCE
 
+# The headline of a scenario. [checker] constants.RESULT_FIELD_NEW, RESULT_FIELD_BENCHMARK_OVERWRITE
+_METRIC = {
+    "Offline": "result_tokens_per_second",
+    "Server": "result_completed_tokens_per_second",
+    "SingleStream": "result_90.00_percentile_latency_ns",
+}
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 MAX_LOG_BYTES = 10 * 1024  # [checker] constants.MAX_ACCURACY_LOG_SIZE
 _HASH = re.compile(r"^hash=(\w+)$")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMPY = re.compile(r"np\.(int|float)\d*\(")
+
+
+def check_performance(
+    tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
+) -> ComparedLeg | None:
+    """Judge the performance leg; gives back what other legs are compared with, if its log can be read."""
+    run = tree.performance(place)
+    detail = read_log(run, findings)
+    if detail is None:
+        return None
+    known = facts("performance", run, detail)
+    mode = detail.get("effective_test_mode", detail.get("requested_test_mode"))
+    if mode != PERFORMANCE:
+        findings.add("perf-mode", run.detail, f"effective_test_mode is {mode}", PERFORMANCE)
+    check_seeds(detail, tree.round, "perf-seeds", findings)
+    check_user_conf(tree.user_conf(place), {place.benchmark}, benchmark, detail, findings)
+    same = check_scenario_name(detail, scenario, "perf-scenario", findings)
+    if mode != PERFORMANCE or not same:
+        return known  # its figures would be held to the wrong rules
+    check_verdict(detail, findings)
+    _check_metric(detail, findings)
+    _check_name(detail, tree, place, findings)
+    leg = make_leg(run, detail, scenario, benchmark)
+    part = judged(lambda: verify_performance(leg), run, findings)
+    if part is not None:
+        note_findings(part.findings, policy_of(place.division), run, findings)
+    return known
+
+
+def check_verdict(detail: DetailLog, findings: Findings) -> None:
+    """What LoadGen itself says of the run."""
+    note_errors(detail, "perf-errors", findings)
+    if detail.validity != "VALID":
+        reason = " ".join(str(detail.get("result_invalid_reason") or "").split())
+        findings.add("perf-validity", detail.path, f"result_validity is {detail.validity} {reason}".strip(), "VALID")
+    if detail.get("early_stopping_met") is False:
+        said = " ".join(str(detail.get("early_stopping_result") or "early_stopping_met is false").split())
+        findings.add("perf-early-stopping", detail.path, said, "early_stopping_met true")
+
+
+def _check_metric(detail: DetailLog, findings: Findings) -> None:
+    metric = _METRIC[detail.scenario]
+    value = detail.get(metric)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        findings.add("perf-metric", detail.path, f"{metric} is {value}", "a number above 0")
+
+
+def _check_name(detail: DetailLog, tree: Tree, place: Place, findings: Findings) -> None:
+    """The open division has both kinds: what its description says of itself has to be so."""
+    network = place.division == "network" or (place.division == "open" and says_network(tree, place))
+    if detail.is_network != network and (network or place.division != "open"):
+        wanted = f"{'a name with' if network else 'no'} {NETWORK_SUT!r}"
+        # The official checker asks of the network division alone: systems of several nodes bear the name in others.
+        severity: Severity = "error" if network else "warning"
+        findings.add("perf-network", detail.path, f"sut_name is {detail.get('sut_name')!r}", wanted, severity=severity)
+
+
+def check_user_conf(path: Path, names: set[str], benchmark: Benchmark, detail: DetailLog, findings: Findings) -> None:
+    """Hold user.conf against the performance log.
+
+    Args:
+        names: further names of the model that the submitter may have given LoadGen.
+    """
+    models = (benchmark.loadgen_key, benchmark.submission_name, *sorted(names))
+    _hold(path, models, detail, findings)
+
+
+def check_user_conf_of(path: Path, detail: DetailLog, findings: Findings) -> None:
+    """The same where the name that LoadGen was given for the model is not known: of lines of any model only those
+    are held against the log that no line of a named model can outweigh."""
+    _hold(path, None, detail, findings)
+
+
+def _hold(path: Path, models: tuple[str, ...] | None, detail: DetailLog, findings: Findings) -> None:
+    if not is_regular(path):
+        return  # has a finding already
+    text = read_text(path, findings, "scenario-file")
+    if text is None:
+        return
+    lines = list(_lines(text))
+    named = set() if models is not None else {line.key for line in lines if line.model != "*"}
+    for found in mismatches(lines, models or (), detail, named):
+        wanted = f"{found.logged:g}, as {found.record} of the log has it"
+        if found.line is None:
+            findings.add("user-conf-absent", path, f"no line sets {detail.scenario} {found.key}", wanted)
+        else:
+            said = f"line {found.line.line}: {found.line.name} = {float(found.line.value):g}"
+            findings.add("user-conf-differs", path, said, wanted)
+
+
+def _lines(text: str) -> Iterator[Setting]:
+    """Those with a number, which LoadGen reads up to the first sign that belongs to none (of 5_00 the 5)."""
+    for line in lines_taken(text):
+        if number := _NUMBER.match(line.value):
+            yield replace(line, value=number[0])
 
 
 def check_accuracy(
@@ -152,10 +263,7 @@ def _check_settings(detail: DetailLog, benchmark: Benchmark, findings: Findings)
     if count != benchmark.accuracy_samples:
         said = f"the run covers {count} samples"
         findings.add("accuracy-samples", detail.path, said, f"{benchmark.accuracy_samples}")
-    if detail.error_count:
-        first = detail.errors[0]
-        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
-        findings.add("accuracy-errors", detail.path, said, "none")
+    note_errors(detail, "accuracy-errors", findings)
     for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target"):
         if detail.effective(name, 0):
             said = f"effective_{name} is {detail.effective(name)}"
