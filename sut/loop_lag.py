@@ -5,7 +5,7 @@ from collections import deque
 
 import numpy as np
 
-from runs.record.loop_lag import LoopLag
+from runs.record.observed import LoopLag
 from sut.recorder import LatencyHistogram
 
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core

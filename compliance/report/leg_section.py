@@ -24,7 +24,7 @@ from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.query_times import query_times_of
+from runs.record.observed import query_times_of
 from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
 

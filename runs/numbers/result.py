@@ -20,7 +20,7 @@ from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.reading import read_as
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
-from runs.record.loop_lag import LoopLag
+from runs.record.observed import LoopLag
 from runs.record.requests_log import RequestTable
 from runs.rounds import CURRENT_ROUND, Round
 

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 from runs.accelerators import FACTS
 from runs.errors import ExitCode
 from runs.record.layout import LOADGEN_LOGS
-from runs.record.loop_lag import LoopLag
-from runs.record.query_times import query_times_of
+from runs.record.observed import LoopLag, query_times_of
 
 HASHED = (*LOADGEN_LOGS, "requests.jsonl")
 _SOMETIMES = {"visible_by", "untold", "host"}  # of an accelerator: why it was chosen or not known; its cluster node
@@ -162,7 +161,7 @@ class NotRecordedPart(_Part):
 
 
 class ContentionPart(_Part):
-    """The fields of `runs.record.contention.Contention`; the sign-off says what a null among them means."""
+    """The fields of `runs.record.observed.Contention`; the sign-off says what a null among them means."""
 
     window_s: Seconds | None
     usable_cores: AtLeastOne | None

@@ -49,7 +49,7 @@ class Progress:
     tpot_p99_ms: float | None = None
     ttft_limit_ms: float | None = None
     tpot_limit_ms: float | None = None
-    loop_lag: dict[str, Any] | None = None  # so far: a runs.record.loop_lag.LoopLag
+    loop_lag: dict[str, Any] | None = None  # so far: a runs.record.observed.LoopLag
     stage: str = ""  # of an engine's start, in words; empty where its log tells none
     error: dict[str, Any] | None = None  # runs.errors.error_record
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from runs.environment import usable_cores
-from runs.record.contention import NOT_RECORDED, Contention
+from runs.record.observed import NOT_RECORDED, Contention
 
 # Linux counts what virtual machines of this host use as user time already.
 _COUNTED_TWICE = ("guest", "guest_nice")

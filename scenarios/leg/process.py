@@ -28,11 +28,10 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
-from runs.record.contention import CONTENTION
 from runs.record.engine_log import START_STAGES, StageClock, last_error, start_stage
 from runs.record.layout import RunDir
-from runs.record.loop_lag import LOOP_LAG
 from runs.record.manifest import ChosenRate, read_manifest, write_manifest
+from runs.record.observed import CONTENTION, LOOP_LAG
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside

@@ -18,11 +18,10 @@ from runs.files import remove_temporary, write_atomic, write_json
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.replicas import replica_numbers
 from runs.numbers.result import Result, build_result, write_result
-from runs.record.client_lateness import late_client
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
-from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
+from runs.record.observed import late_client, loop_lag_of
 from runs.record.official_inputs import model_reasons
 from runs.record.requests_log import read_requests
 from runs.wording import counted

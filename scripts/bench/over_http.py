@@ -13,9 +13,9 @@ from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
-from runs.record.contention import CONTENTION
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from runs.record.observed import CONTENTION
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 from sut.endpoint.served import words
 

@@ -10,7 +10,7 @@ import psutil
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from runs.record.loop_lag import LoopLag
+from runs.record.observed import LoopLag
 from runs.record.progress import read_progress
 from runs.record.requests_log import RequestTable, read_requests
 

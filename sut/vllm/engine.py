@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.query_times import QUERY_TIMES, QueryTimes
+from runs.record.observed import QUERY_TIMES, QueryTimes
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain

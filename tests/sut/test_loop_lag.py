@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from runs.errors import InputError
-from runs.record.loop_lag import LOOP_LAG, loop_lag_of
+from runs.record.observed import LOOP_LAG, loop_lag_of
 from sut.loop_lag import INTERVAL_S, LagMeter
 
 

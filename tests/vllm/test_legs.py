@@ -19,7 +19,7 @@ from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
-from runs.record.query_times import QueryTimes
+from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.support.greedy import TIE, Answer
 from tests.support.nltk_data import nltk_sentences

@@ -19,7 +19,7 @@ from compliance.signoff.limits import (
     WINDOW_SLACK_SHARE,
 )
 from runs.errors import InputError
-from runs.record.contention import Contention, contention_of
+from runs.record.observed import Contention, contention_of
 from runs.wording import counted
 
 

@@ -28,8 +28,8 @@ from compliance.signoff.proofs.given_settings import given_settings
 from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
 from compliance.signoff.proofs.replicas import replicas
 from runs.errors import InputError
-from runs.record.contention import contention_of
 from runs.record.manifest import Manifest
+from runs.record.observed import contention_of
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed

@@ -13,7 +13,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE, FOREIGN_SHARE
 from compliance.signoff.verdict import Verdict, as_word
 from runs.errors import InputError
-from runs.record.contention import Contention, contention_of
+from runs.record.observed import Contention, contention_of
 from tests.support.signoff_fixtures import FrozenLegs
 
 WINDOW_S, CORES = 4.0, 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runs.record.client_lateness import late_client
+from runs.record.observed import late_client
 
 LIMITS = {"ttft_latency": 2_000_000_000, "tpot_latency": 100_000_000}
 

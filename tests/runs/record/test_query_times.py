@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runs.record.query_times import QueryTimes, query_times_of
+from runs.record.observed import QueryTimes, query_times_of
 
 ONE = {"queries": 2, "queued_s": 0.5, "prefill_s": 1.0, "decode_s": 3.5}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runs.record.contention import Contention, contention_of
 from runs.record.manifest import read_manifest
+from runs.record.observed import Contention, contention_of
 from scenarios.leg import cpu_times
 from scenarios.leg.cpu_times import CpuReading, contention_between, read_cpu
 from tests.conftest import Finished

@@ -18,10 +18,9 @@ from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.result import read_result
-from runs.record.contention import Contention, contention_of
 from runs.record.layout import LOADGEN_LOGS, RunDir
-from runs.record.loop_lag import loop_lag_of
 from runs.record.manifest import Manifest, read_manifest
+from runs.record.observed import Contention, contention_of, loop_lag_of
 from runs.record.requests_log import read_requests
 from runs.rounds import CURRENT_ROUND
 from sut.dummy.engine import DummyEngine

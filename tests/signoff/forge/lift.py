@@ -7,9 +7,9 @@ tell. The forgeries are then made from it, in the present form too.
 import orjson
 
 from runs.numbers.result import build_result, write_result
-from runs.record.contention import CONTENTION, NOT_RECORDED
 from runs.record.layout import RunDir
 from runs.record.manifest import SCHEMA_VERSION, Manifest, write_manifest
+from runs.record.observed import CONTENTION, NOT_RECORDED
 from runs.record.progress import Progress, write_progress
 from tests.support.editing import reseal
 
