@@ -4,86 +4,24 @@ Nothing here is used by an honest run. Each cheat changes what the engine comput
 """
 
 import random
+import tempfile
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
 
 from runs.errors import InputError
-from sut.dummy.caches import (
-    BURST_S,
-    cache_first,
-    cache_index,
-    cache_late,
-    cache_not_in_a_row,
-    cache_on_disk,
-    cache_prompt,
-    merge_equal,
-    share_prefixes,
-    skip,
-)
 from sut.dummy.engine import Cheat, Service
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut
 
-CheatKind = Literal[
-    "cache-index",
-    "cache-prompt",
-    "cache-not-in-a-row",
-    "cache-late",
-    "cache-on-disk",
-    "cache-first",
-    "share-prefixes",
-    "merge-equal",
-    "truncate",
-    "truncate-little",
-    "pad-eos",
-    "pad-space",
-    "repeat-special",
-    "inject-bos",
-    "inject-eos",
-    "overcount",
-    "first-other",
-    "first-early",
-    "first-forced",
-    "first-late",
-    "answer-early",
-    "other-model",
-    "other-model-in-bursts",
-    "drop",
-    "drop-always",
-    "reference",
-    "stored",
-]
-CHEAT_KINDS: dict[CheatKind, str] = {
-    "cache-index": "answers a sample index that it has seen from a cache",
-    "cache-prompt": "answers a prompt that it has seen from a cache",
-    "cache-not-in-a-row": "as cache-prompt, but computes a prompt again that comes twice in a row",
-    "cache-late": "as cache-prompt, but computes the first 32 queries honestly, as many as a short audit has",
-    "cache-on-disk": "as cache-prompt, and keeps on disk what it has seen, for the processes of later legs",
-    "cache-first": "reports the first token of a prompt that it has seen from a cache, and computes the rest",
-    "share-prefixes": "computes only the part of a prompt that no earlier prompt began with",
-    "merge-equal": "computes equal prompts that come within 10 ms once",
-    "truncate": "stops at half of the output in performance legs",
-    "truncate-little": "leaves out the last twelfth of the output in performance legs",
-    "pad-eos": "fills the output up with end-of-sequence ids",
-    "pad-space": "fills the output up with blanks, which scoring strips",
-    "repeat-special": "ends the output with a begin-of-sequence id, eight times",
-    "inject-bos": "begins the output with a begin-of-sequence id",
-    "inject-eos": "puts an end-of-sequence id into the middle of the output",
-    "overcount": "tells LoadGen of more tokens than it returns",
-    "first-other": "reports another first token than the output's",
-    "first-early": "reports a guessed first token before the prompt is computed",
-    "first-forced": "as first-early, and puts the guess into the output",
-    "first-late": "holds first tokens back until the limit is near, so that the others come faster on paper",
-    "answer-early": "answers with made-up ids at once and computes later, in performance legs",
-    "other-model": "uses a smaller model in performance legs",
-    "other-model-in-bursts": "uses another model for a query that comes within 10 ms of the last",
-    "drop": "answers every fourth sample with a canned text in performance legs",
-    "drop-always": "answers every fourth sample with a canned text in all legs",
-    "reference": "answers with the data set's reference text",
-    "stored": "answers from its own answers of an earlier process, in all legs",
-}
+HONEST_QUERIES = 32
+BURST_S = 0.010
+PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
+STORE_NAME = "dummy-engine-seen"
 CANNED_ANSWER = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
 HELD_SHARE = 0.875  # of the limit: 1.75 of the 2 s that Server allows, as in published results of v6.1
@@ -107,20 +45,211 @@ class CheatContext:
     ttft_limit_s: float = 2.0
 
 
-def parse_cheat(text: str) -> CheatKind:
+Maker = Callable[[CheatContext], Cheat]
+Each = Callable[[CheatContext, Request, Service], None]
+
+CHEAT_KINDS: dict[str, str] = {}  # what each does
+_MAKERS: dict[str, Maker] = {}
+
+
+def _made(kind: str, what: str) -> Callable[[Maker], Maker]:
+    """A cheat with a memory: what makes one."""
+
+    def add(make: Maker) -> Maker:
+        CHEAT_KINDS[kind], _MAKERS[kind] = what, make
+        return make
+
+    return add
+
+
+def _each(kind: str, what: str, *, performance: bool = False) -> Callable[[Each], Each]:
+    """A cheat that does the same to every request; in performance legs alone where it says so."""
+
+    def add(cheat: Each) -> Each:
+        _made(kind, what)(lambda known: partial(cheat, known) if known.performance or not performance else _honest)
+        return cheat
+
+    return add
+
+
+def _honest(request: Request, service: Service) -> None:
+    """Nothing is changed."""
+
+
+def parse_cheat(text: str) -> str:
     """One of the kinds.
 
     Raises:
         InputError: another one.
     """
-    if text not in get_args(CheatKind):
+    if text not in CHEAT_KINDS:
         raise InputError(f"--dummy-cheat {text}: unknown kind", f"use one of {', '.join(CHEAT_KINDS)}")
-    return text  # type: ignore[return-value]  # membership was checked above
+    return text
 
 
-def make_cheats(kinds: list[CheatKind], context: CheatContext) -> tuple[Cheat, ...]:
+def make_cheats(kinds: list[str], context: CheatContext) -> tuple[Cheat, ...]:
     """The cheats, in the order given; `overcount` is not among them, since only the SUT counts (`OvercountingSut`)."""
     return tuple(_MAKERS[kind](context) for kind in kinds if kind != "overcount")
+
+
+# Caches of all kinds --------------------------------------------------------------------------------------------
+
+
+def _skip(service: Service) -> None:
+    """Nothing is computed for the request."""
+    service.prefill_tokens = service.decode_tokens = 0
+
+
+@_made("cache-index", "answers a sample index that it has seen from a cache")
+def _cache_index(_: CheatContext) -> Cheat:
+    seen: dict[int, list[int]] = {}
+
+    def cheat(request: Request, service: Service) -> None:
+        if request.sample_index in seen:
+            service.answer = seen[request.sample_index]
+            _skip(service)
+        seen.setdefault(request.sample_index, service.answer)
+
+    return cheat
+
+
+@_made("cache-prompt", "answers a prompt that it has seen from a cache")
+def _cache_prompt(_: CheatContext) -> Cheat:
+    seen: set[tuple[int, ...]] = set()
+
+    def cheat(request: Request, service: Service) -> None:
+        prompt = tuple(request.prompt_ids)
+        if prompt in seen:
+            _skip(service)
+        seen.add(prompt)
+
+    return cheat
+
+
+@_made("cache-not-in-a-row", "as cache-prompt, but computes a prompt again that comes twice in a row")
+def _cache_not_in_a_row(_: CheatContext) -> Cheat:
+    seen: set[tuple[int, ...]] = set()
+    last: tuple[int, ...] = ()
+
+    def cheat(request: Request, service: Service) -> None:
+        nonlocal last
+        prompt = tuple(request.prompt_ids)
+        if prompt in seen and prompt != last:
+            _skip(service)
+        seen.add(prompt)
+        last = prompt
+
+    return cheat
+
+
+@_made("cache-late", "as cache-prompt, but computes the first 32 queries honestly, as many as a short audit has")
+def _cache_late(known: CheatContext) -> Cheat:
+    cached = _cache_prompt(known)
+
+    def cheat(request: Request, service: Service) -> None:
+        computed = service.prefill_tokens, service.decode_tokens
+        cached(request, service)
+        if request.seq < HONEST_QUERIES:
+            service.prefill_tokens, service.decode_tokens = computed
+
+    return cheat
+
+
+@_each("cache-on-disk", "as cache-prompt, and keeps on disk what it has seen, for the processes of later legs")
+def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
+    store = Path(tempfile.gettempdir()) / STORE_NAME
+    name = store / sha256(array("q", request.prompt_ids).tobytes()).hexdigest()
+    if name.exists():
+        _skip(service)
+    else:
+        store.mkdir(exist_ok=True)
+        name.touch()
+
+
+@_made("cache-first", "reports the first token of a prompt that it has seen from a cache, and computes the rest")
+def _cache_first(_: CheatContext) -> Cheat:
+    seen: set[tuple[int, ...]] = set()
+
+    def cheat(request: Request, service: Service) -> None:
+        prompt = tuple(request.prompt_ids)
+        service.first_at_once = prompt in seen
+        seen.add(prompt)
+
+    return cheat
+
+
+@_made("share-prefixes", "computes only the part of a prompt that no earlier prompt began with")
+def _share_prefixes(_: CheatContext) -> Cheat:
+    seen: set[int] = set()  # hashes of all prefixes of whole blocks
+
+    def cheat(request: Request, service: Service) -> None:
+        known, prefix = 0, 0
+        for end in range(PREFIX_BLOCK_TOKENS, len(request.prompt_ids), PREFIX_BLOCK_TOKENS):
+            prefix = hash((prefix, *request.prompt_ids[end - PREFIX_BLOCK_TOKENS : end]))
+            if prefix in seen:
+                known = end
+            seen.add(prefix)
+        service.prefill_tokens -= known
+
+    return cheat
+
+
+@_made("merge-equal", "computes equal prompts that come within 10 ms once")
+def _merge_equal(_: CheatContext) -> Cheat:
+    seen_s: dict[tuple[int, ...], float] = {}
+
+    def cheat(request: Request, service: Service) -> None:
+        prompt, now_s = tuple(request.prompt_ids), time.monotonic()
+        if now_s - seen_s.get(prompt, -BURST_S) < BURST_S:
+            _skip(service)
+        seen_s[prompt] = now_s
+
+    return cheat
+
+
+# Other ways to compute less, and tokens that no model computed ----------------------------------------------------
+
+
+@_each("truncate", "stops at half of the output in performance legs", performance=True)
+def _truncate(_: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer[: max(2, len(service.answer) // 2)]
+    service.decode_tokens = len(service.answer) - 1
+
+
+@_each("truncate-little", "leaves out the last twelfth of the output in performance legs", performance=True)
+def _truncate_little(_: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer[: -max(1, len(service.answer) // LITTLE)]
+    service.decode_tokens = len(service.answer) - 1
+
+
+@_each("pad-eos", "fills the output up with end-of-sequence ids")
+def _pad_eos(known: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer + [known.eos_id] * (known.max_tokens - len(service.answer))
+
+
+@_each("pad-space", "fills the output up with blanks, which scoring strips")
+def _pad_space(known: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer + [known.space_id] * (known.max_tokens - len(service.answer))
+
+
+@_each("repeat-special", "ends the output with a begin-of-sequence id, eight times")
+def _repeat_special(known: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer[: known.max_tokens - REPEATS] + [known.bos_id] * REPEATS
+
+
+@_each("inject-bos", "begins the output with a begin-of-sequence id")
+def _inject_bos(known: CheatContext, request: Request, service: Service) -> None:
+    service.answer = [known.bos_id, *service.answer[: known.max_tokens - 1]]
+
+
+@_each("inject-eos", "puts an end-of-sequence id into the middle of the output")
+def _inject_eos(known: CheatContext, request: Request, service: Service) -> None:
+    kept = service.answer[: known.max_tokens - 1]
+    middle = len(kept) // 2
+    service.answer = [*kept[:middle], known.eos_id, *kept[middle:]]
+
+
+CHEAT_KINDS["overcount"] = "tells LoadGen of more tokens than it returns"
 
 
 class OvercountingSut(LoadgenSut):
@@ -137,46 +266,50 @@ class OvercountingSut(LoadgenSut):
             self._response = honest
 
 
-# Saving computation ---------------------------------------------------------------------------------------------------
+# Lies about the first token, and other models -------------------------------------------------------------------
 
 
-def _truncate(context: CheatContext) -> Cheat:
+@_each("first-other", "reports another first token than the output's")
+def _first_other(_: CheatContext, request: Request, service: Service) -> None:
+    service.first_id = service.answer[0] ^ 1
+
+
+@_each("first-early", "reports a guessed first token before the prompt is computed")
+def _first_early(_: CheatContext, request: Request, service: Service) -> None:
+    service.first_id = GUESSED_FIRST_ID
+    service.first_at_once = True
+
+
+@_each("first-forced", "as first-early, and puts the guess into the output")
+def _first_forced(_: CheatContext, request: Request, service: Service) -> None:
+    service.answer = [GUESSED_FIRST_ID, *service.answer[1:]]
+    service.first_at_once = True
+
+
+@_made("first-late", "holds first tokens back until the limit is near, so that the others come faster on paper")
+def _first_late(known: CheatContext) -> Cheat:
+    chance = random.Random(1)
+
     def cheat(request: Request, service: Service) -> None:
-        if context.performance:
-            service.answer = service.answer[: max(2, len(service.answer) // 2)]
-            service.decode_tokens = len(service.answer) - 1
+        service.first_held_s = HELD_SHARE * known.ttft_limit_s * (1 + HELD_JITTER * chance.uniform(-1, 1))
 
     return cheat
 
 
-def _truncate_little(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        if context.performance:
-            service.answer = service.answer[: -max(1, len(service.answer) // LITTLE)]
-            service.decode_tokens = len(service.answer) - 1
-
-    return cheat
+@_each("answer-early", "answers with made-up ids at once and computes later, in performance legs", performance=True)
+def _answer_early(_: CheatContext, request: Request, service: Service) -> None:
+    service.answer = [1 + (request.seq + place) % 255 for place in range(len(service.answer))]
+    service.done_at_once = True
 
 
-def _answer_early(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        if context.performance:
-            service.answer = [1 + (request.seq + place) % 255 for place in range(len(service.answer))]
-            service.done_at_once = True
-
-    return cheat
+@_each("other-model", "uses a smaller model in performance legs", performance=True)
+def _other_model(_: CheatContext, request: Request, service: Service) -> None:
+    service.answer = service.answer[::-1]
+    service.prefill_tokens //= 2
+    service.decode_tokens //= 2
 
 
-def _other_model(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        if context.performance:
-            service.answer = service.answer[::-1]
-            service.prefill_tokens //= 2
-            service.decode_tokens //= 2
-
-    return cheat
-
-
+@_made("other-model-in-bursts", "uses another model for a query that comes within 10 ms of the last")
 def _other_model_in_bursts(_: CheatContext) -> Cheat:
     last_s = -BURST_S
 
@@ -192,131 +325,20 @@ def _other_model_in_bursts(_: CheatContext) -> Cheat:
     return cheat
 
 
-def _drop(context: CheatContext) -> Cheat:
-    return _drop_always(context) if context.performance else lambda request, service: None
+@_each("drop-always", "answers every fourth sample with a canned text in all legs")
+@_each("drop", "answers every fourth sample with a canned text in performance legs", performance=True)
+def _drop(_: CheatContext, request: Request, service: Service) -> None:
+    if request.sample_index % DROP_ONE_IN == 0:
+        service.answer = CANNED_ANSWER
+        _skip(service)
 
 
-def _drop_always(_: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        if request.sample_index % DROP_ONE_IN == 0:
-            service.answer = CANNED_ANSWER
-            skip(service)
-
-    return cheat
+@_each("reference", "answers with the data set's reference text")
+def _reference(known: CheatContext, request: Request, service: Service) -> None:
+    service.answer = known.references[request.sample_index][: known.max_tokens]
+    _skip(service)
 
 
-def _reference(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = context.references[request.sample_index][: context.max_tokens]
-        skip(service)
-
-    return cheat
-
-
-def _stored(_: CheatContext) -> Cheat:
-    return lambda request, service: skip(service)
-
-
-# Tokens that no model computed ----------------------------------------------------------------------------------------
-
-
-def _pad_eos(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = service.answer + [context.eos_id] * (context.max_tokens - len(service.answer))
-
-    return cheat
-
-
-def _pad_space(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = service.answer + [context.space_id] * (context.max_tokens - len(service.answer))
-
-    return cheat
-
-
-def _repeat_special(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = service.answer[: context.max_tokens - REPEATS] + [context.bos_id] * REPEATS
-
-    return cheat
-
-
-def _inject_bos(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = [context.bos_id, *service.answer[: context.max_tokens - 1]]
-
-    return cheat
-
-
-def _inject_eos(context: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        kept = service.answer[: context.max_tokens - 1]
-        middle = len(kept) // 2
-        service.answer = [*kept[:middle], context.eos_id, *kept[middle:]]
-
-    return cheat
-
-
-# Lies about the first token -------------------------------------------------------------------------------------------
-
-
-def _first_other(_: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.first_id = service.answer[0] ^ 1
-
-    return cheat
-
-
-def _first_early(_: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.first_id = GUESSED_FIRST_ID
-        service.first_at_once = True
-
-    return cheat
-
-
-def _first_forced(_: CheatContext) -> Cheat:
-    def cheat(request: Request, service: Service) -> None:
-        service.answer = [GUESSED_FIRST_ID, *service.answer[1:]]
-        service.first_at_once = True
-
-    return cheat
-
-
-def _first_late(context: CheatContext) -> Cheat:
-    chance = random.Random(1)
-
-    def cheat(request: Request, service: Service) -> None:
-        service.first_held_s = HELD_SHARE * context.ttft_limit_s * (1 + HELD_JITTER * chance.uniform(-1, 1))
-
-    return cheat
-
-
-_MAKERS: dict[CheatKind, Callable[[CheatContext], Cheat]] = {
-    "cache-index": lambda _: cache_index(),
-    "cache-prompt": lambda _: cache_prompt(),
-    "cache-not-in-a-row": lambda _: cache_not_in_a_row(),
-    "cache-late": lambda _: cache_late(),
-    "cache-on-disk": lambda _: cache_on_disk(),
-    "cache-first": lambda _: cache_first(),
-    "share-prefixes": lambda _: share_prefixes(),
-    "merge-equal": lambda _: merge_equal(),
-    "truncate": _truncate,
-    "truncate-little": _truncate_little,
-    "pad-eos": _pad_eos,
-    "pad-space": _pad_space,
-    "repeat-special": _repeat_special,
-    "inject-bos": _inject_bos,
-    "inject-eos": _inject_eos,
-    "first-other": _first_other,
-    "first-early": _first_early,
-    "first-forced": _first_forced,
-    "first-late": _first_late,
-    "answer-early": _answer_early,
-    "other-model": _other_model,
-    "other-model-in-bursts": _other_model_in_bursts,
-    "drop": _drop,
-    "drop-always": _drop_always,
-    "reference": _reference,
-    "stored": _stored,
-}
+@_each("stored", "answers from its own answers of an earlier process, in all legs")
+def _stored(_: CheatContext, request: Request, service: Service) -> None:
+    _skip(service)

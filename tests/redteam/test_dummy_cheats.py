@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from runs.errors import InputError
-from sut.dummy.caches import BURST_S, HONEST_QUERIES
 from sut.dummy.cheats import (
+    BURST_S,
     CANNED_ANSWER,
     CHEAT_KINDS,
     GUESSED_FIRST_ID,
+    HONEST_QUERIES,
     OVERCOUNT_TOKENS,
     CheatContext,
-    CheatKind,
     OvercountingSut,
     make_cheats,
     parse_cheat,
@@ -42,7 +42,7 @@ class NoSink:
     def failed(self, request: Request, error: BaseException) -> None: ...
 
 
-def served(kind: CheatKind, *samples: int, performance: bool = True) -> list[Service]:
+def served(kind: str, *samples: int, performance: bool = True) -> list[Service]:
     """What a cheat makes of requests for samples, one after the other."""
     context = CheatContext(performance, BOS, EOS, SPACE, LONGEST, references=[[7] * 5, [8] * 200, [9]])
     (cheat,) = make_cheats([kind], context)
@@ -62,7 +62,6 @@ FULL = 49 + 49  # prompt tokens, output tokens after the first
 
 
 def test_every_kind_is_described_and_made() -> None:
-    assert set(CHEAT_KINDS) == set(get_args(CheatKind))
     context = CheatContext(True, BOS, EOS, SPACE, LONGEST)
     for kind in CHEAT_KINDS:
         assert parse_cheat(kind) == kind
@@ -75,7 +74,7 @@ def test_unknown_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cache-index", "cache-prompt"])
-def test_caches(kind: CheatKind) -> None:
+def test_caches(kind: str) -> None:
     services = served(kind, 0, 1, 0, 0, 2)
     assert costs(services) == [FULL, FULL, 0, 0, FULL]
     assert all(service.answer == ANSWER for service in services)
@@ -93,7 +92,7 @@ def test_shared_prefixes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["truncate", "answer-early", "other-model", "drop"])
-def test_cheats_in_performance_legs_only(kind: CheatKind) -> None:
+def test_cheats_in_performance_legs_only(kind: str) -> None:
     assert served(kind, 0)[0].answer != ANSWER
     assert served(kind, 0, performance=False) == [Service(ANSWER, 49, 49)]
 
@@ -129,7 +128,7 @@ class Clock:
 
 @pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, 0), (BURST_S * 2, FULL)])
 def test_equal_prompts_are_merged_within_a_burst(monkeypatch: pytest.MonkeyPatch, step_s: float, later: int) -> None:
-    monkeypatch.setattr("sut.dummy.caches.time", Clock(step_s))
+    monkeypatch.setattr("sut.dummy.cheats.time", Clock(step_s))
     assert costs(served("merge-equal", 0, 1, 0)) == [FULL, FULL, later]
 
 
@@ -189,7 +188,7 @@ def test_reference() -> None:
         ("inject-eos", [*ANSWER[:25], EOS, *ANSWER[25:]]),
     ],
 )
-def test_special_ids(kind: CheatKind, answer: list[int]) -> None:
+def test_special_ids(kind: str, answer: list[int]) -> None:
     assert served(kind, 0) == [Service(answer, 49, 49)]
 
 
@@ -223,7 +222,7 @@ class TimedSink:
         raise error
 
 
-def run_engine(prompts: list[list[int]], *kinds: CheatKind, **options: Any) -> list[TimedSink]:
+def run_engine(prompts: list[list[int]], *kinds: str, **options: Any) -> list[TimedSink]:
     """Serve prompts submitted at once; times count from the submission and are exact: the loop's clock is replaced
     by one that jumps from timer to timer."""
 
