@@ -29,6 +29,11 @@ from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")
 PERFORMANCE_MODE = 2  # LoadGen's number for it
+_AS_LOGGED = {
+    "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
+    "performance_sample_count_override": "performance_sample_count",
+}  # fmt: skip
+_SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
 
 
 @dataclass(frozen=True)
@@ -267,9 +272,15 @@ class AuditTest(ABC):
         return AuditResult(self.name, self.official, self.required, tuple(checks), summaries, **outcome)
 
 
-def count_in_force(scenario: Scenario, count: int) -> dict[str, int]:
-    """Where the detail log shows a `min_query_count` setting: Offline has one query of so many samples."""
-    return {"samples_per_query": count} if scenario == "Offline" else {"min_query_count": count}
+def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
+    """The `effective_*` values (without that prefix) that the detail log shows of such settings of performance legs."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        name = _AS_LOGGED.get(key, key)
+        if key == "min_query_count" and scenario == "Offline":
+            name = "samples_per_query"  # it has one query of so many samples
+        found[name] = "PerformanceOnly" if key == "mode" else bool(value) if key in _SWITCHES else value
+    return found
 
 
 def threshold_of(request: AuditRequest, default: float) -> float:

@@ -21,8 +21,8 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    count_in_force,
     count_of,
+    in_force,
     threshold_of,
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
@@ -174,19 +174,7 @@ def _spec(
         "max_duration": 0,
         "max_query_count": 0,
     }
-    in_force: dict[str, Any] = {
-        "test_mode": "PerformanceOnly",
-        "performance_issue_unique": unique,
-        "performance_issue_same": same_index is not None,
-        "performance_issue_same_index": same_index or 0,
-        "performance_sample_count": loaded,
-        "sample_concatenate_permutation": False,
-        **count_in_force(scenario, count),
-        "min_duration_ms": 0,
-        "max_duration_ms": 0,
-        "max_query_count": 0,
-    }
-    return LegSpec(label, settings=settings, in_force=in_force, requested=count)
+    return LegSpec(label, settings=settings, in_force=in_force(settings, scenario), requested=count)
 
 
 def specs_of(scenario: Scenario, logs: Mapping[str, DetailLog]) -> list[LegSpec]:
@@ -226,15 +214,15 @@ def _taken(spec: LegSpec) -> Generator[LegSpec, LegArtifacts, LegArtifacts]:
 
 def _check_issued(leg: LegArtifacts) -> None:
     """LoadGen issued what this kind of leg is made of, by the record of every request."""
-    table, in_force = leg.requests, leg.spec.in_force
+    table, effective = leg.requests, leg.spec.in_force
     found = len(np.unique(table.sample_index))
-    if in_force["performance_issue_same"]:
-        expected = [leg.detail.loaded_qsl_set[in_force["performance_issue_same_index"]]]
+    if effective["performance_issue_same"]:
+        expected = [leg.detail.loaded_qsl_set[effective["performance_issue_same_index"]]]
         right = np.unique(table.sample_index).tolist() == expected
-    elif in_force["performance_issue_unique"]:
+    elif effective["performance_issue_unique"]:
         right = found == len(table)
     else:
-        right = found <= in_force["performance_sample_count"]
+        right = found <= effective["performance_sample_count"]
     if not right or len(table) == 0:
         raise ExecutionError(
             f"audit leg {leg.spec.label}: {len(table)} queries of {found} samples do not fit its audit.config",

@@ -17,6 +17,7 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
+    in_force,
 )
 from compliance.audits.record import own_lines
 from compliance.finding import Finding, applied
@@ -29,12 +30,6 @@ SETTINGS = {
     "mode": PERFORMANCE_MODE,
     "performance_issue_unique": 0,
     "performance_issue_same": 1,
-    "performance_issue_same_index": SAME_INDEX,
-}
-IN_FORCE = {
-    "test_mode": "PerformanceOnly",
-    "performance_issue_unique": False,
-    "performance_issue_same": True,
     "performance_issue_same_index": SAME_INDEX,
 }
 THRESHOLD = 0.10
@@ -88,7 +83,7 @@ class OfficialTest04(AuditTest):
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         yield LegSpec("reference")
-        yield LegSpec("repeat", settings=SETTINGS, in_force=IN_FORCE)
+        yield LegSpec("repeat", settings=SETTINGS, in_force=in_force(SETTINGS, request.scenario))
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)

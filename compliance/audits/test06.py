@@ -18,7 +18,7 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    count_in_force,
+    in_force,
 )
 from compliance.evidence.plausibility import shared_answers
 from compliance.finding import Finding, applied
@@ -36,13 +36,6 @@ SETTINGS = {
     "min_query_count": LOGGED_SAMPLES,
     "min_duration": 0,
     "sample_concatenate_permutation": 0,
-}
-IN_FORCE = {
-    "test_mode": "PerformanceOnly",
-    "accuracy_log_rng_seed": 720381539243781796,
-    "accuracy_log_sampling_target": LOGGED_SAMPLES,
-    "min_duration_ms": 0,
-    "sample_concatenate_permutation": False,
 }
 OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
 NAMED_IN_MESSAGES = 3
@@ -72,8 +65,8 @@ class OfficialTest06(AuditTest):
             )
 
     def legs(self, request: AuditRequest) -> LegPlanner:
-        in_force = {**IN_FORCE, **count_in_force(request.scenario, LOGGED_SAMPLES)}
-        yield LegSpec("performance", settings=SETTINGS, in_force=in_force, requested=LOGGED_SAMPLES)
+        effective = in_force(SETTINGS, request.scenario)
+        yield LegSpec("performance", settings=SETTINGS, in_force=effective, requested=LOGGED_SAMPLES)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 1)

@@ -19,8 +19,8 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    count_in_force,
     count_of,
+    in_force,
     threshold_of,
 )
 from compliance.audits.test06 import Ids, dtype_of
@@ -52,34 +52,20 @@ class TwoModeAudit(AuditTest):
         samples = count_of(request, DEFAULT_SAMPLES)
         logged = min(samples, MOST_LOGGED)
         seed = secrets.randbits(63)  # which answers are looked at is not known beforehand
-        yield LegSpec(
-            "performance",
-            settings={
-                "mode": PERFORMANCE_MODE,
-                "accuracy_log_rng_seed": seed,
-                "accuracy_log_sampling_target": logged,
-                "min_query_count": samples,
-                "min_duration": 0,
-                "max_duration": 0,
-                "max_query_count": 0,
-                "performance_issue_unique": 0,
-                "performance_issue_same": 0,
-                "sample_concatenate_permutation": 0,
-            },
-            in_force={
-                "test_mode": "PerformanceOnly",
-                "accuracy_log_rng_seed": seed,
-                "accuracy_log_sampling_target": logged,
-                **count_in_force(request.scenario, samples),
-                "min_duration_ms": 0,
-                "max_duration_ms": 0,
-                "max_query_count": 0,
-                "performance_issue_unique": False,
-                "performance_issue_same": False,
-                "sample_concatenate_permutation": False,
-            },
-            requested=samples,
-        )
+        settings = {
+            "mode": PERFORMANCE_MODE,
+            "accuracy_log_rng_seed": seed,
+            "accuracy_log_sampling_target": logged,
+            "min_query_count": samples,
+            "min_duration": 0,
+            "max_duration": 0,
+            "max_query_count": 0,
+            "performance_issue_unique": 0,
+            "performance_issue_same": 0,
+            "sample_concatenate_permutation": 0,
+        }
+        effective = in_force(settings, request.scenario)
+        yield LegSpec("performance", settings=settings, in_force=effective, requested=samples)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)

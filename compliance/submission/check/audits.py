@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from compliance.audits import test06
-from compliance.audits.base import count_in_force
-from compliance.audits.test06 import IN_FORCE, LOGGED_SAMPLES, judge_entries, official_text
+from compliance.audits.base import in_force
+from compliance.audits.test06 import LOGGED_SAMPLES, SETTINGS, judge_entries, official_text
 from compliance.finding import Finding, fail
 from compliance.submission.check.finding import Findings, policy_of
 from compliance.submission.check.logs import (
@@ -144,7 +144,7 @@ def _note_entries(
 
 
 def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -> None:
-    for name, wanted in {**IN_FORCE, **count_in_force(scenario, LOGGED_SAMPLES)}.items():
+    for name, wanted in in_force(SETTINGS, scenario).items():
         found = detail.effective(name)
         if found != wanted:
             findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{wanted}")
