@@ -11,33 +11,20 @@ from typing import Any, Protocol
 ANSWERED = 0  # in place of a response id that must never be used again; LoadGen's ids are pointers, so never 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
-    """One sample on its way through the engine. A plain class with slots: hundreds of thousands are made."""
+    """One sample on its way through the engine. With slots, as hundreds of thousands are made."""
 
-    __slots__ = (
-        "first_token_ns", "heard_ns", "issue_ns", "priority", "prompt_ids", "replica", "response_id", "sample_index",
-        "seq", "sink",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        sink: "Sink",
-        prompt_ids: list[int],
-        response_id: int = 0,
-        seq: int = -1,
-        sample_index: int = -1,
-        issue_ns: int = 0,
-    ) -> None:
-        self.sink = sink
-        self.prompt_ids = prompt_ids
-        self.response_id = response_id  # LoadGen's handle, a pointer; only the SUT may look at it. ANSWERED when used
-        self.seq = seq  # order of issue, from 0
-        self.sample_index = sample_index
-        self.issue_ns = issue_ns
-        self.first_token_ns = 0
-        self.heard_ns = 0  # when an engine beyond a wire last heard of it: what is told now was known then; 0 = no such
-        self.replica: int | None = None  # of several, the one that it was given to
-        self.priority = 0  # the lowest is computed first by an engine that knows priorities
+    sink: "Sink"
+    prompt_ids: list[int]
+    response_id: int = 0  # LoadGen's handle, a pointer; only the SUT may look at it. ANSWERED when used
+    seq: int = -1  # order of issue, from 0
+    sample_index: int = -1
+    issue_ns: int = 0
+    first_token_ns: int = field(default=0, init=False)
+    heard_ns: int = field(default=0, init=False)  # by an engine beyond a wire; what is told now was known then
+    replica: int | None = field(default=None, init=False)  # of several, the one that it was given to
+    priority: int = field(default=0, init=False)  # the lowest is computed first by an engine that knows priorities
 
 
 class Sink(Protocol):

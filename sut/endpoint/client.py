@@ -195,19 +195,6 @@ class ClientRecord:
 
     def facts(self) -> dict[str, Any]:
         lag = self._lag.so_far() if self._lag is not None else None
-        return {
-            "answers": self.answers,
-            "tokens": self.tokens,
-            "chunks": self.chunks,
-            "most_tokens_in_a_chunk": self.most_tokens_in_a_chunk,
-            "answers_read_at_once": self.answers_read_at_once,
-            "answers_in_one_chunk": self.answers_in_one_chunk,
-            "first_tokens_with_others": self.first_tokens_with_others,
-            "answers_with_their_prompt": self.answers_with_their_prompt,
-            "answers_with_their_id": self.answers_with_their_id,
-            "answers_with_cached_count": self.answers_with_cached_count,
-            "cached_tokens": self.cached_tokens,
-            "issue_to_wire": self.issue_to_wire.facts(),
-            "read_to_loadgen": self.read_to_loadgen.facts(),
-            "loop_lag": lag.model_dump() if lag else None,
-        }
+        told = {name: value for name, value in vars(self).items() if name != "_lag"}
+        told |= {name: late.facts() for name, late in told.items() if isinstance(late, Lateness)}
+        return {**told, "loop_lag": lag.model_dump() if lag else None}

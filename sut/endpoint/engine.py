@@ -7,7 +7,7 @@ client, are several engines, each in a process of its own.
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -43,69 +43,35 @@ class Share:
     clients: int = 1
 
 
+@dataclass(eq=False)
 class EndpointEngine(Engine):
-    """See the module.
+    """See the module."""
 
-    Args:
-        url: of the server.
-        sampling: how tokens are chosen; sent in full.
-        streaming: whether first tokens are wanted.
-        share: of the server's clients, this one's.
-        dialect: name of the server's language; None asks the server.
-        model_name: at the server; None where it serves one.
-        key_variable: environment variable that holds the key.
-        ca_file: certificate authority of the server.
-        connections: at most, and from the start.
-        probe_tokens: of the prompts that are sent before the clock starts.
-        vocab_size: ids lie below it; None where it is not known.
-        model_path: what the prompts were tokenised with.
-        declared: what nobody can see of the server; goes on record as declared.
-        silence_s: how long a stream that has begun may bring nothing, at the least.
-        times_count: whether anything is judged by times: not in an accuracy leg.
-        network_sut: whether the leg is for the Network division.
-        serve: command that starts the server; None for one that runs.
-        server_log: takes that command's output.
-    """
+    url: str  # of the server
+    sampling: SamplingPolicy  # sent in full
+    _: KW_ONLY
+    streaming: bool  # whether first tokens are wanted
+    share: Share = Share()  # of the server's clients, this one's
+    dialect: str | None = None  # name of the server's language; None asks the server
+    model_name: str | None = None  # at the server; None where it serves one
+    key_variable: str | None = None  # environment variable that holds the key
+    ca_file: str | None = None  # certificate authority of the server
+    connections: int = 1024  # at most, and from the start
+    probe_tokens: int = PROBE_TOKENS  # of the prompts that are sent before the clock starts
+    vocab_size: int | None = None  # ids lie below it; None where it is not known
+    model_path: str = ""  # what the prompts were tokenised with
+    declared: dict[str, Any] | None = None  # what nobody can see of the server; goes on record as declared
+    silence_s: float = 20.0  # how long a stream that has begun may bring nothing, at the least
+    times_count: bool = True  # whether anything is judged by times: not in an accuracy leg
+    network_sut: bool = False  # whether the leg is for the Network division
+    serve: str | None = None  # command that starts the server; None for one that runs
+    server_log: Path = Path("server.log")  # takes that command's output
 
-    def __init__(
-        self,
-        url: str,
-        sampling: SamplingPolicy,
-        *,
-        streaming: bool,
-        share: Share = Share(),
-        dialect: str | None = None,
-        model_name: str | None = None,
-        key_variable: str | None = None,
-        ca_file: str | None = None,
-        connections: int = 1024,
-        probe_tokens: int = PROBE_TOKENS,
-        vocab_size: int | None = None,
-        model_path: str = "",
-        declared: dict[str, Any] | None = None,
-        silence_s: float = 20.0,
-        times_count: bool = True,
-        network_sut: bool = False,
-        serve: str | None = None,
-        server_log: Path = Path("server.log"),
-    ) -> None:
-        self._address = ServerAddress.parse(url)
-        self._access = Access.from_environment(key_variable, Path(ca_file) if ca_file else None)
-        self._sampling = sampling
-        self._streaming = streaming
-        self._share = share
-        self._asked_dialect = dialect
-        self._model_name = model_name
-        self._connections = connections
-        self._silence_s = silence_s
-        self._times_count = times_count
-        self._network_sut = network_sut
+    def __post_init__(self) -> None:
+        self._address = ServerAddress.parse(self.url)
+        self._access = Access.from_environment(self.key_variable, Path(self.ca_file) if self.ca_file else None)
+        self._served = ServedServer(self.serve, self.server_log, self._address) if self.serve else None
         self._is_here = False
-        self._probe_tokens = probe_tokens
-        self._vocab_size = vocab_size
-        self._model_path = model_path
-        self._declared = declared
-        self._served = ServedServer(serve, server_log, self._address) if serve else None
         self._learned: ServerFacts | None = None
         self._client: Client | None = None
         self._lost: BaseException | None = None
@@ -118,25 +84,25 @@ class EndpointEngine(Engine):
         address, access = self._address, self._access
         self._is_here = await asyncio.to_thread(address.is_here)
         if self._served is not None:
-            await self._served.start(access, owner=self._share.place == 0)
-        learned = self._learned = await learn(address, access, self._model_name)
-        kind = await choose_dialect(address, access, learned, self._asked_dialect)
-        dialect = kind(learned.model, self._sampling, streaming=self._streaming)
-        allowed = min(self._connections, learned.slots or self._connections)
-        connections = -(-allowed // self._share.clients)
+            await self._served.start(access, owner=self.share.place == 0)
+        learned = self._learned = await learn(address, access, self.model_name)
+        kind = await choose_dialect(address, access, learned, self.dialect)
+        dialect = kind(learned.model, self.sampling, streaming=self.streaming)
+        allowed = min(self.connections, learned.slots or self.connections)
+        connections = -(-allowed // self.share.clients)
         self._client = client = Client(
             address,
             access,
             dialect,
             connections=connections,
-            silence_s=self._silence_s,
-            times_count=self._times_count,
-            vocab_size=self._vocab_size,
+            silence_s=self.silence_s,
+            times_count=self.times_count,
+            vocab_size=self.vocab_size,
             on_error=self._server_lost,
         )
         await client.open()
         # By one client alone: what a server does with one request at a time is what can be repeated.
-        probed = await probe(client, self._probe_tokens) if self._share.place == 0 else None
+        probed = await probe(client, self.probe_tokens) if self.share.place == 0 else None
         self._generated_before = first_of(learned.metrics, GENERATED)
         self._hits_before = first_of(learned.metrics, CACHE_HITS)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -148,17 +114,17 @@ class EndpointEngine(Engine):
         return EngineReport(
             name="endpoint",
             versions={learned.owner or "server": learned.version} if learned.version else {},
-            asked={"api_dialect": self._asked_dialect, "api_connections": self._connections},
+            asked={"api_dialect": self.dialect, "api_connections": self.connections},
             configuration={
                 "dialect": dialect.name,
                 "connections": connections,
-                "declared": self._declared,
+                "declared": self.declared,
                 "told_by_the_server": learned.lasting(),
                 "probes": probed,
                 "not_asked_for": not_asked(dialect),
             },
             prefix_caching=bool(learned.prefix_caching),
-            vocab_size=self._vocab_size,
+            vocab_size=self.vocab_size,
             max_model_len=learned.max_model_len,
             limits=EngineLimits(queries=connections),
         )
@@ -222,10 +188,10 @@ class EndpointEngine(Engine):
             "metrics": metrics,
         }
         reasons = self._about_caching(client.record, reused)
-        if self._network_sut and self._is_here:
+        if self.network_sut and self._is_here:
             reasons.append(f"server {self._address.url} is on LoadGen's machine; the Network division asks for two")
         notes = list(self._notes(client.record, counted=counted))
-        if self._share.clients == 1 and generated not in (None, client.generated):
+        if self.share.clients == 1 and generated not in (None, client.generated):
             notes.append(
                 f"server {self._address.url} made {generated:,} tokens by its own count, and {client.generated:,} "
                 "came: somebody else asks it, or something on the way answers, cuts or adds"
@@ -250,10 +216,10 @@ class EndpointEngine(Engine):
                 "in this system can tell"
             )
         names = [name for name in (learned.model, learned.model_root) if name] if learned is not None else []
-        if not any(PurePath(name).name in self._model_path for name in names):
+        if not any(PurePath(name).name in self.model_path for name in names):
             yield (
                 f"server {url} calls its model {', '.join(names)}, and the prompts were tokenised for "
-                f"{self._model_path}: nothing shows that these are one"
+                f"{self.model_path}: nothing shows that these are one"
             )
 
     def _about_caching(self, record: ClientRecord, reused: int | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,43 +26,62 @@ FEW_ANSWERS = 10  # of a short leg
 LONGEST_EVENT_BYTES = 4 << 20  # a prompt of 100,000 ids that comes back has a fifth of it
 
 
+class EventStream:
+    """The events of one response, however its bytes were cut up: what stands behind `data:`, never decoded here.
+
+    [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The payloads of all events that are complete with these bytes.
+
+        Raises:
+            BadResponse: a line longer than any honest event.
+        """
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_EVENT_BYTES:
+            raise BadResponse(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].strip())
+            elif not line and self._data:
+                yield b"\n".join(self._data)
+                self._data = []
+            # comments (`:`) and other fields carry nothing that is needed
+
+    @property
+    def is_between_events(self) -> bool:
+        """Whether nothing of an event is left that never was completed."""
+        return not self._data and not self._rest.strip()
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Exchange:
-    """Sends one request when a connection is free, and hears its response. A plain class: there are many."""
+    """Sends one request when a connection is free, and hears its response. With slots: there are many."""
 
-    __slots__ = (
-        "_answer",
-        "_body_bytes",
-        "_chunks",
-        "_client",
-        "_done",
-        "_events",
-        "_first_read_ns",
-        "_last_read_ns",
-        "_parts",
-        "_progress_ns",
-        "_request",
-        "_request_id",
-        "_sent_ns",
-        "_status",
-        "_template",
-    )
+    _client: "Client"
+    _request: Request
+    _template: BodyTemplate
+    _answer: Completion = field(default_factory=Completion)
+    _events: EventStream = field(default_factory=EventStream)
+    _parts: list[bytes] = field(default_factory=list)  # of a body that is no stream
+    _status: int = 200
+    _body_bytes: int = 0
+    _chunks: int = 0
+    _first_read_ns: int = 0
+    _last_read_ns: int = 0  # of ids
+    _sent_ns: int = 0
+    _progress_ns: int = 0  # of the last thing that moved this response on
+    _done: bool = False
+    _request_id: str = field(init=False)
 
-    def __init__(self, client: "Client", request: Request, template: BodyTemplate) -> None:
-        self._client = client
-        self._request = request
-        self._template = template
-        self._request_id = client.next_request_id()
-        self._answer = Completion()
-        self._events = EventStream()
-        self._parts: list[bytes] = []  # of a body that is no stream
-        self._status = 200
-        self._body_bytes = 0
-        self._chunks = 0
-        self._first_read_ns = 0
-        self._last_read_ns = 0  # of ids
-        self._sent_ns = 0
-        self._progress_ns = 0  # of the last thing that moved this response on
-        self._done = False
+    def __post_init__(self) -> None:
+        self._request_id = self._client.next_request_id()
 
     # The way there ------------------------------------------------------------------------------------------
 
@@ -239,37 +259,3 @@ def failure(url: str, request: Request, reason: str) -> ExecutionError:
     """A failed request as the leg's end: server, query, and what was wrong."""
     which = f"query {request.seq}, sample {request.sample_index}" if request.seq >= 0 else "a request before the clock"
     return ExecutionError(f"server {url}, {which}: {reason}", "see the server's log; nothing is sent twice")
-
-
-class EventStream:
-    """The events of one response, however its bytes were cut up: what stands behind `data:`, never decoded here.
-
-    [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._data: list[bytes] = []
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The payloads of all events that are complete with these bytes.
-
-        Raises:
-            BadResponse: a line longer than any honest event.
-        """
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > LONGEST_EVENT_BYTES:
-            raise BadResponse(f"an event of more than {LONGEST_EVENT_BYTES >> 20} MiB")
-        for line in lines:
-            line = line.removesuffix(b"\r")
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif not line and self._data:
-                yield b"\n".join(self._data)
-                self._data = []
-            # comments (`:`) and other fields carry nothing that is needed
-
-    @property
-    def is_between_events(self) -> bool:
-        """Whether nothing of an event is left that never was completed."""
-        return not self._data and not self._rest.strip()
