@@ -13,7 +13,7 @@ import time
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
 from runs.benchmark import SamplingPolicy
@@ -78,78 +78,49 @@ class Service:
 Cheat = Callable[[Request, Service], None]
 
 
+@dataclass(eq=False)
 class DummyEngine(Engine):
-    """See the module.
+    """See the module."""
 
-    Args:
-        sampling: only the longest output matters.
-        lead_tokens: skipped at the start of each prompt when answering.
-        ttft_ms: constant part of the time to the first token.
-        tpot_ms: per output token after the first.
-        prefill_us: per prompt token, before the first output token.
-        slots: requests computed at a time; 0 = all.
-        shortest_tokens: the shortest output; lengths spread from here to the longest.
-        faults: on purpose.
-        cheats: on purpose, in this order.
-    """
+    sampling: SamplingPolicy  # only the longest output matters
+    _: KW_ONLY
+    lead_tokens: int = 0  # skipped at the start of each prompt when answering
+    ttft_ms: float = 2.0  # constant part of the time to the first token
+    tpot_ms: float = 0.05  # per output token after the first
+    prefill_us: float = 0.0  # per prompt token, before the first output token
+    slots: int = 0  # requests computed at a time; 0 = all
+    shortest_tokens: int = SHORTEST_OUTPUT  # lengths spread from here to the longest
+    faults: tuple[Fault, ...] = ()
+    cheats: Sequence[Cheat] = ()  # in this order
 
-    def __init__(
-        self,
-        sampling: SamplingPolicy,
-        *,
-        lead_tokens: int = 0,
-        ttft_ms: float = 2.0,
-        tpot_ms: float = 0.05,
-        prefill_us: float = 0.0,
-        slots: int = 0,
-        shortest_tokens: int = SHORTEST_OUTPUT,
-        faults: tuple[Fault, ...] = (),
-        cheats: Sequence[Cheat] = (),
-    ) -> None:
-        self._sampling = sampling
-        self._lead_tokens = lead_tokens
-        self._ttft_s = ttft_ms / 1e3
-        self._tpot_s = tpot_ms / 1e3
-        self._prefill_s = prefill_us / 1e6
-        self._slots = slots
-        self._shortest_tokens = shortest_tokens
+    def __post_init__(self) -> None:
         # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
         # timers that fire late do not add up.
         self._slots_free_s: list[float] = []
-        self._fault_at = {fault.at: fault.kind for fault in faults if fault.kind != "start"}
-        self._start_fails = any(fault.kind == "start" for fault in faults)
-        self._cheats = tuple(cheats)
+        self._fault_at = {fault.at: fault.kind for fault in self.faults if fault.kind != "start"}
         self._dead = False
         self._activity = 0
         self._generated_tokens = 0
 
     async def start(self) -> EngineReport:
-        if self._start_fails:
+        if any(fault.kind == "start" for fault in self.faults):
             raise SetupError("the dummy engine was asked not to start", "leave out --dummy-fault start")
         self._loop = asyncio.get_running_loop()
-        options = {
-            "ttft_ms": self._ttft_s * 1e3,
-            "tpot_ms": self._tpot_s * 1e3,
-            "lead_tokens": self._lead_tokens,
-        }
-        model = {
-            "prefill_us": self._prefill_s * 1e6,
-            "slots": self._slots,
-            "shortest_tokens": self._shortest_tokens,
-        }
+        options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens}
+        model = {"prefill_us": self.prefill_us, "slots": self.slots, "shortest_tokens": self.shortest_tokens}
         return EngineReport(
             "dummy",
             asked=dict(options),
             in_force=options,
             configuration=model,
-            limits=EngineLimits(queries=self._slots or None),
+            limits=EngineLimits(queries=self.slots or None),
         )
 
     def answer(self, prompt_ids: list[int]) -> list[int]:
         """The whole output for a prompt, max_tokens ids at most."""
-        article = prompt_ids[self._lead_tokens :] or prompt_ids
-        spread = max(1, self._sampling.max_tokens - self._shortest_tokens + 1)
-        length = min(self._sampling.max_tokens, self._shortest_tokens + zlib.crc32(array("q", prompt_ids)) % spread)
+        article = prompt_ids[self.lead_tokens :] or prompt_ids
+        spread = max(1, self.sampling.max_tokens - self.shortest_tokens + 1)
+        length = min(self.sampling.max_tokens, self.shortest_tokens + zlib.crc32(array("q", prompt_ids)) % spread)
         repeats = -(-length // len(article))
         return (article * repeats)[:length]
 
@@ -169,21 +140,21 @@ class DummyEngine(Engine):
         ids = [] if fault == "empty" else self.answer(request.prompt_ids)
         service = Service(ids, len(request.prompt_ids), max(0, len(ids) - 1))
         if request.seq >= 0:  # warm-ups are served honestly
-            for cheat in self._cheats:
+            for cheat in self.cheats:
                 cheat(request, service)
         self._serve(request, service)
         if fault == "twice":
-            self._loop.call_later(self._ttft_s, self._finish, request, ids)
+            self._loop.call_later(self.ttft_ms / 1e3, self._finish, request, ids)
 
     def _serve(self, request: Request, service: Service) -> None:
         """Book a slot, and the times of the first token and of the end."""
         now_s = start_s = self._loop.time()
-        if self._slots and len(self._slots_free_s) == self._slots:
+        if self.slots and len(self._slots_free_s) == self.slots:
             start_s = max(now_s, heapq.heappop(self._slots_free_s))
         computed = service.prefill_tokens + service.decode_tokens > 0
-        first_s = start_s + self._prefill_s * service.prefill_tokens + (self._ttft_s if computed else 0.0)
-        end_s = first_s + self._tpot_s * service.decode_tokens
-        if self._slots:
+        first_s = start_s + self.prefill_us / 1e6 * service.prefill_tokens + (self.ttft_ms / 1e3 if computed else 0.0)
+        end_s = first_s + self.tpot_ms / 1e3 * service.decode_tokens
+        if self.slots:
             heapq.heappush(self._slots_free_s, end_s)
         if service.done_at_once:
             first_s = end_s = now_s
@@ -208,7 +179,7 @@ class DummyEngine(Engine):
             return
         self._activity += 1
         self._generated_tokens += max(0, len(ids) - 1)
-        reason = "length" if len(ids) == self._sampling.max_tokens else "stop"
+        reason = "length" if len(ids) == self.sampling.max_tokens else "stop"
         request.sink.complete(request, ids, reason, 0)
 
     def check_alive(self) -> None:

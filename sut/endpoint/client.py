@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from sut.endpoint.address import Access, ServerAddress
@@ -18,54 +19,42 @@ from sut.recorder import Lateness
 LOOK_INTERVAL_S = 1.0
 
 
+@dataclass(eq=False)
 class Client:
-    """See the module.
+    """See the module."""
 
-    Args:
-        silence_s: how long a stream that has begun may bring nothing, at the least; nothing is decided before
-            one has ended, because nobody knows yet how long tokens take here.
-        times_count: whether anything is judged by times, so that answers without a TPOT end the leg.
-        vocab_size: ids lie below it; None where it is not known.
-        on_error: told when a lost connection cannot be opened again.
-    """
+    address: ServerAddress
+    access: Access
+    dialect: Dialect
+    _: KW_ONLY
+    connections: int
+    # How long a stream that has begun may bring nothing, at the least; nothing is decided before one has ended, because
+    # nobody knows yet how long tokens take here.
+    silence_s: float
+    times_count: bool  # whether anything is judged by times, so that answers without a TPOT end the leg
+    vocab_size: int | None  # ids lie below it; None where it is not known
+    on_error: Callable[[BaseException], None]  # told when a lost connection cannot be opened again
 
-    def __init__(
-        self,
-        address: ServerAddress,
-        access: Access,
-        dialect: Dialect,
-        *,
-        connections: int,
-        silence_s: float,
-        times_count: bool,
-        vocab_size: int | None,
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self.address = address
-        self.dialect = dialect
-        self.times_count = times_count
-        self._vocab_size = vocab_size
+    def __post_init__(self) -> None:
         self.record = ClientRecord()
         self.moved = 0  # chunks with ids so far
         self.generated = 0  # ids so far
         self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
         self.latest_answered_ns = 0  # when the request was sent, of the one sent last of those that are answered
         self.longest_answer_ns = 0
-        self.head = request_head(address, "POST", dialect.path, access.key)
-        self._access = access
-        self._template = dialect.template()
-        self.silence_s = silence_s
+        self.head = request_head(self.address, "POST", self.dialect.path, self.access.key)
+        self._template = self.dialect.template()
         self._closed = False
         self._name = uuid.uuid4().hex
         self._asked = 0
         self._ids_come_back = False
         self._pool = ConnectionPool(
-            address,
-            access.tls_context(address),
-            connections,
-            on_error,
-            renew_unused=dialect.renew_unused,
-            single_use=dialect.streaming and dialect.closes_after_a_stream,
+            self.address,
+            self.access.tls_context(self.address),
+            self.connections,
+            self.on_error,
+            renew_unused=self.dialect.renew_unused,
+            single_use=self.dialect.streaming and self.dialect.closes_after_a_stream,
         )
 
     async def open(self) -> None:
@@ -122,8 +111,8 @@ class Client:
             )
         if answer.prompt_ids is not None and not same_prompt(request.prompt_ids, answer.prompt_ids):
             raise BadResponse("the prompt's ids came back changed")
-        if self._vocab_size is not None and max(answer.ids) >= self._vocab_size:
-            raise BadResponse(f"id {max(answer.ids)} came, and the model's vocabulary has {self._vocab_size}")
+        if self.vocab_size is not None and max(answer.ids) >= self.vocab_size:
+            raise BadResponse(f"id {max(answer.ids)} came, and the model's vocabulary has {self.vocab_size}")
         if not least <= ids <= most:
             raise BadResponse(f"{ids} ids came; from {least} to {most} were asked for")
 
@@ -132,7 +121,7 @@ class Client:
         self.longest_answer_ns = max(self.longest_answer_ns, read_ns - sent_ns)
 
     def fail(self, request: Request, reason: str) -> None:
-        request.sink.failed(request, failure(self.address.url, request, self._access.hidden(reason)))
+        request.sink.failed(request, failure(self.address.url, request, self.access.hidden(reason)))
 
     def _look(self) -> None:
         """Once a second: is there a response that can be waited for no longer?"""

@@ -38,8 +38,8 @@ def test_options_reach_the_engine(plan: Prepare) -> None:
     options = made.engine_options
     assert (options["slots"], options["prefill_us"], options["cheats"]) == (3, 1.5, ["pad-eos", "reference"])
     engine: Any = make_engine(made)
-    assert engine._slots == 3
-    assert len(engine._cheats) == 2
+    assert engine.slots == 3
+    assert len(engine.cheats) == 2
     assert engine_kind("dummy").sut_class(made) is LoadgenSut
 
 
@@ -47,7 +47,7 @@ def test_only_the_harness_itself_can_miscount(plan: Prepare) -> None:
     made = plan(dummy_cheat=["overcount"])
     assert engine_kind("dummy").sut_class(made) is OvercountingSut
     engine: Any = make_engine(made)
-    assert engine._cheats == ()
+    assert engine.cheats == ()
 
 
 @pytest.mark.parametrize(
