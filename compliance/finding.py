@@ -22,28 +22,19 @@ _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "n
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule, applied to one thing.
+    """One rule, applied to one thing."""
 
-    Attributes:
-        rule: id in the catalogue (compliance/rules).
-        severity: what this finding is worth; mostly the rule's own.
-        text: what was looked at, in a few words; or the whole finding as a sentence, where `found` is empty.
-        files: the files (or directories) that it is about; of a contradiction all those that it is between.
-        line: in the first of the files, counted from 1.
-        numbers: what decided, for programs.
-        found, required: texts with their units.
-        fix: what to do; the rule's own words where it is empty.
-    """
-
-    rule: str
-    severity: Severity
-    text: str
+    rule: str  # id in the catalogue (compliance/rules)
+    severity: Severity  # what this finding is worth; mostly the rule's own
+    text: str  # what was looked at, in a few words; or the whole finding as a sentence, where `found` is empty
+    # the files (or directories) that it is about; of a contradiction all those that it is between
     files: tuple[Path, ...] = ()
-    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    numbers: Mapping[str, Any] = field(default_factory=dict, hash=False)  # what decided, for programs
+    # found, required: texts with their units
     found: str = ""
     required: str = ""
-    fix: str = ""
-    line: int | None = None
+    fix: str = ""  # what to do; the rule's own words where it is empty
+    line: int | None = None  # in the first of the files, counted from 1
 
     def __post_init__(self) -> None:
         find_rule(self.rule)
@@ -131,15 +122,10 @@ def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a command makes of the rules of others: under which of its own rules it tells each of them.
+    """What a command makes of the rules of others: under which of its own rules it tells each of them."""
 
-    Attributes:
-        name: the command's.
-        rules: rule → the command's rule; None: it has another way to tell of it.
-    """
-
-    name: str
-    rules: Mapping[str, str | None]
+    name: str  # the command's
+    rules: Mapping[str, str | None]  # rule → the command's rule; None: it has another way to tell of it
 
     def rule_for(self, finding: Finding) -> str | None:
         """The command's rule.

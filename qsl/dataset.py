@@ -27,19 +27,12 @@ _LARGEST_ID = 2**31 - 1
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows of a validated data set, in file order.
+    """Rows of a validated data set, in file order."""
 
-    Attributes:
-        path: the file.
-        sha256: hex hash of the whole file, also when only its first rows were taken.
-        prompts: token ids per row.
-        targets: reference summary per row.
-    """
-
-    path: Path
-    sha256: str
-    prompts: list[list[int]]
-    targets: list[str]
+    path: Path  # the file
+    sha256: str  # hex hash of the whole file, also when only its first rows were taken
+    prompts: list[list[int]]  # token ids per row
+    targets: list[str]  # reference summary per row
 
     def __len__(self) -> int:
         return len(self.prompts)
@@ -52,17 +45,11 @@ class Dataset:
 
 @dataclass(frozen=True)
 class References:
-    """What judges need of a data set.
+    """What judges need of a data set."""
 
-    Attributes:
-        sha256: hex hash of the file.
-        texts: the reference summaries; position = sample index.
-        prompt_tokens: length of each prompt, in tokens, an array of shape (samples,).
-    """
-
-    sha256: str
-    texts: list[str]
-    prompt_tokens: NDArray[np.int64]
+    sha256: str  # hex hash of the file
+    texts: list[str]  # the reference summaries; position = sample index
+    prompt_tokens: NDArray[np.int64]  # length of each prompt, in tokens, an array of shape (samples,)
 
 
 class _Row(msgspec.Struct):

@@ -29,18 +29,15 @@ class Untold(Exception):
 
 @dataclass(frozen=True)
 class Vendor:
-    """One maker of accelerators.
-
-    Attributes:
-        sources: asked in this order until one tells; each returns a row a device, or raises Untold.
-        nodes: device nodes below a root, which show that there are devices though no source tells.
-        visible: variables that choose among the devices; of a group the first that is set counts, and each group
-            chooses among what the one before left.
-    """
+    """One maker of accelerators."""
 
     name: str
+    # asked in this order until one tells; each returns a row a device, or raises Untold
     sources: tuple[Callable[[], list[Row]], ...]
+    # device nodes below a root, which show that there are devices though no source tells
     nodes: Callable[[Path], list[Path]]
+    # variables that choose among the devices; of a group the first that is set counts, and each group chooses among
+    # what the one before left
     visible: tuple[tuple[str, ...], ...]
 
 

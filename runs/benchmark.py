@@ -85,24 +85,15 @@ class OfficialModel:
 
 @dataclass(frozen=True)
 class Submission:
-    """One benchmark directory of a submission tree, and what the checker wants in it.
+    """One benchmark directory of a submission tree, and what the checker wants in it."""
 
-    Attributes:
-        name: the directory's name.
-        aliases: other names that the checker takes for it.
-        all_of: scenarios that must all be there in the closed division.
-        one_of: scenarios of which one must be there; none when empty.
-        audits: required in every scenario of the closed division.
-        rounds: those in which all this, and the numbers of its benchmarks, hold.
-    """
-
-    name: str
-    aliases: tuple[str, ...]
+    name: str  # the directory's name
+    aliases: tuple[str, ...]  # other names that the checker takes for it
     suite: Suite
-    all_of: tuple[Scenario, ...]
-    one_of: tuple[Scenario, ...]
-    audits: tuple[str, ...]
-    rounds: tuple[str, ...]
+    all_of: tuple[Scenario, ...]  # scenarios that must all be there in the closed division
+    one_of: tuple[Scenario, ...]  # scenarios of which one must be there; none when empty
+    audits: tuple[str, ...]  # required in every scenario of the closed division
+    rounds: tuple[str, ...]  # those in which all this, and the numbers of its benchmarks, hold
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -125,40 +116,26 @@ class Submission:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One LoadGen model key.
+    """One LoadGen model key."""
 
-    Attributes:
-        loadgen_key: selects LoadGen's settings in its mlperf.conf.
-        scenarios: those that are submitted with this key.
-        data_set: as people say it.
-        data_sha256: of the file that MLCommons distributes; None where no hash of it is published.
-        calibration_sha256: of the file of calibration prompts that MLCommons distributes; None as above.
-        performance_samples, accuracy_samples: rows of the official data set of each mode.
-        min_duration_ms: of a performance leg.
-        offline_min_samples: what LoadGen asks of the one query of Offline; None where its settings name nothing.
-        limits: of LoadGen's Server scenario; None where this key has none.
-        sampling: of each mode.
-        metric: what scores an accuracy leg, by its name in compliance/accuracy/metrics.py.
-        targets: what is required of each score, by its name in the metric.
-        quality_eval: the accuracy leg's name among the quality evaluations that a technique may be declared with.
-    """
-
-    loadgen_key: str
+    loadgen_key: str  # selects LoadGen's settings in its mlperf.conf
     submission: Submission
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[Scenario, ...]  # those that are submitted with this key
     model: OfficialModel
-    data_set: str
-    data_sha256: str | None
-    calibration_sha256: str | None
+    data_set: str  # as people say it
+    data_sha256: str | None  # of the file that MLCommons distributes; None where no hash of it is published
+    calibration_sha256: str | None  # of the file of calibration prompts that MLCommons distributes; None as above
+    # performance_samples, accuracy_samples: rows of the official data set of each mode
     performance_samples: int
     accuracy_samples: int
-    min_duration_ms: int
+    min_duration_ms: int  # of a performance leg
+    # what LoadGen asks of the one query of Offline; None where its settings name nothing
     offline_min_samples: int | None
-    limits: LatencyLimits | None
-    sampling: Mapping[Mode, SamplingPolicy]
-    metric: str
-    targets: Mapping[str, Target]
-    quality_eval: str
+    limits: LatencyLimits | None  # of LoadGen's Server scenario; None where this key has none
+    sampling: Mapping[Mode, SamplingPolicy]  # of each mode
+    metric: str  # what scores an accuracy leg, by its name in compliance/accuracy/metrics.py
+    targets: Mapping[str, Target]  # what is required of each score, by its name in the metric
+    quality_eval: str  # the accuracy leg's name among the quality evaluations that a technique may be declared with
 
     @property
     def submission_name(self) -> str:

@@ -20,20 +20,15 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Round:
-    """One submission round.
-
-    Attributes:
-        split_tree: measurements/, compliance/ and code/ lie beside results/; otherwise everything of one scenario lies
-            together, and the code in src/. [checker]
-        loadgen_from: LoadGen's version when its settings got the round's seeds. [version]
-        other_benchmarks: names of the round's benchmarks that are none of ours. [checker: MODEL_CONFIG, models and
-            model_mapping]
-    """
+    """One submission round."""
 
     name: str
     seeds: Seeds
+    # measurements/, compliance/ and code/ lie beside results/; otherwise everything of one scenario lies together, and
+    # the code in src/. [checker]
     split_tree: bool
-    loadgen_from: str
+    loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
+    # names of the round's benchmarks that are none of ours. [checker: MODEL_CONFIG, models and model_mapping]
     other_benchmarks: frozenset[str]
 
     def __str__(self) -> str:

@@ -64,17 +64,11 @@ class EngineReport:
 
 @dataclass(frozen=True)
 class Observed:
-    """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest.
+    """What an engine saw of itself in a leg, told when the last answer is there; goes into the manifest."""
 
-    Attributes:
-        facts: plain data.
-        unofficial_reasons: why the leg could not be submitted; sentences.
-        notes: what a person should know; sentences.
-    """
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    unofficial_reasons: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # plain data
+    unofficial_reasons: list[str] = field(default_factory=list)  # why the leg could not be submitted; sentences
+    notes: list[str] = field(default_factory=list)  # what a person should know; sentences
 
 
 class Engine(Protocol):

@@ -22,27 +22,17 @@ Options = TypeVar("Options", bound=BaseModel)
 
 @dataclass(frozen=True)
 class LegFacts:
-    """What a plan may know of the leg.
-
-    Attributes:
-        official_model: what a closed submission of the benchmark runs.
-        admission: the policy, "off" for none.
-        longest_prompt_tokens: of the data set.
-        lead_tokens: ids that all prompts have in common at their start.
-        model_folder: None for an engine that runs without model files.
-        parameters: numbers in the model's weights, 0 where it is not known.
-        vocab_size: ids of the model lie below it; None where there is no model.
-    """
+    """What a plan may know of the leg."""
 
     scenario: Scenario
     sampling: SamplingPolicy
-    official_model: OfficialModel
-    admission: str
-    longest_prompt_tokens: int
-    lead_tokens: int
-    model_folder: Path | None
-    parameters: int
-    vocab_size: int | None = None
+    official_model: OfficialModel  # what a closed submission of the benchmark runs
+    admission: str  # the policy, "off" for none
+    longest_prompt_tokens: int  # of the data set
+    lead_tokens: int  # ids that all prompts have in common at their start
+    model_folder: Path | None  # None for an engine that runs without model files
+    parameters: int  # numbers in the model's weights, 0 where it is not known
+    vocab_size: int | None = None  # ids of the model lie below it; None where there is no model
 
     @property
     def streamed(self) -> bool:
@@ -52,21 +42,15 @@ class LegFacts:
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """What a kind makes of the options asked for.
+    """What a kind makes of the options asked for."""
 
-    Attributes:
-        options: what the engine is made with; plain data, in the manifest as `engine_options`.
-        environment: variables that the engine's process must be started with; those that the user set win.
-        compiles: whether the engine makes kernels or graphs for the shapes that it meets first.
-        unofficial_reasons: why a leg with these options could not be submitted; sentences.
-        notes: what a person should know before the start; sentences.
-    """
-
-    options: dict[str, Any]
+    options: dict[str, Any]  # what the engine is made with; plain data, in the manifest as `engine_options`
+    # variables that the engine's process must be started with; those that the user set win
     environment: dict[str, str] = field(default_factory=dict)
-    compiles: bool = False
+    compiles: bool = False  # whether the engine makes kernels or graphs for the shapes that it meets first
+    # why a leg with these options could not be submitted; sentences
     unofficial_reasons: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
 
 
 @dataclass(frozen=True)

@@ -23,18 +23,12 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 
 @dataclass(frozen=True)
 class ScoreForm:
-    """One score of a run, and how accuracy.txt has it.
-
-    Attributes:
-        decimals: that it is written with; 0 = a whole number.
-        quoted: whether the reference evaluation writes it as a string.
-        optional: whether an accuracy.txt may lack it.
-    """
+    """One score of a run, and how accuracy.txt has it."""
 
     name: str
-    decimals: int = 0
-    quoted: bool = False
-    optional: bool = False
+    decimals: int = 0  # that it is written with; 0 = a whole number
+    quoted: bool = False  # whether the reference evaluation writes it as a string
+    optional: bool = False  # whether an accuracy.txt may lack it
 
     @property
     def pattern(self) -> str:
@@ -51,24 +45,18 @@ class ScoreForm:
 
 @dataclass(frozen=True)
 class Metric:
-    """One way to score.
-
-    Attributes:
-        forms: the scores, in the order of accuracy.txt.
-        means: those that are means over the answers, better when higher; the first leads where one must do.
-        length: the score that tells how long the answers are; its unit is `length_unit`.
-        count: the score that is the number of answers.
-        score_pairs: scores (answer, reference) pairs; runs in other processes.
-        of_run: the scores of a run, from those of its answers and the tokens that each answer has.
-    """
+    """One way to score."""
 
     name: str
-    forms: tuple[ScoreForm, ...]
+    forms: tuple[ScoreForm, ...]  # the scores, in the order of accuracy.txt
+    # those that are means over the answers, better when higher; the first leads where one must do
     means: tuple[str, ...]
-    length: str
+    length: str  # the score that tells how long the answers are; its unit is `length_unit`
     length_unit: str
-    count: str
+    count: str  # the score that is the number of answers
+    # scores (answer, reference) pairs; runs in other processes
     score_pairs: Callable[[Sequence[tuple[str, str]]], list[SampleScores]]
+    # the scores of a run, from those of its answers and the tokens that each answer has
     of_run: Callable[[Sequence[SampleScores], Sequence[int]], Scores]
 
     def text(self, scores: Mapping[str, float]) -> str:

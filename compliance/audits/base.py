@@ -38,21 +38,14 @@ _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_conca
 
 @dataclass(frozen=True)
 class LegSpec:
-    """One leg of an audit.
+    """One leg of an audit."""
 
-    Attributes:
-        label: name of the leg's directory.
-        mode: performance or accuracy.
-        settings: LoadGen settings by key; none = no audit.config.
-        in_force: `effective_*` values (without that prefix) that the detail log must show afterwards.
-        requested: samples the leg has to answer; None = whatever LoadGen issues.
-    """
-
-    label: str
-    mode: Mode = "performance"
-    settings: Mapping[str, int] = field(default_factory=dict)
+    label: str  # name of the leg's directory
+    mode: Mode = "performance"  # performance or accuracy
+    settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; none = no audit.config
+    # `effective_*` values (without that prefix) that the detail log must show afterwards
     in_force: Mapping[str, Any] = field(default_factory=dict)
-    requested: int | None = None
+    requested: int | None = None  # samples the leg has to answer; None = whatever LoadGen issues
 
     def __post_init__(self) -> None:
         if not _LABEL.fullmatch(self.label):
@@ -179,14 +172,7 @@ class AuditRequest(BaseModel):
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The outcome of an audit.
-
-    Attributes:
-        reason: one sentence with the numbers that decided.
-        rule: the rule that was applied, in words.
-        text_name, text: the file the official tools look for, and its content.
-        copies: files of the legs that belong beside it, by their name there.
-    """
+    """The outcome of an audit."""
 
     test: str
     official: bool
@@ -194,11 +180,13 @@ class AuditResult:
     checks: tuple[Finding, ...]
     legs: tuple[dict[str, Any], ...]
     passed: bool
-    reason: str
-    rule: str
+    reason: str  # one sentence with the numbers that decided
+    rule: str  # the rule that was applied, in words
+    # text_name, text: the file the official tools look for, and its content
     text_name: str
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    # files of the legs that belong beside it, by their name there
     copies: Mapping[str, Path] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:

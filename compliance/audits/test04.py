@@ -50,18 +50,13 @@ RULE = (
 
 @dataclass(frozen=True)
 class OfficialOutcome:
-    """What the official script makes of two summaries.
+    """What the official script makes of two summaries."""
 
-    Attributes:
-        text: what it prints, as its wrapper stores it in `verify_performance.txt`.
-        reference_score, test_score: as it prints them; None where it stops before that.
-        passed: whether it prints TEST PASS.
-    """
-
-    text: str
+    text: str  # what it prints, as its wrapper stores it in `verify_performance.txt`
+    # reference_score, test_score: as it prints them; None where it stops before that
     reference_score: str | None
     test_score: str | None
-    passed: bool
+    passed: bool  # whether it prints TEST PASS
 
 
 class OfficialTest04(AuditTest):

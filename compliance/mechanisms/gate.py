@@ -33,14 +33,11 @@ Status = Literal["pass", "fail", "no_rows"]
 
 @dataclass
 class RowOutcome:
-    """What the gate found in one row. `review` is for a person to look at; it closes nothing.
-
-    Attributes:
-        failures: criteria that are not met; an error where evidence says otherwise, a warning where it only lacks.
-    """
+    """What the gate found in one row. `review` is for a person to look at; it closes nothing."""
 
     source: str
     row: dict[str, Any]
+    # criteria that are not met; an error where evidence says otherwise, a warning where it only lacks
     failures: list[Finding]
     review: list[str]
     divisions: dict[str, dict[str, Any]]

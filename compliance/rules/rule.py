@@ -17,21 +17,14 @@ Worth = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `id` is stable: scripts may rely on it.
-
-    Attributes:
-        severity: what a breach is worth by itself; note: nothing is broken, a reader should know.
-        source: where the rule comes from.
-        summary: the rule in a few words.
-        fix: what to do about a breach.
-    """
+    """One rule. `id` is stable: scripts may rely on it."""
 
     id: str
     kind: Kind
-    severity: Worth
-    source: str
-    summary: str
-    fix: str
+    severity: Worth  # what a breach is worth by itself; note: nothing is broken, a reader should know
+    source: str  # where the rule comes from
+    summary: str  # the rule in a few words
+    fix: str  # what to do about a breach
 
 
 def catalogue(kind: Kind, rows: Iterable[tuple[str, Worth, str, str, str]]) -> dict[str, Rule]:

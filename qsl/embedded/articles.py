@@ -35,29 +35,21 @@ class Article:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Scores of the embedded model over the bundled articles.
+    """Scores of the embedded model over the bundled articles."""
 
-    Attributes:
-        rouge1, rouge2, rougeL, rougeLsum: means × 100, four decimals.
-        gen_len: characters of the sentence-joined predictions.
-        gen_num: number of articles.
-        model, model_sha256: name, and hash of its model.safetensors.
-        articles_sha256: hash of the articles, as `bundled_sha256` gives it.
-        command: what made it.
-        versions: of the libraries that made it.
-    """
-
+    # rouge1, rouge2, rougeL, rougeLsum: means × 100, four decimals
     rouge1: float
     rouge2: float
     rougeL: float
     rougeLsum: float
-    gen_len: int
-    gen_num: int
+    gen_len: int  # characters of the sentence-joined predictions
+    gen_num: int  # number of articles
+    # model, model_sha256: name, and hash of its model.safetensors
     model: str
     model_sha256: str
-    articles_sha256: str
-    command: str
-    versions: dict[str, str]
+    articles_sha256: str  # hash of the articles, as `bundled_sha256` gives it
+    command: str  # what made it
+    versions: dict[str, str]  # of the libraries that made it
 
     @property
     def scores(self) -> dict[str, float]:

@@ -36,17 +36,12 @@ class FinishedLeg:
 
     Every property reads its file when it is first asked for, and raises an InputError (HarnessError) where that is
     damaged. `requests`, `trace` and `manifest` are None where there is none.
-
-    Attributes:
-        run: where it lies.
-        asked: the scenario that it is judged as; None: what its record or its log tells.
-        given: the benchmark that it is judged as; None: the same.
-        foreign: only LoadGen's files are the leg's: what lies beside them is somebody's word, and is not read.
     """
 
-    run: RunDir
-    asked: Scenario | None = None
-    given: Benchmark | None = None
+    run: RunDir  # where it lies
+    asked: Scenario | None = None  # the scenario that it is judged as; None: what its record or its log tells
+    given: Benchmark | None = None  # the benchmark that it is judged as; None: the same
+    # only LoadGen's files are the leg's: what lies beside them is somebody's word, and is not read
     foreign: bool = False
 
     @cached_property

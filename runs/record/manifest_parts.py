@@ -92,28 +92,18 @@ class DatasetPart(_Part):
 
 
 class WeightsPart(_Part):
-    """What the files of a model's weights say of themselves (`qsl.weights` reads them).
+    """What the files of a model's weights say of themselves (`qsl.weights` reads them)."""
 
-    Attributes:
-        files, tensors: of the safetensors files.
-        parameters: numbers in the weights, packed ones counted each, scales left out.
-        dtypes: numbers by the type that the headers have for them: BF16, F8_E4M3, U8, …
-        precision: of most numbers: bfloat16, float16, float32; or how they are quantised: fp8_w8a8, int4_w4a16, …
-        quantized: whether any weight is held in fewer bits, or the model's configuration says so.
-        sparse: whether the configuration says that weights were left out.
-        shape: keys of config.json that tell a model from others.
-        headers_sha256: of all names, types and shapes.
-    """
-
+    # files, tensors: of the safetensors files
     files: Count
     tensors: Count
-    parameters: Count
-    dtypes: dict[str, Count]
-    precision: Text
-    quantized: bool
-    sparse: bool
-    shape: dict[str, int | None]
-    headers_sha256: Sha256
+    parameters: Count  # numbers in the weights, packed ones counted each, scales left out
+    dtypes: dict[str, Count]  # numbers by the type that the headers have for them: BF16, F8_E4M3, U8, …
+    precision: Text  # of most numbers: bfloat16, float16, float32; or how they are quantised: fp8_w8a8, int4_w4a16, …
+    quantized: bool  # whether any weight is held in fewer bits, or the model's configuration says so
+    sparse: bool  # whether the configuration says that weights were left out
+    shape: dict[str, int | None]  # keys of config.json that tell a model from others
+    headers_sha256: Sha256  # of all names, types and shapes
 
 
 class ModelPart(_Part):

@@ -29,24 +29,16 @@ Form = TypeVar("Form", bound=_Observed)
 
 
 class Contention(_Observed):
-    """CPU time of the cores that a leg may use, from LoadGen's start to its end.
+    """CPU time of the cores that a leg may use, from LoadGen's start to its end."""
 
-    Attributes:
-        window_s: from the first reading to the second.
-        usable_cores: number of cores that the leg's process may use.
-        busy_cpu_s: what was used of them by anybody: processes, interrupts, other virtual machines.
-        stolen_cpu_s: the part of it that the hypervisor gave to other virtual machines.
-        own_cpu_s: what the harness used: the leg's process group, all descendants, and the process that started it.
-        foreign_cpu_s: the rest; never negative.
-        load_average_start, load_average_end: of the last minute, as the system tells it.
-    """
-
-    window_s: float = Field(gt=0)
-    usable_cores: int = Field(gt=0)
-    busy_cpu_s: float = Field(ge=0)
-    stolen_cpu_s: float = Field(ge=0)
+    window_s: float = Field(gt=0)  # from the first reading to the second
+    usable_cores: int = Field(gt=0)  # number of cores that the leg's process may use
+    busy_cpu_s: float = Field(ge=0)  # what was used of them by anybody: processes, interrupts, other virtual machines
+    stolen_cpu_s: float = Field(ge=0)  # the part of it that the hypervisor gave to other virtual machines
+    # what the harness used: the leg's process group, all descendants, and the process that started it
     own_cpu_s: float = Field(ge=0)
-    foreign_cpu_s: float = Field(ge=0)
+    foreign_cpu_s: float = Field(ge=0)  # the rest; never negative
+    # load_average_start, load_average_end: of the last minute, as the system tells it
     load_average_start: float = Field(ge=0)
     load_average_end: float = Field(ge=0)
 
@@ -57,18 +49,13 @@ class Contention(_Observed):
 
 
 class LoopLag(_Observed):
-    """What a message would have waited for the loop's next turn, at moments a fixed interval apart.
+    """What a message would have waited for the loop's next turn, at moments a fixed interval apart."""
 
-    Attributes:
-        p99_ms, worst_ms: of all moments.
-        moments: how many there were.
-        interval_ms: between two of them.
-    """
-
+    # p99_ms, worst_ms: of all moments
     p99_ms: float = Field(ge=0)
     worst_ms: float = Field(ge=0)
-    moments: int = Field(gt=0)
-    interval_ms: float = Field(gt=0)
+    moments: int = Field(gt=0)  # how many there were
+    interval_ms: float = Field(gt=0)  # between two of them
 
 
 class QueryTimes(_Observed):

@@ -20,22 +20,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PlannedLeg:
-    """A checked leg of a campaign.
-
-    Attributes:
-        identity: what it would be made with now.
-        count: what LoadGen will issue; None for an audit whose legs depend on one another.
-        log_bytes: what its files may take.
-        audit: the test and its request, of an audit.
-        unofficial_reasons: why it could not be submitted.
-    """
+    """A checked leg of a campaign."""
 
     leg: CampaignLeg
-    identity: Identity
-    count: LegCount | None
-    log_bytes: int
-    unofficial_reasons: tuple[str, ...]
-    audit: tuple[AuditTest, AuditRequest] | None = None
+    identity: Identity  # what it would be made with now
+    count: LegCount | None  # what LoadGen will issue; None for an audit whose legs depend on one another
+    log_bytes: int  # what its files may take
+    unofficial_reasons: tuple[str, ...]  # why it could not be submitted
+    audit: tuple[AuditTest, AuditRequest] | None = None  # the test and its request, of an audit
 
 
 def plan_campaign(campaign: Campaign, say: Say) -> list[PlannedLeg]:

@@ -23,23 +23,14 @@ _WAITING = ("idle", "iowait")
 
 @dataclass(frozen=True)
 class CpuReading:
-    """Counters at one moment, in s since the system started.
+    """Counters at one moment, in s since the system started."""
 
-    Attributes:
-        time_s: of the monotonic clock.
-        cores: ids of the usable cores.
-        busy_s: time in which these cores were in use.
-        stolen_s: the part of it that other virtual machines had.
-        own_s: by process id, what each process of the harness has used on any core.
-        load_average: of the last minute.
-    """
-
-    time_s: float
-    cores: tuple[int, ...]
-    busy_s: float
-    stolen_s: float
-    own_s: dict[int, float]
-    load_average: float
+    time_s: float  # of the monotonic clock
+    cores: tuple[int, ...]  # ids of the usable cores
+    busy_s: float  # time in which these cores were in use
+    stolen_s: float  # the part of it that other virtual machines had
+    own_s: dict[int, float]  # by process id, what each process of the harness has used on any core
+    load_average: float  # of the last minute
 
 
 def read_cpu(parent_pid: int, replica_pids: Sequence[int] = ()) -> CpuReading | str:

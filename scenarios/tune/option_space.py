@@ -37,19 +37,13 @@ ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if nam
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched.
+    """What is searched."""
 
-    Attributes:
-        values: for each option, the values tried besides leaving it as it is.
-        admission: the admission policy where the search sets none.
-        copies: of the model, in all engines together, where the search sets none.
-        in_time: queries that may be in the engine at a time, all copies together, for output tokens within their
-            limit; 0 where it is not known.
-    """
-
-    values: Mapping[str, tuple[Any, ...]]
-    admission: str = "off"
-    copies: int = 1
+    values: Mapping[str, tuple[Any, ...]]  # for each option, the values tried besides leaving it as it is
+    admission: str = "off"  # the admission policy where the search sets none
+    copies: int = 1  # of the model, in all engines together, where the search sets none
+    # queries that may be in the engine at a time, all copies together, for output tokens within their limit; 0 where it
+    # is not known
     in_time: int = 0
 
     def with_queries_in_time(self, queries: int) -> "Space":

@@ -26,20 +26,15 @@ SERVER_PERCENTILE = 0.99  # [conf] target_latency_percentile of the Server scena
 
 @dataclass(frozen=True)
 class ProbeLimits:
-    """What decides a leg.
+    """What decides a leg."""
 
-    Attributes:
-        offsets_ns: when LoadGen schedules each query, from the start of the leg; as many as it will issue.
-        ttft_ns, tpot_ns: the limits in force.
-        longest_output_tokens: the most tokens that an answer may have.
-        percentile: the share of queries that must be in time.
-    """
-
+    # when LoadGen schedules each query, from the start of the leg; as many as it will issue
     offsets_ns: NDArray[np.int64]
+    # ttft_ns, tpot_ns: the limits in force
     ttft_ns: int
     tpot_ns: int
-    longest_output_tokens: int
-    percentile: float = SERVER_PERCENTILE
+    longest_output_tokens: int  # the most tokens that an answer may have
+    percentile: float = SERVER_PERCENTILE  # the share of queries that must be in time
 
     @property
     def queries(self) -> int:

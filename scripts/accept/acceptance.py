@@ -30,21 +30,13 @@ FEWEST_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be accepted.
+    """What is to be accepted."""
 
-    Attributes:
-        engine: arguments that name the engine, and others of the user's for every leg.
-        data: arguments that name model and data set.
-        accuracy_data: the same for the accuracy leg.
-        real_engine: whether vLLM is measured, so that there is an `LLM.generate` to compare with.
-        sizes: how much is done.
-    """
-
-    engine: list[str]
-    data: list[str]
-    accuracy_data: list[str]
-    real_engine: bool
-    sizes: AcceptSizes
+    engine: list[str]  # arguments that name the engine, and others of the user's for every leg
+    data: list[str]  # arguments that name model and data set
+    accuracy_data: list[str]  # the same for the accuracy leg
+    real_engine: bool  # whether vLLM is measured, so that there is an `LLM.generate` to compare with
+    sizes: AcceptSizes  # how much is done
 
 
 @dataclass

@@ -9,23 +9,14 @@ from sut.engines import engine_kind
 
 @dataclass(frozen=True)
 class Engines:
-    """A number of engines.
+    """A number of engines."""
 
-    Attributes:
-        name: for directories.
-        words: for people.
-        copies: of the model.
-        arguments: of main.py.
-        environment: variables of its commands.
-        faster: how many times the rate of one engine is expected; 1 where the copies share the cores.
-    """
-
-    name: str
-    words: str
-    copies: int = 1
-    arguments: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
-    faster: int = 1
+    name: str  # for directories
+    words: str  # for people
+    copies: int = 1  # of the model
+    arguments: tuple[str, ...] = ()  # of main.py
+    environment: dict[str, str] = field(default_factory=dict)  # variables of its commands
+    faster: int = 1  # how many times the rate of one engine is expected; 1 where the copies share the cores
 
 
 ONE = Engines("one", "one engine")

@@ -6,28 +6,17 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class AcceptSizes:
-    """The defaults are for accelerators, within 45 minutes.
+    """The defaults are for accelerators, within 45 minutes."""
 
-    Attributes:
-        why: what is reduced, for the reader of the table; "" for the whole.
-        leg_s: min_duration of the legs.
-        estimate_s: of the Offline leg behind the first rate.
-        probes: of a tune in Server and Interactive.
-        set_size: samples that LoadGen loads, of which it issues whole multiples.
-        start_s: of an engine, to its first query; a guess, for what fits into the time that is left.
-        opening_words: of each bundled article; None = the whole. Only without a data set.
-        output_tokens: the most of an answer in performance legs; None = the benchmark's.
-        limits: user.conf keys of TTFT and TPOT limits in ms, of Server and Interactive alike; none = the benchmark's.
-    """
-
-    why: str = ""
-    leg_s: float = 60.0
-    estimate_s: float = 30.0
-    probes: int = 2
-    set_size: int = 1_024
-    start_s: float = 75.0
-    opening_words: int | None = None
-    output_tokens: int | None = None
+    why: str = ""  # what is reduced, for the reader of the table; "" for the whole
+    leg_s: float = 60.0  # min_duration of the legs
+    estimate_s: float = 30.0  # of the Offline leg behind the first rate
+    probes: int = 2  # of a tune in Server and Interactive
+    set_size: int = 1_024  # samples that LoadGen loads, of which it issues whole multiples
+    start_s: float = 75.0  # of an engine, to its first query; a guess, for what fits into the time that is left
+    opening_words: int | None = None  # of each bundled article; None = the whole. Only without a data set.
+    output_tokens: int | None = None  # the most of an answer in performance legs; None = the benchmark's
+    # user.conf keys of TTFT and TPOT limits in ms, of Server and Interactive alike; none = the benchmark's
     limits: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -24,22 +24,14 @@ ANSWERED = (ExitCode.OK, ExitCode.NEGATIVE)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a step.
+    """What became of a step."""
 
-    Attributes:
-        name: of the step, and of its directory.
-        arguments: of main.py.
-        exit_code: None where it was not begun.
-        error: why it has no answer, "" where it has one.
-        answer: the command's own, as `--json` gives it.
-    """
-
-    name: str
-    arguments: list[str]
-    exit_code: int | None
+    name: str  # of the step, and of its directory
+    arguments: list[str]  # of main.py
+    exit_code: int | None  # None where it was not begun
     seconds: float
-    error: str = ""
-    answer: dict[str, Any] = field(default_factory=dict)
+    error: str = ""  # why it has no answer, "" where it has one
+    answer: dict[str, Any] = field(default_factory=dict)  # the command's own, as `--json` gives it
 
     @property
     def answered(self) -> bool:

@@ -32,25 +32,18 @@ NOBODY: Any = None  # hears of a simulated answer
 
 @dataclass(frozen=True)
 class Simulation:
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        replicas: engines behind the router.
-        model: of a step of each.
-        step_tokens, queries: `max_num_batched_tokens` and `max_num_seqs` of each.
-        ttft_s, tpot_s: limits of the p99.
-        output_tokens: of every answer.
-        seconds: of arrivals.
-    """
-
-    replicas: int
-    model: StepModel
+    replicas: int  # engines behind the router
+    model: StepModel  # of a step of each
+    # step_tokens, queries: `max_num_batched_tokens` and `max_num_seqs` of each
     step_tokens: int
     queries: int
+    # ttft_s, tpot_s: limits of the p99
     ttft_s: float
     tpot_s: float
-    output_tokens: int = 128
-    seconds: float = 60.0
+    output_tokens: int = 128  # of every answer
+    seconds: float = 60.0  # of arrivals
 
 
 @dataclass(frozen=True)

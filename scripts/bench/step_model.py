@@ -29,21 +29,15 @@ class StepModel:
 
 @dataclass(frozen=True)
 class Fit:
-    """A model and how well it fits.
-
-    Attributes:
-        steps: that it was fitted to.
-        explained: share of the variance, R².
-        median_error, p90_error: of a step, as shares of the time that it took.
-        total_error: of all steps together.
-    """
+    """A model and how well it fits."""
 
     model: StepModel
-    steps: int
-    explained: float
+    steps: int  # that it was fitted to
+    explained: float  # share of the variance, R²
+    # median_error, p90_error: of a step, as shares of the time that it took
     median_error: float
     p90_error: float
-    total_error: float
+    total_error: float  # of all steps together
 
 
 def read_steps(folder: Path) -> NDArray[np.float64]:

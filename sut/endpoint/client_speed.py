@@ -31,17 +31,11 @@ ARRIVALS_SEED = 1
 
 @dataclass(frozen=True)
 class ClientSpeed:
-    """Streaming, 128 ids in two chunks, prompts of `PROMPT_TOKENS`.
+    """Streaming, 128 ids in two chunks, prompts of `PROMPT_TOKENS`."""
 
-    Attributes:
-        answers_per_s: with as many open as are carried.
-        answers_per_core_s: the same by the processor time of the client.
-        ttft_p99_ms: of Poisson arrivals at `PACED_PER_S`; the server adds a fraction of a millisecond.
-    """
-
-    answers_per_s: float
-    answers_per_core_s: float
-    ttft_p99_ms: float
+    answers_per_s: float  # with as many open as are carried
+    answers_per_core_s: float  # the same by the processor time of the client
+    ttft_p99_ms: float  # of Poisson arrivals at `PACED_PER_S`; the server adds a fraction of a millisecond
 
 
 class _Listener:

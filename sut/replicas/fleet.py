@@ -46,17 +46,11 @@ _OF_ITS_OWN = ("environment", "probes")
 
 @dataclass(frozen=True)
 class Start:
-    """How replicas are brought up.
+    """How replicas are brought up."""
 
-    Attributes:
-        specs: one a replica, without address and keys.
-        launch: starts the replicas' processes; called once, on the loop.
-        listen_on: the leg's address that the replicas can reach.
-    """
-
-    specs: list[ReplicaSpec]
-    launch: Callable[[list[ReplicaSpec]], list[Host]]
-    listen_on: str = "127.0.0.1"
+    specs: list[ReplicaSpec]  # one a replica, without address and keys
+    launch: Callable[[list[ReplicaSpec]], list[Host]]  # starts the replicas' processes; called once, on the loop
+    listen_on: str = "127.0.0.1"  # the leg's address that the replicas can reach
 
 
 class Fleet:

@@ -18,17 +18,12 @@ LONGEST_LOOK_S = 1.0  # a longer pause between two looks was ours, or the machin
 
 @dataclass(frozen=True)
 class Host:
-    """What runs a replica's process.
+    """What runs a replica's process."""
 
-    Attributes:
-        where: tells, for a person, its devices or cores and its host.
-        ended: tells how the process ended, None while it runs. Raises a HarnessError where none could be started.
-        end: end it, and whatever it started.
-    """
-
-    where: Callable[[], str]
+    where: Callable[[], str]  # tells, for a person, its devices or cores and its host
+    # tells how the process ended, None while it runs. Raises a HarnessError where none could be started.
     ended: Callable[[], str | None]
-    end: Callable[[], None]
+    end: Callable[[], None]  # end it, and whatever it started
 
 
 class Member:

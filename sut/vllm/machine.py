@@ -24,29 +24,17 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Machine:
-    """What an engine of vLLM has to itself.
+    """What an engine of vLLM has to itself."""
 
-    Attributes:
-        platform: vLLM's word: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found).
-        devices: accelerators; 0 on the CPU.
-        cores: ids of those that may be used.
-        device_name: of the first device.
-        device_bytes: memory of the smallest device; 0 where it is not told.
-        visible_variable: chooses among the devices.
-        bfloat16: whether they compute in it.
-        engines: that share its memory.
-        unused: accelerators, in words, that this build of vLLM leaves unused.
-    """
-
-    platform: str
-    devices: int
-    cores: list[int]
-    device_name: str = ""
-    device_bytes: int = 0
-    visible_variable: str = ""
-    bfloat16: bool = True
-    engines: int = 1
-    unused: tuple[str, ...] = ()
+    platform: str  # vLLM's word: cuda, rocm, xpu, tpu, cpu, oot (a plug-in's), unspecified (none was found)
+    devices: int  # accelerators; 0 on the CPU
+    cores: list[int]  # ids of those that may be used
+    device_name: str = ""  # of the first device
+    device_bytes: int = 0  # memory of the smallest device; 0 where it is not told
+    visible_variable: str = ""  # chooses among the devices
+    bfloat16: bool = True  # whether they compute in it
+    engines: int = 1  # that share its memory
+    unused: tuple[str, ...] = ()  # accelerators, in words, that this build of vLLM leaves unused
 
     @property
     def on_cpu(self) -> bool:

@@ -70,16 +70,11 @@ def index_runs(directories: list[Path]) -> RunsIndex:
 
 @dataclass(frozen=True)
 class MadeOf:
-    """What a tree was made of: the runs, and what `submit` was given beside them.
-
-    Attributes:
-        given: None: what the tree says itself of what the runs do not tell.
-        source: None: the harness at the commit that the runs name.
-    """
+    """What a tree was made of: the runs, and what `submit` was given beside them."""
 
     runs: RunsIndex
-    given: SystemFile | None = None
-    source: Path | None = None
+    given: SystemFile | None = None  # None: what the tree says itself of what the runs do not tell
+    source: Path | None = None  # None: the harness at the commit that the runs name
     sources: ScoreSources = field(default_factory=ScoreSources)
 
 

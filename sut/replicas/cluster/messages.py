@@ -51,21 +51,13 @@ class Question(Message):
 
 
 class NodeFacts(ClusterNode):
-    """A node as the survey finds it.
+    """A node as the survey finds it."""
 
-    Attributes:
-        resources: what it offers through Ray: CPU, GPU.
-        harness: as in Manifest.harness.
-        clock_offset_ms: what its clock is ahead of this machine's.
-        round_trip_ms: of one byte to this machine's address, by TCP, the shortest of several.
-        unreachable: why that address cannot be reached from there; None where it can.
-    """
-
-    resources: dict[str, float]
-    harness: dict[str, Any]
-    clock_offset_ms: float | None
-    round_trip_ms: float | None
-    unreachable: str | None
+    resources: dict[str, float]  # what it offers through Ray: CPU, GPU
+    harness: dict[str, Any]  # as in Manifest.harness
+    clock_offset_ms: float | None  # what its clock is ahead of this machine's
+    round_trip_ms: float | None  # of one byte to this machine's address, by TCP, the shortest of several
+    unreachable: str | None  # why that address cannot be reached from there; None where it can
 
 
 class Survey(Message):
