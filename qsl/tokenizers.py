@@ -99,7 +99,9 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     if model_path == BYTES:
         return ByteTokenizer()
     folder = Path(model_path)
-    if _looks_local(model_path) and not folder.is_dir():
+    # A model id has the form "name" or "organisation/name".
+    looks_local = model_path.startswith((".", "/", "~")) or model_path.count("/") > 1
+    if looks_local and not folder.is_dir():
         raise InputError(
             f"model folder {model_path} does not exist", "check --model-path; scripts/get_model.py makes a small model"
         )
@@ -175,8 +177,3 @@ def tokenizer_fingerprint(model_path: str) -> str:
     elif model_path != BYTES:
         parts.append(f"id {model_path}")
     return sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _looks_local(model_path: str) -> bool:
-    # A model id has the form "name" or "organisation/name".
-    return model_path.startswith((".", "/", "~")) or model_path.count("/") > 1

@@ -166,7 +166,7 @@ def decoded_answers(
         )
     first = _first_of_each(entries, expected)
     dtype = _id_type([(entry.data, entry.token_count) for entry in first])
-    ids = [_ids_of(entry, dtype) for entry in first]
+    ids = [_read_ids(entry.data, dtype, f"sample {entry.qsl_idx} (seq_id {entry.seq_id})") for entry in first]
     texts = decode([sample.tolist() for sample in ids])
     return [DecodedAnswer(entry.qsl_idx, sample, text) for entry, sample, text in zip(first, ids, texts, strict=True)]
 
@@ -220,10 +220,6 @@ def _may_be_int64(data: bytes, token_count: int | None) -> bool:
     if token_count and len(data) in (4 * token_count, 8 * token_count):
         return len(data) == 8 * token_count
     return not np.frombuffer(data, "<u4")[1::2].any()
-
-
-def _ids_of(entry: AccuracyEntry, dtype: np.dtype[Any]) -> TokenIds:
-    return _read_ids(entry.data, dtype, f"sample {entry.qsl_idx} (seq_id {entry.seq_id})")
 
 
 def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:

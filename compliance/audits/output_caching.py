@@ -66,7 +66,8 @@ class OutputCaching(AuditTest):
         if request.audit_samples is not None and request.audit_samples < 1:
             raise InputError(f"--audit-samples {request.audit_samples} is below 1", "give a count of at least 1")
         if len(set(request.sample_index)) != len(request.sample_index):
-            raise InputError(f"--sample-index {_listed(request.sample_index)} names a place twice", "name each once")
+            said = ",".join(map(str, request.sample_index))
+            raise InputError(f"--sample-index {said} names a place twice", "name each once")
         for index in request.sample_index:
             if not 0 <= index < samples:
                 raise InputError(
@@ -330,7 +331,3 @@ def _details(
         "paces": [pace.as_json() for pace in paces],
         "comparisons": [comparison.as_json() for comparison in comparisons],
     }
-
-
-def _listed(indices: tuple[int, ...]) -> str:
-    return ",".join(map(str, indices))

@@ -47,14 +47,11 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
     return artifacts
 
 
-def _whole(path: Path) -> bytes:
-    return read_record(path, "give the leg's own files", max_bytes=MAX_LOG_BYTES)
-
-
 def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
     """Files beside an audit's record that are not what the legs' files give."""
     wanted = {result.text_name: result.text.encode()}
-    wanted |= {name: _whole(source) for name, source in result.copies.items()}
+    fix = "give the leg's own files"
+    wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
     for name, content in wanted.items():
         path = folder / name
         try:

@@ -121,7 +121,7 @@ def judge_row(
     record = validate(row, registries, load_error)
     evidence = judged.evidence
     engine = evidence.engine if evidence else facts_of_row(judged.row)
-    passed = _accuracy_passed(judged)
+    passed = evidence.quality.passed if evidence else None
     lossy = {mechanism for mechanism, _ in engine.in_force}
     divisions = eligibility(str(row["mechanism"]), passed, lossy, recorded=not engine.gaps)
     wrong = list(evidence.misdeclared) if evidence else misdeclared(row, engine)
@@ -223,10 +223,6 @@ def _completed_passes(row: dict[str, Any], judged: JudgedRow) -> Iterator[Findin
         more = len(quality.failures) - 3
         sentence = "; ".join(quality.failures[:3]) + (f"; and {more} more" if more > 0 else "")
         yield fail(name, f"{quality.directory} does not pass: {sentence}")
-
-
-def _accuracy_passed(judged: JudgedRow) -> bool | None:
-    return judged.evidence.quality.passed if judged.evidence else None
 
 
 def _evaluated_already(row: dict[str, Any], quality: QualityEvidence) -> Iterator[str]:

@@ -320,8 +320,9 @@ def _with_evidence(
     directory, run_id = row.get("run_directory"), row.get("run_id")
     if not isinstance(directory, str) or not Path(directory).is_dir():
         return JudgedRow(row, None, source)
+    declared = declare(row, support_status=known_status(row.get(SUPPORT_STATUS)))
     try:
-        found = rows_of_runs([Path(directory)], _declared(row), registries, load_error, sources)
+        found = rows_of_runs([Path(directory)], declared, registries, load_error, sources)
     except HarnessError:
         return JudgedRow(row, None, source)
     same = next((one for one in found if one.row["run_id"] == run_id), None)
@@ -329,7 +330,3 @@ def _with_evidence(
         return JudgedRow(row, None, source)
     told = {name: same.row[name] for name in (RECORD, *FIELD_NAMES)}  # what the row leaves open, its run declares
     return JudgedRow({**same.row, **row, **told}, same.evidence, source)
-
-
-def _declared(row: dict[str, Any]) -> Declaration:
-    return declare(row, support_status=known_status(row.get(SUPPORT_STATUS)))

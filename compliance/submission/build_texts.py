@@ -53,7 +53,7 @@ def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> I
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield from (_row(name, value) for name, value in _facts(manifest).items())
+    yield from (f"| {name} | {value} |".replace("\n", " ") for name, value in _facts(manifest).items())
     yield ""
     yield "## Engine options"
     yield ""
@@ -120,10 +120,6 @@ def _option(key: str, value: Any) -> list[str]:
     if key.endswith(_FILES) and not is_hub_id:
         return [flag, PurePath(str(value)).name]
     return [flag, str(value)]
-
-
-def _row(name: str, value: Any) -> str:
-    return f"| {name} | {value} |".replace("\n", " ")
 
 
 def _block(lines: list[str]) -> Iterator[str]:

@@ -92,7 +92,7 @@ def judge_candidate(
             )
     for reason in _wrong_seeds(candidate, in_round):
         refuse("submit/seeds", reason, f"run it in round {in_round}, or choose the round with --round")
-    for test in _required(candidate, division):
+    for test in SUBMISSIONS[candidate.benchmark].audits if division != "open" else ():
         if test not in candidate.audits:
             reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
             refuse("submit/audit-missing", reason, _run_audit(test, candidate))
@@ -247,10 +247,6 @@ def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
         if log.seeds != in_round.seeds:
             of = round_of(log.seeds) or "no known round"
             yield f"{log.path}: the seeds are those of {of}, not of {in_round}"
-
-
-def _required(candidate: Candidate, division: Division) -> list[str]:
-    return list(SUBMISSIONS[candidate.benchmark].audits) if division != "open" else []
 
 
 def _run_audit(test: str, candidate: Candidate) -> str:

@@ -36,7 +36,8 @@ def is_the_machine(manifest: Manifest) -> bool:
 def detect() -> dict[str, str]:
     """Fields of the system description that could be read here; what could not is left out."""
     found: dict[str, str] = {}
-    sockets = _sockets()
+    packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
+    sockets = len({_read(path) for path in packages} - {""})
     cores = psutil.cpu_count(logical=False)
     if sockets:
         found["host_processors_per_node"] = str(sockets)
@@ -60,10 +61,6 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _sockets() -> int:
-    return len({_read(path) for path in _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")} - {""})
 
 
 def _frequency() -> str:

@@ -290,7 +290,7 @@ def print_table(console: Console, legs: Sequence[PlannedLeg], states: States) ->
         why = (count.why if count else "as the audit decides leg by leg") if state.status == "to do" else state.text
         table.add_row(
             Text(leg.leg.name),
-            Text(_status(state), style=_STYLES[state.status]),
+            Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
             f"{count.samples:,}" if count else "?",
             duration(count.expected_s) if count else "?",
             Text(why),
@@ -309,7 +309,3 @@ def print_header(console: Console, number: int, total: int, leg: PlannedLeg, rem
         console.rule(Text(line), align="left")
     else:
         say(console, line)
-
-
-def _status(state: LegState) -> str:
-    return "changed" if state.changed else state.status

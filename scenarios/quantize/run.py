@@ -90,11 +90,12 @@ def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
     if output.exists():
         raise SetupError(f"--output {output} is there already", "name another folder")
     versions = _versions(python)
-    model = _model(request, say)
+    model = model_facts(request.model_path or str(ensure_default_model(say)))
     if read_weights(model.folder).quantized:
         raise InputError(f"--model-path {model.folder} is quantised already", "name the model as it was published")
     data = _calibration(request, model)
-    prompts = _distinct(data.prompts)[: request.samples]
+    # In their order; the official list names two articles twice.
+    prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][: request.samples]
     say(f"quantising {model.name} to {request.scheme} with {len(prompts):,} prompts of {data.path.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
@@ -115,7 +116,7 @@ def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
             recipe=RECIPES[request.scheme],
             versions=versions,
             data=data,
-            official_sha256=_official_calibration(),
+            official_sha256={one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256},
             used=len(prompts),
             weights=weights,
             made=file_hashes(made),
@@ -129,14 +130,6 @@ def _weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def _official_calibration() -> frozenset[str]:
-    return frozenset(one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256)
-
-
-def _model(request: QuantizeRequest, say: Callable[[str], None]) -> ModelFacts:
-    return model_facts(request.model_path or str(ensure_default_model(say)))
-
-
 def _calibration(request: QuantizeRequest, model: ModelFacts) -> Dataset:
     path = request.calibration
     if path is None:
@@ -147,11 +140,6 @@ def _calibration(request: QuantizeRequest, model: ModelFacts) -> Dataset:
             )
         path = bundled_dataset(str(model.folder))
     return load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
-
-
-def _distinct(prompts: list[list[int]]) -> list[list[int]]:
-    """In their order; the official list names two articles twice."""
-    return [list(ids) for ids in dict.fromkeys(map(tuple, prompts))]
 
 
 def _versions(python: Path) -> dict[str, str]:

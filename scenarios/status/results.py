@@ -92,7 +92,10 @@ def as_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         table.add_row(
             Text(row["scenario"]),
-            Text(row["outcome"] + ("" if row["official"] else "*"), style="red" if _negative(row) else ""),
+            Text(
+                row["outcome"] + ("" if row["official"] else "*"),
+                style="red" if row["outcome"] in ("INVALID", "FAIL") else "",
+            ),
             _number(row["samples_per_second"]),
             _number(row["tokens_per_second"]),
             _ms(row["ttft_p99_ms"]),
@@ -101,10 +104,6 @@ def as_table(rows: Sequence[Row]) -> Table:
             Text(shortened(Path(row["directory"]))),
         )
     return table
-
-
-def _negative(row: Row) -> bool:
-    return row["outcome"] in ("INVALID", "FAIL")
 
 
 def _number(value: float | None) -> str:

@@ -45,7 +45,7 @@ class Snapshot:
     def entries(self) -> list[GroupStatus | LegStatus]:
         """What is listed: a group, then its legs; what lives comes last, next to the prompt."""
         listed: list[GroupStatus | LegStatus] = []
-        for group in sorted(self.groups, key=lambda one: (one.alive, _last_seen(one.legs))):
+        for group in sorted(self.groups, key=lambda one: (one.alive, max(map(_seen, one.legs), default=0))):
             listed += [group, *_worth_showing(group)]
         grouped = {leg.root for group in self.groups for leg in group.legs}
         single = [leg for leg in self.legs if leg.root not in grouped]
@@ -103,10 +103,6 @@ def _worth_showing(group: GroupStatus) -> list[LegStatus]:
 
 def _seen(leg: LegStatus) -> int:
     return leg.seen_ns or leg.started_ns or 0
-
-
-def _last_seen(legs: Sequence[LegStatus]) -> int:
-    return max(map(_seen, legs), default=0)
 
 
 def lines(snapshot: Snapshot) -> list[Text]:

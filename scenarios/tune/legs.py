@@ -120,7 +120,7 @@ def leg_facts(
         "directory": run_dir.root.name,
         "options": options,
     }
-    watch = planner.watch(target_qps, run_dir.requests) if _has_limits(config) else None
+    watch = planner.watch(target_qps, run_dir.requests) if LOADGEN_SCENARIO[config.scenario] == "Server" else None
 
     def on_progress(progress: Progress) -> None:
         if watch is not None:
@@ -179,10 +179,6 @@ def estimate_offline(tune: Tune, planner: LegPlanner, console: Console) -> Estim
 
 # Only the latency scenarios know these, and the key of Interactive is its alone.
 _NOT_OFFLINE = frozenset({"admission", "admission_tokens", "admission_queries", "lg_model_name", "enable_log_trace"})
-
-
-def _has_limits(config: RunConfig) -> bool:
-    return LOADGEN_SCENARIO[config.scenario] == "Server"
 
 
 def _run(config: RunConfig, console: Console, watch: Callable[[Progress], None]) -> Result:

@@ -106,7 +106,7 @@ def next_ask(space: Space, probes: Sequence[Probe], spent_s: float, limits: Limi
     if trials_of(probes) < limits.most_trials and spent_s < limits.budget_s - kept_s:
         options = suggest(space, scores(probes), best.options)
         if options is not None:
-            return Ask(last.trial + 1, "trial", options, _challenge(best.target_qps))
+            return Ask(last.trial + 1, "trial", options, rounded(best.target_qps * (1 + RESOLUTION)))
     return _ask_worth(space, probes, best, limits)
 
 
@@ -159,10 +159,6 @@ def worths(space: Space, probes: Sequence[Probe], best: Best) -> list[Worth]:
 def _score(probes: Sequence[Probe]) -> float:
     valid = [probe.target_qps for probe in probes if probe.valid]
     return max(valid) if valid else max(probe.target_qps * probe.held for probe in probes)
-
-
-def _challenge(best_qps: float) -> float:
-    return rounded(best_qps * (1 + RESOLUTION))
 
 
 def _rate_of_defaults(probes: Sequence[Probe], limits: Limits) -> float | None:

@@ -13,7 +13,6 @@ from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import load_tokenizer
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
-from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.observed import CONTENTION
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
@@ -80,7 +79,8 @@ def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
                 leg = offline_leg(work / f"{side.replace(' ', '-')}-{repeat}", options, sizes.offline_samples)
                 runs[side].append(leg.rate)
                 order = leg.requests.sample_index.tolist()
-                used_s = {f"{side}: leg, client or engine": _own_cpu_s(leg.run)}
+                own_s = float(read_manifest(leg.run.manifest).observed[CONTENTION]["own_cpu_s"])  # all its processes'
+                used_s = {f"{side}: leg, client or engine": own_s}
                 if side == "over HTTP":
                     used_s |= {f"{side}: {name}": now - before_s[name] for name, now in server.cpu_s().items()}
                 for name, seconds in used_s.items():
@@ -97,11 +97,6 @@ def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
     ours = figures["over HTTP"]
     part.add_ratio("T: over HTTP ÷ in the leg's process", ours, figures["in the leg's process"], at_least(0.85))
     part.add_ratio("T: over HTTP ÷ vllm bench serve", ours, figures["vllm bench serve"], at_least(1.0))
-
-
-def _own_cpu_s(run_dir: RunDir) -> float:
-    """What a leg and all processes that it started used in the timed window."""
-    return float(read_manifest(run_dir.manifest).observed[CONTENTION]["own_cpu_s"])
 
 
 def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]) -> float:

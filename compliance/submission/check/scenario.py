@@ -40,7 +40,8 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
         known = ", ".join((*DIRECTORIES, *sorted(tree.round.other_benchmarks)))
         findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
         return ScenarioOutcome(place, findings.items)
-    scenario = _scenario_of(place.scenario)
+    # Another case has a finding of its own, and is judged all the same.
+    scenario = next((one for one in SCENARIOS if one.lower() == place.scenario.lower()), None)
     allowed = SUBMISSIONS[benchmark_name].scenarios
     if scenario is None or scenario not in allowed:
         said = f"{place.scenario} is no scenario of {benchmark_name}"
@@ -61,8 +62,3 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
             legs.append(leg)
     check_one_configuration([leg for leg in legs if leg.identity], findings)
     return ScenarioOutcome(place, findings.items, legs, scenario)
-
-
-def _scenario_of(name: str) -> Scenario | None:
-    """By its name; another case has a finding of its own, and is judged all the same."""
-    return next((one for one in SCENARIOS if one.lower() == name.lower()), None)

@@ -107,7 +107,8 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
         if same is not None:
             findings.add("tree-case", path, parts[-1], same, f"rename it to {same}")
         elif not (path in contents.files and len(parts) <= 3 and parts[-1].lower().startswith(_DOCUMENTS)):
-            findings.add("tree-unknown", path, f"{parts[-1]} is not expected here", _listed(allowed))
+            wanted = ", ".join(sorted(allowed)) or "nothing of this kind"
+            findings.add("tree-unknown", path, f"{parts[-1]} is not expected here", wanted)
 
 
 def is_document(name: PurePath) -> bool:
@@ -180,10 +181,6 @@ def _allowed_in_leg(below: tuple[str, ...], is_file: bool) -> set[str] | None:
     if rest == ("accuracy",):
         return {*LOADGEN_LOGS, "accuracy.txt"} if is_file else set()
     return None  # below something that has a finding already
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing of this kind"
 
 
 def is_safe(folder: Path) -> bool:
