@@ -21,6 +21,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 from sut.engine import Request
@@ -107,39 +108,26 @@ class _StillInTimeFirst:
         return len(self._in_time) + len(self._late)
 
 
+@dataclass(eq=False, kw_only=True)
 class Admission:
-    """A gate (sut/feed.py) that lets queries through while the bound allows it, in an order of its own.
+    """A gate (sut/feed.py) that lets queries through while the bound allows it, in an order of its own."""
 
-    Args:
-        policy: order of those that wait.
-        prefill_tokens: bound on prompt tokens admitted without a first token; a longer prompt is admitted alone.
-        queries: bound on queries admitted and not complete; None = no bound.
-        ttft_limit_ns: the scenario's limit, for `deadline` and `priority`.
-        clock: time in ns, on the scale of `Request.issue_ns`.
-    """
+    policy: Policy  # order of those that wait
+    prefill_tokens: int  # bound on prompt tokens admitted without a first token; a longer prompt is admitted alone
+    queries: int | None = None  # bound on queries admitted and not complete; None = no bound
+    ttft_limit_ns: int  # the scenario's, for `deadline` and `priority`
+    clock: Callable[[], int] = time.time_ns  # time in ns, on the scale of `Request.issue_ns`
 
-    def __init__(
-        self,
-        *,
-        policy: Policy,
-        prefill_tokens: int,
-        queries: int | None = None,
-        ttft_limit_ns: int,
-        clock: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._bound = prefill_tokens
-        self._most_queries = queries
+    def __post_init__(self) -> None:
         self._in_engine: set[int] = set()  # seq
-        self._overtaken = policy == "priority"  # in the engine, who stepped back
-        self._ttft_limit_ns = ttft_limit_ns
-        self._clock = clock
+        self._overtaken = self.policy == "priority"  # in the engine, who stepped back
         self._ns_a_token = 0.0  # expected time from admission to first token, for each prompt token then admitted
         self._admitted: dict[int, tuple[int, int]] = {}  # seq → when, and prompt tokens in the engine with its own
         self._in_prefill = 0
         self._waiting: _Queue
-        if policy == "shortest":
+        if self.policy == "shortest":
             self._waiting = _ShortestFirst()
-        elif policy in ("deadline", "priority"):
+        elif self.policy in ("deadline", "priority"):
             self._waiting = _StillInTimeFirst(self._hopeless, overtaken=self._overtaken)
         else:
             self._waiting = _InOrder()
@@ -160,7 +148,7 @@ class Admission:
         if request is not None:
             if not self._keeps_nobody_waiting(request):
                 self._in_prefill += len(request.prompt_ids)
-                self._admitted[request.seq] = (self._clock(), self._in_prefill)
+                self._admitted[request.seq] = (self.clock(), self._in_prefill)
             self._in_engine.add(request.seq)
         return request
 
@@ -171,7 +159,7 @@ class Admission:
             return
         started_ns, tokens = admitted
         self._in_prefill -= len(request.prompt_ids)
-        self._ns_a_token += SMOOTHING * ((self._clock() - started_ns) / tokens - self._ns_a_token)
+        self._ns_a_token += SMOOTHING * ((self.clock() - started_ns) / tokens - self._ns_a_token)
 
     def completed(self, request: Request) -> None:
         """A query was answered."""
@@ -181,14 +169,14 @@ class Admission:
     def _hopeless(self, request: Request) -> bool:
         """Could not show its first token in time even if it were admitted now."""
         expected_ns = self._ns_a_token * (self._in_prefill + len(request.prompt_ids))
-        return self._clock() + expected_ns > request.issue_ns + self._ttft_limit_ns
+        return self.clock() + expected_ns > request.issue_ns + self.ttft_limit_ns
 
     def _fits(self, request: Request) -> bool:
-        if self._most_queries is not None and len(self._in_engine) >= self._most_queries:
+        if self.queries is not None and len(self._in_engine) >= self.queries:
             return False
         if self._keeps_nobody_waiting(request):
             return True
-        return not self._in_prefill or self._in_prefill + len(request.prompt_ids) <= self._bound
+        return not self._in_prefill or self._in_prefill + len(request.prompt_ids) <= self.prefill_tokens
 
     def _keeps_nobody_waiting(self, request: Request) -> bool:
         return self._overtaken and request.priority == STEPPED_BACK

@@ -21,7 +21,7 @@ from scripts.bench.llm_server import llm_server
 from scripts.bench.models import TINY, make_llama, make_texts, write_rows
 from scripts.bench.null_run import NullSpec, null_run
 from scripts.bench.programs import measure
-from scripts.bench.report import Part, at_least, at_most
+from scripts.bench.report import BenchPart, at_least, at_most
 
 SMALLEST = sizes.SMALLEST
 
@@ -141,7 +141,7 @@ def test_the_highest_rate_is_found_by_halving() -> None:
 
 
 def test_figures_are_medians_and_ratios_are_taken_pair_by_pair() -> None:
-    part = Part("x", "an example")
+    part = BenchPart("x", "an example")
     ours, theirs = part.add("ours", "s", [1, 2, 9], at_most(2)), part.add("theirs", "s", [1, 4, 3])
     ratio = part.add_ratio("ratio", ours, theirs, at_least(1.5))
     assert (ours.median, ours.met) == (2, True)

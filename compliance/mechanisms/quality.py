@@ -8,7 +8,7 @@ from typing import Any
 
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
 from compliance.verify.legs import ResultLegs
-from compliance.verify.verdict import Verdict
+from compliance.verify.verdict import Verification
 from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 
@@ -32,7 +32,7 @@ class QualityEvidence:
         return {**{name: getattr(self, name) for name in names}, "failures": list(self.failures)}
 
 
-def quality_evidence(result: ResultLegs, verdict: Verdict) -> QualityEvidence:
+def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEvidence:
     """Judge the accuracy leg of a result.
 
     Args:

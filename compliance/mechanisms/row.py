@@ -20,7 +20,7 @@ from compliance.mechanisms.quality import QualityEvidence, quality_evidence
 from compliance.mechanisms.registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
 from compliance.verify.legs import ResultLegs, find_results
-from compliance.verify.verdict import Verdict, verify_result
+from compliance.verify.verdict import Verification, verify_result
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
@@ -171,7 +171,7 @@ def _time(manifest: Manifest | None) -> str | None:
     return datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat()
 
 
-def _status(result: ResultLegs, verdict: Verdict, manifest: Manifest | None) -> dict[str, Any]:
+def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
     """`status` is success, failed or timeout; `valid` 1 or 0, None without a verdict."""
     error = result.error or verdict.error
     if error is not None:

@@ -13,7 +13,7 @@ from compliance.evidence.part import Part
 from compliance.finding import Finding
 from compliance.report.templates import render_template
 from compliance.rules import RULES, Kind, Rule
-from compliance.verify.verdict import Verdict
+from compliance.verify.verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
@@ -93,7 +93,7 @@ class Section:
     points: list[str] = field(default_factory=list)
 
 
-def document(verdicts: Sequence[Verdict], when: str) -> list[Section]:
+def document(verdicts: Sequence[Verification], when: str) -> list[Section]:
     """The document's sections.
 
     Args:
@@ -127,7 +127,7 @@ def document(verdicts: Sequence[Verdict], when: str) -> list[Section]:
     return sections
 
 
-def _judged(verdict: Verdict, mode: str) -> str:
+def _judged(verdict: Verification, mode: str) -> str:
     part = next((part for part in verdict.parts if part.mode == mode), None)
     if part is None:
         return "not given"
@@ -136,7 +136,7 @@ def _judged(verdict: Verdict, mode: str) -> str:
     )
 
 
-def _result(verdict: Verdict, title: str) -> Iterator[Section]:
+def _result(verdict: Verification, title: str) -> Iterator[Section]:
     head = Section(f"{title}: {verdict.outcome}", points=list(verdict.reasons))
     if verdict.error is not None:
         head.paragraphs.append(f"Nothing could be judged: {verdict.error.message} Fix: {verdict.error.fix}")
@@ -153,7 +153,7 @@ def _result(verdict: Verdict, title: str) -> Iterator[Section]:
     )
 
 
-def _part(part: Part, verdict: Verdict) -> Iterator[Section]:
+def _part(part: Part, verdict: Verification) -> Iterator[Section]:
     strict = verdict.official_asked or part.claims_official
     yield Section(
         f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
@@ -229,7 +229,7 @@ def _files(folder: Path) -> Table:
 # What was not checked -----------------------------------------------------------------------------------------------
 
 
-def _not_checked(verdict: Verdict) -> Section:
+def _not_checked(verdict: Verification) -> Section:
     section = Section("What was not checked", 3)
     for part in verdict.parts:
         lacking = _lacking(part)
@@ -282,7 +282,7 @@ def _lacking(part: Part) -> dict[Rule, str]:
 # Questions ----------------------------------------------------------------------------------------------------------
 
 
-def _questions(verdict: Verdict) -> Iterator[str]:
+def _questions(verdict: Verification) -> Iterator[str]:
     for part in verdict.parts:
         for finding in part.findings:
             if not finding.passed and finding.severity != "note":

@@ -18,7 +18,7 @@ from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, named_differences, system_facts
 from compliance.submission.tree import Division
-from compliance.verify.verdict import Verdict, verify_result
+from compliance.verify.verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError
@@ -45,7 +45,7 @@ class Judged:
     """A candidate and what was found about it."""
 
     candidate: Candidate
-    verdict: Verdict | None = None  # None where a leg is missing
+    verdict: Verification | None = None  # None where a leg is missing
     refusals: list[Finding] = field(default_factory=list)
     unofficial: list[str] = field(default_factory=list)
 
@@ -185,7 +185,7 @@ def _systems(candidate: Candidate) -> list[dict[str, object]]:
     return [system_facts(manifest) for manifest in list(candidate.manifests().values())[:1]]
 
 
-def _failed(verdict: Verdict, division: Division) -> list[tuple[Part, Finding]]:
+def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Finding]]:
     """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
     if verdict.outcome == "ERROR":
         return []
@@ -198,7 +198,7 @@ def _failed(verdict: Verdict, division: Division) -> list[tuple[Part, Finding]]:
     ]
 
 
-def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:
+def _failures(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:
     """Why the result does not pass: the broken rule, and a sentence."""
     if verdict.outcome == "ERROR":
         yield from (("submit/no-verdict", reason) for reason in verdict.reasons)
@@ -207,7 +207,7 @@ def _failures(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[
     yield from ((check.rule, check.sentence) for check in verdict.checks if not check.passed)
 
 
-def _unofficial(verdict: Verdict, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
+def _unofficial(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
     """Why legs that do not claim to be official are not, beside what was refused already."""
     refused = [check for _, check in failed]
     for part in verdict.parts:

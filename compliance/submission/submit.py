@@ -10,7 +10,7 @@ from compliance.finding import Finding
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.verdict import Verdict as SignOff
+from compliance.signoff.verdict import Verdict
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.calibration import Documents, lacking, with_calibration
@@ -50,7 +50,7 @@ class SubmitOutcome:
     notes: list[str]
     rehearsal: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
-    signed: SignOff | None = None
+    signed: Verdict | None = None
     built: Built | None = None
 
 
@@ -122,7 +122,7 @@ def judge(
     return SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
 
 
-def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
+def sign_off(candidates: list[Candidate], sources: ScoreSources) -> Verdict:
     """The sign-off of all legs together."""
     return judge_legs("bundle", _directories(candidates), sources=sources)
 
@@ -163,7 +163,7 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
     return [leg.run.root for candidate in candidates for leg in candidate.legs]
 
 
-def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
+def _unsigned(signed: Verdict, candidates: list[Candidate]) -> Iterator[Finding]:
     """A failure of the sign-off itself refuses as well: nothing is then known."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"

@@ -22,7 +22,7 @@ Outcome = Literal["PASS", "FAIL", "ERROR"]
 
 
 @dataclass
-class Verdict:
+class Verification:
     """What became of one result. ERROR: its files are damaged, or contradict each other."""
 
     directories: list[str]
@@ -67,7 +67,7 @@ class Verdict:
         return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
 
 
-def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None) -> Verdict:
+def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None) -> Verification:
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
@@ -75,7 +75,7 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
         official: hold it to the official rules even where its own record says that it is not official.
         sources: what to score the answers with.
     """
-    verdict = Verdict([str(path) for path in result.directories], official, [], error=result.error)
+    verdict = Verification([str(path) for path in result.directories], official, [], error=result.error)
     if result.error is not None:
         return verdict
     try:
@@ -143,7 +143,7 @@ def _facts(leg: FinishedLeg) -> dict[str, Any]:
     return facts
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def as_json(verdict: Verification) -> dict[str, Any]:
     """The full record."""
     error = verdict.error
     return {
@@ -161,7 +161,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def as_text(verdict: Verdict) -> str:
+def as_text(verdict: Verification) -> str:
     """The text: the official lines first, then what they rest on."""
     performance = next((part for part in verdict.parts if part.mode == "performance"), None)
     lines = ["Verifying performance."]
@@ -179,7 +179,7 @@ def as_text(verdict: Verdict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdict_line(verdict: Verdict) -> str:
+def _verdict_line(verdict: Verification) -> str:
     if verdict.outcome == "PASS":
         return "TEST PASS"
     reasons = verdict.reasons or ["no leg was given"]
@@ -188,7 +188,7 @@ def _verdict_line(verdict: Verdict) -> str:
     return "TEST FAIL: " + " ".join(text.split())
 
 
-def _part_lines(part: Part, verdict: Verdict) -> list[str]:
+def _part_lines(part: Part, verdict: Verification) -> list[str]:
     strict = verdict.official_asked or part.claims_official
     score = (
         ""
@@ -216,7 +216,7 @@ def _part_lines(part: Part, verdict: Verdict) -> list[str]:
     return lines
 
 
-def write_verdict(verdict: Verdict, folder: Path) -> Path:
+def write_verdict(verdict: Verification, folder: Path) -> Path:
     """Write the record, then the text; returns the text's path. A reader never sees a verdict without its record.
 
     Raises:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, write_verdict
+from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
 from runs.wording import counted, duration
@@ -189,7 +189,7 @@ class _Run:
         if verdict is not None and not self._dry_run and all(states[leg.leg.kind].done for leg in legs):
             self._write_verdict(verdict, legs[0].leg)
 
-    def _write_verdict(self, verdict: Verdict, leg: CampaignLeg) -> None:
+    def _write_verdict(self, verdict: Verification, leg: CampaignLeg) -> None:
         folder = leg.result.root
         try:
             (folder / TEXT_NAME).unlink(missing_ok=True)  # an earlier verdict must not outlive this one

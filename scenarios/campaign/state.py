@@ -8,7 +8,7 @@ from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn
 from compliance.evidence.part import Part
 from compliance.verify.legs import find_results
-from compliance.verify.verdict import Verdict, verify_result
+from compliance.verify.verdict import Verification, verify_result
 from runs.errors import HarnessError
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
@@ -37,7 +37,7 @@ class LegState:
 TO_DO = LegState("to do")
 
 
-def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verdict | None]:
+def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification | None]:
     """Judge the legs of one scenario.
 
     Returns:
@@ -46,7 +46,7 @@ def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verdict | None
     states = {leg.leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
     states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}
-    verdict: Verdict | None = None
+    verdict: Verification | None = None
     judged: dict[str, LegState] = {}
     if len(pair) == 2:
         judged, verdict = _judge_pair(pair)
@@ -61,7 +61,7 @@ def _has_files(leg: CampaignLeg) -> bool:
     return leg.folder.is_dir() and any(leg.folder.iterdir())
 
 
-def _judge_pair(pair: list[PlannedLeg]) -> tuple[dict[str, LegState], Verdict | None]:
+def _judge_pair(pair: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification | None]:
     results = find_results([leg.leg.folder for leg in pair])
     if len(results) != 1 or results[0].error is not None:
         return {}, None

@@ -10,7 +10,15 @@ from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.verify.legs import ResultLegs, find_results
-from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verdict, as_json, as_text, verify_result, write_verdict
+from compliance.verify.verdict import (
+    RECORD_NAME,
+    TEXT_NAME,
+    Verification,
+    as_json,
+    as_text,
+    verify_result,
+    write_verdict,
+)
 from runs.benchmark import SCENARIOS, Scenario
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
@@ -123,7 +131,7 @@ def verify(
     return worst
 
 
-def _write_documents(verdicts: list[Verdict], paths: Sequence[Path], console: Console) -> None:
+def _write_documents(verdicts: list[Verification], paths: Sequence[Path], console: Console) -> None:
     if not paths:
         return
     from compliance.report.document import as_html, as_markdown, document  # brings the templates' library along
@@ -150,7 +158,7 @@ def _is_ours(result: ResultLegs) -> bool:
     return all(RunDir(directory).manifest.is_file() for directory in result.directories)
 
 
-def _write(verdict: Verdict, folder: Path) -> None:
+def _write(verdict: Verification, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
@@ -164,7 +172,7 @@ def _write(verdict: Verdict, folder: Path) -> None:
         ) from error
 
 
-def _report(verdict: Verdict, console: Console) -> None:
+def _report(verdict: Verification, console: Console) -> None:
     say(console, as_text(verdict).rstrip())
     if verdict.error is not None:
         print(f"error: {verdict.error}", file=sys.stderr)

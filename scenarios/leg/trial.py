@@ -11,7 +11,7 @@ from runs.errors import SetupError
 from runs.loadgen.early_stopping import min_queries
 from runs.record.manifest import ChosenRate, RateChoice
 from scenarios.leg.config import RunConfig
-from scenarios.leg.warmup import Answer, RequestGroup, random_prompts
+from scenarios.leg.warmup import RequestGroup, RequestTimes, random_prompts
 from sut.engine import Engine
 from sut.engines import engine_kind
 
@@ -115,7 +115,7 @@ async def choose_rate(
     )
 
 
-async def _answers(engine: Engine, prompts: list[list[int]]) -> list[Answer]:
+async def _answers(engine: Engine, prompts: list[list[int]]) -> list[RequestTimes]:
     group = RequestGroup(engine)
     group.submit(prompts)
     await group.end()

@@ -27,7 +27,7 @@ LOOK_S = 0.001
 
 
 @dataclass
-class Answer:
+class RequestTimes:
     """When one request was sent and answered, by `time.perf_counter`, in seconds."""
 
     done: "asyncio.Future[None]"
@@ -54,11 +54,11 @@ class RequestGroup:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.answers: list[Answer] = []
+        self.answers: list[RequestTimes] = []
 
     def submit(self, prompts: list[list[int]]) -> None:
         for prompt in prompts:
-            answer = Answer(asyncio.get_running_loop().create_future())
+            answer = RequestTimes(asyncio.get_running_loop().create_future())
             self.answers.append(answer)
             self._engine.submit(Request(answer, prompt))
 

@@ -13,7 +13,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from scripts.bench.llm_server import llm_server
-from scripts.bench.report import Target, at_least, at_most
+from scripts.bench.report import Goal, at_least, at_most
 
 from .machine import Engines
 from .sizes import AcceptSizes
@@ -146,7 +146,7 @@ class Acceptance:
             return
         share = self._offline[best.name] / (best.faster * self._offline[one.name])
         times = f"{best.faster} × one engine" if best.faster > 1 else "one engine on all cores"
-        target: Target | None = COPY_SHARE if best.faster > 1 else None
+        target: Goal | None = COPY_SHARE if best.faster > 1 else None
         self.table.figure(f"Offline: {best.words} ÷ {times}", share, "", target)
 
     # The others -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from runs.files import write_atomic, write_json
-from scripts.bench.report import Target, number
+from scripts.bench.report import Goal, number
 
 from .steps import Outcome
 
@@ -27,7 +27,7 @@ class AcceptTable:
 
     rows: list[Row] = field(default_factory=list)
 
-    def figure(self, what: str, value: float | None, unit: str = "", target: Target | None = None) -> None:
+    def figure(self, what: str, value: float | None, unit: str = "", target: Goal | None = None) -> None:
         """A number, or what is missing of one."""
         if value is None:
             self.missing(what, "" if target is None else f"{target} {unit}".strip())

@@ -15,7 +15,7 @@ from runs.errors import ExitCode, HarnessError
 from runs.files import write_json
 from scenarios.leg.supervisor import signals_raise
 
-from .report import Part, load_average, print_part
+from .report import BenchPart, load_average, print_part
 from .sizes import SMALLEST, Sizes
 
 # What each part measures, and where.
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         "software": software_versions(),
         "sizes": sizes,
     }
-    parts: list[Part] = []
+    parts: list[BenchPart] = []
     try:
         work.mkdir(parents=True)
         # An engine that is kept alive beside the legs must not outlive the bench, whatever ends it.
@@ -78,10 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
     return ExitCode.OK
 
 
-def _run(name: str, work: Path, sizes: Sizes) -> Part:
+def _run(name: str, work: Path, sizes: Sizes) -> BenchPart:
     # A part imports what it measures, and only a part that was asked for.
     module, function = PARTS[name][1].split(".")
-    run: Callable[[Path, Sizes], Part] = getattr(importlib.import_module(f".{module}", __package__), function)
+    run: Callable[[Path, Sizes], BenchPart] = getattr(importlib.import_module(f".{module}", __package__), function)
     before, started = load_average(), time.monotonic()
     part = run(work, sizes)
     part.seconds = time.monotonic() - started

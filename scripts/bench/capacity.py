@@ -16,7 +16,7 @@ from sut.replicas.routing import DEFAULT_ROUTING, Routing
 from .legs import engine_plan
 from .models import TINY, make_llama
 from .null_run import PROMPT_IDS, NullSpec, null_run
-from .report import Figure, Part, at_most
+from .report import BenchPart, Figure, at_most
 from .simulation import NOBODY
 from .sizes import Sizes
 
@@ -40,9 +40,9 @@ QPS_A_DEVICE = SERVER_QPS / 8
 Measured = tuple[Numbers, dict[str, Any]]
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """(h) Each number of replicas in turn."""
-    part = Part("h", "capacity: CPU time a sample around engines that answer 128 ids at once")
+    part = BenchPart("h", "capacity: CPU time a sample around engines that answer 128 ids at once")
     for count in REPLICAS:
         dummy = NullSpec("", "Server", target_qps=SERVER_QPS, replicas=count, kind="dummy")
         _both(part, work, f"{count} dummy replica{'s' * (count > 1)}", dummy, sizes.capacity_samples, sizes)
@@ -70,7 +70,7 @@ def vllm_spec(work: Path) -> NullSpec:
     return dataclasses.replace(spec, engine_options=plan.engine_options, environment=environment)
 
 
-def _both(part: Part, work: Path, name: str, spec: NullSpec, samples: int, sizes: Sizes) -> None:
+def _both(part: BenchPart, work: Path, name: str, spec: NullSpec, samples: int, sizes: Sizes) -> None:
     """Server at the spec's rate, then one Offline query."""
     folder = work / name.replace(" ", "-")
     duration_ms = int(sizes.null_seconds * 1e3)
@@ -95,9 +95,9 @@ def _both(part: Part, work: Path, name: str, spec: NullSpec, samples: int, sizes
     part.add(f"{name}: Offline rate", "samples/s", [numbers.samples_per_second or 0.0 for numbers, _ in found])
 
 
-def many(work: Path, sizes: Sizes) -> Part:
+def many(work: Path, sizes: Sizes) -> BenchPart:
     """(k) Dummy replicas as far as this machine goes, the router alone for more."""
-    part = Part("k", "many replicas: dummy ones as far as two cores go, and what the leg's process can carry")
+    part = BenchPart("k", "many replicas: dummy ones as far as two cores go, and what the leg's process can carry")
     cost: dict[str, Figure] = {}
     for count in sizes.many_replicas:
         offline: dict[str, Any] = {"min_query_count": sizes.capacity_samples}

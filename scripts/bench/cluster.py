@@ -10,7 +10,7 @@ from runs.errors import SetupError
 
 from .legs import offline_leg
 from .models import TINY, make_llama
-from .report import Part, at_least
+from .report import BenchPart, at_least
 from .sizes import Sizes
 
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
@@ -54,9 +54,9 @@ class TwoNodes:
         self._cluster.shutdown()
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Offline legs of T, both sides in turns."""
-    part = Part("n", "replicas on two Ray nodes of this machine against local ones")
+    part = BenchPart("n", "replicas on two Ray nodes of this machine against local ones")
     model = make_llama(work / "model", TINY)
     common = {
         "vllm": True,

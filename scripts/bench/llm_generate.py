@@ -15,13 +15,13 @@ from runs.record.layout import RunDir
 from .legs import Finished, engine_plan, offline_leg, run_leg
 from .llm_server import llm_server
 from .models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
-from .report import Part, at_least, at_most
+from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 
 
-def offline(work: Path, sizes: Sizes) -> Part:
+def offline(work: Path, sizes: Sizes) -> BenchPart:
     """Both models; per model one leg to learn LoadGen's order, then both sides in turns."""
-    part = Part("a", "Offline leg against LLM.generate, same prompts, order and options")
+    part = BenchPart("a", "Offline leg against LLM.generate, same prompts, order and options")
     for name, shape in SHAPES.items():
         samples = sizes.offline_samples // (1 if shape is TINY else sizes.compute_share)
         _offline(part, work / name, name, samples, sizes.repeats)
@@ -34,7 +34,7 @@ def offline(work: Path, sizes: Sizes) -> Part:
     return part
 
 
-def _offline(part: Part, work: Path, name: str, samples: int, repeats: int) -> None:
+def _offline(part: BenchPart, work: Path, name: str, samples: int, repeats: int) -> None:
     options = _options(work, name, samples)
     prompts = _prompts(options, offline_leg(work / "leg-order", options, samples))
     plan = engine_plan(work, {**options, "scenario": "Offline"})
@@ -60,15 +60,15 @@ def _offline(part: Part, work: Path, name: str, samples: int, repeats: int) -> N
         part.add_ratio(f"{name}: leg ÷ LLM.generate, {side}", ours, theirs, at_least(0.98))
 
 
-def single_stream(work: Path, sizes: Sizes) -> Part:
+def single_stream(work: Path, sizes: Sizes) -> BenchPart:
     """Both models, both sides in turns."""
-    part = Part("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
+    part = BenchPart("d", "SingleStream p90 against LLM.generate, one prompt at a time, same environment")
     for name in SHAPES:
         _single_stream(part, work / name, name, sizes)
     return part
 
 
-def _single_stream(part: Part, work: Path, name: str, sizes: Sizes) -> None:
+def _single_stream(part: BenchPart, work: Path, name: str, sizes: Sizes) -> None:
     options = {**_options(work, name, sizes.single_stream_queries), "scenario": "SingleStream"}
     conf: dict[str, object] = {
         "min_duration": 1,

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from runs.numbers.numbers import Numbers
 
 from .null_run import NullSpec, Side, null_run
-from .report import Part, Target, at_least, at_most
+from .report import BenchPart, Goal, at_least, at_most
 from .sizes import Sizes
 
 LATENCY_QPS = 1_000.0
@@ -17,9 +17,9 @@ TRIES = 2  # other programs can only make a rate fail, never hold
 SIDES: tuple[Side, ...] = get_args(Side)
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Measure, both sides in turns."""
-    part = Part("b", "our path with a null engine against a bare LoadGen null SUT in Python")
+    part = BenchPart("b", "our path with a null engine against a bare LoadGen null SUT in Python")
     latency: dict[Side, list[Numbers]] = {side: [] for side in SIDES}
     for repeat in range(sizes.null_latency_pairs):
         for side in _in_turns(repeat):
@@ -59,7 +59,7 @@ def _in_turns(repeat: int) -> tuple[Side, ...]:
     return SIDES if repeat % 2 else SIDES[::-1]
 
 
-def _both(part: Part, name: str, unit: str, runs: dict[Side, list[float]], target: Target | None) -> None:
+def _both(part: BenchPart, name: str, unit: str, runs: dict[Side, list[float]], target: Goal | None) -> None:
     ours = part.add(f"{name}, ours", unit, runs["ours"], target)
     bare = part.add(f"{name}, bare", unit, runs["bare"])
     part.add_ratio(f"{name}, ours ÷ bare", ours, bare)

@@ -21,7 +21,7 @@ from sut.endpoint.served import words
 from .legs import engine_plan, offline_leg
 from .models import TINY, make_llama
 from .rates import server_leg
-from .report import Part, at_least, at_most
+from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .vllm_serve import vllm_serve
 
@@ -30,9 +30,9 @@ OUTPUT_TOKENS = 128
 BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """The client alone, then three sides in turns: a leg over HTTP, one in its own process, vLLM's own client."""
-    part = Part("l", "a server over HTTP: the client alone, and Offline through vllm serve")
+    part = BenchPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
     speeds = [asyncio.run(measure_client()) for _ in range(sizes.repeats)]
     part.add("client, a core of its own", "answers/s", [one.answers_per_core_s for one in speeds], at_least(1_500))
     part.add("client, beside its server", "answers/s", [one.answers_per_s for one in speeds])
@@ -62,7 +62,7 @@ def _in_a_leg(work: Path, model: Path, sizes: Sizes) -> Iterator[float]:
         yield leg.reported.ttft_ns.p99 / 1e6
 
 
-def _offline(part: Part, work: Path, model: Path, sizes: Sizes) -> None:
+def _offline(part: BenchPart, work: Path, model: Path, sizes: Sizes) -> None:
     data = bundled_dataset(str(model))
     common = {"scenario": "Offline", "model_path": str(model), "dataset_path": str(data)}
     here = {**common, "vllm": True, "engine_arg": [f"{name}={value}" for name, value in BATCH.items()]}

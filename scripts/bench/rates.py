@@ -11,7 +11,7 @@ from runs.record.layout import RunDir
 from .legs import Finished, engine_plan, offline_leg, run_leg
 from .models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 from .null_path import highest
-from .report import Part, at_least
+from .report import BenchPart, at_least
 from .sizes import Sizes
 from .vllm_serve import vllm_serve
 
@@ -23,9 +23,9 @@ SIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """A side after the other: a search for each scenario, with Offline legs before, between and after."""
-    part = Part("c", "highest valid Server and Interactive rate ÷ Offline rate")
+    part = BenchPart("c", "highest valid Server and Interactive rate ÷ Offline rate")
     common = {"vllm": True, **_model(work, TINY, sizes.offline_samples)}
     for side in sizes.rate_sides:
         options = {**common, **SIDES[side]}
@@ -47,9 +47,9 @@ def run(work: Path, sizes: Sizes) -> Part:
     return part
 
 
-def over_http(work: Path, sizes: Sizes) -> Part:
+def over_http(work: Path, sizes: Sizes) -> BenchPart:
     """One Offline leg for the range, then a search with `vllm serve` and one with the engine in the leg's process."""
-    part = Part("m", "highest valid Server rate over HTTP ÷ in the leg's process")
+    part = BenchPart("m", "highest valid Server rate over HTTP ÷ in the leg's process")
     samples = sizes.offline_samples // sizes.compute_share
     common = {**_model(work, COMPUTE, samples), "scenario": "Server"}
     here = {**common, "vllm": True}

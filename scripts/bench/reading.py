@@ -13,16 +13,16 @@ from runs.record.layout import RunDir
 
 from .null_run import NullSpec, null_run
 from .programs import measure, peak_memory_bytes, tell
-from .report import Part, at_most
+from .report import BenchPart, at_most
 from .sizes import Sizes
 
 MAKING_QPS = 15_000.0  # of the run that makes the logs
 LIBRARY_SAMPLES = 8_448  # a divisor of 270,336: LoadGen issues whole copies of the data set
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Make the logs once, then read them several times."""
-    part = Part("f", f"result.json of a Server run of {sizes.result_queries:,} queries; growth with the samples")
+    part = BenchPart("f", f"result.json of a Server run of {sizes.result_queries:,} queries; growth with the samples")
     leg = RunDir(work / f"long-server-{sizes.result_queries}")
     library = min(LIBRARY_SAMPLES, sizes.result_queries)
     making = NullSpec(str(leg.root), "Server", target_qps=MAKING_QPS, min_query_count=sizes.result_queries)
@@ -41,7 +41,7 @@ def run(work: Path, sizes: Sizes) -> Part:
     return part
 
 
-def _growth(part: Part, work: Path, count: int) -> None:
+def _growth(part: BenchPart, work: Path, count: int) -> None:
     """One Offline query of `count` samples around a null engine: our process while it runs, and its result."""
     leg = RunDir(work / f"long-offline-{count}")
     _, facts = null_run(NullSpec(str(leg.root), min_query_count=count, library_samples=min(count, 1_000)))

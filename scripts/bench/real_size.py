@@ -16,7 +16,7 @@ from runs.record.requests_log import RequestTable, read_requests
 
 from .legs import one_query, started_leg
 from .models import TINY, VOCAB_SIZE, make_llama, write_rows
-from .report import Part, at_least, at_most
+from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 
 MINUTE_S = 60.0
@@ -44,7 +44,7 @@ class _Seen:
         return len(self.requests) / (float(self.requests.complete_ns.max() - self.requests.issue_ns.min()) / 1e9)
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Short legs to the end, long ones for as long as the figures need them."""
     model = make_llama(work / TINY.name, TINY)
     rows = write_rows(work / "rows.json", sizes.rows, VOCAB_SIZE)
@@ -52,9 +52,9 @@ def run(work: Path, sizes: Sizes) -> Part:
     return measure_sizes(work, sizes, options)
 
 
-def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> Part:
+def measure_sizes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPart:
     """The part, on an engine chosen by `options`."""
-    part = Part("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
+    part = BenchPart("i", f"one Offline query of {sizes.real_samples:,} samples, {sizes.rows:,} rows of real lengths")
 
     def leg(name: str, samples: int, seconds: float | None = None) -> _Seen:
         # LoadGen rounds up to whole data sets.

@@ -11,7 +11,7 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
-class Target:
+class Goal:
     """What a figure should reach."""
 
     limit: float
@@ -31,7 +31,7 @@ class Figure:
     name: str
     unit: str
     runs: tuple[float, ...]
-    target: Target | None = None
+    target: Goal | None = None
 
     @property
     def median(self) -> float:
@@ -47,7 +47,7 @@ class Figure:
 
 
 @dataclass
-class Part:
+class BenchPart:
     """One measurement and its figures."""
 
     name: str
@@ -57,12 +57,12 @@ class Part:
     seconds: float = 0.0
     load_average: tuple[float, float] = (0.0, 0.0)  # of one minute, before and after
 
-    def add(self, name: str, unit: str, runs: Sequence[float], target: Target | None = None) -> Figure:
+    def add(self, name: str, unit: str, runs: Sequence[float], target: Goal | None = None) -> Figure:
         figure = Figure(name, unit, tuple(float(run) for run in runs), target)
         self.figures.append(figure)
         return figure
 
-    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Target | None = None) -> Figure:
+    def add_ratio(self, name: str, ours: Figure, theirs: Figure, target: Goal | None = None) -> Figure:
         """Ours over theirs, run by run: both sides of a pair saw the same machine."""
         return self.add(name, "", [a / b for a, b in zip(ours.runs, theirs.runs, strict=True)], target)
 
@@ -70,12 +70,12 @@ class Part:
         return {**asdict(self), "figures": [figure.as_json() for figure in self.figures]}
 
 
-def at_least(limit: float) -> Target:
-    return Target(limit, at_least=True)
+def at_least(limit: float) -> Goal:
+    return Goal(limit, at_least=True)
 
 
-def at_most(limit: float) -> Target:
-    return Target(limit, at_least=False)
+def at_most(limit: float) -> Goal:
+    return Goal(limit, at_least=False)
 
 
 def load_average() -> float:
@@ -83,7 +83,7 @@ def load_average() -> float:
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
 
 
-def print_part(console: Console, part: Part) -> None:
+def print_part(console: Console, part: BenchPart) -> None:
     """The part's figures: median, lowest and highest run, target."""
     table = Table(title=f"({part.name}) {part.title}", title_justify="left", caption_justify="left")
     for heading in ("figure", "unit", "median", "lowest", "highest", "runs", "target", ""):

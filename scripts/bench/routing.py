@@ -20,7 +20,7 @@ from .legs import Finished, offline_leg
 from .models import SHAPES, VOCAB_SIZE, make_llama, write_rows
 from .null_path import highest
 from .rates import server_leg
-from .report import Part, at_least
+from .report import BenchPart, at_least
 from .simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate
 from .sizes import Sizes
 from .step_model import STEPS_FOLDER, TIMED_EXECUTOR, Fit, StepModel, fit, read_steps
@@ -33,10 +33,10 @@ LARGE_QUERIES = 1_024  # max_num_seqs
 LARGE_STEP_TOKENS = (2_048, 8_192)
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Measure, fit, simulate."""
     name = sizes.routing_model
-    part = Part("j", f"routing policies: highest VALID rate, two replicas of {name} measured, many simulated")
+    part = BenchPart("j", f"routing policies: highest VALID rate, two replicas of {name} measured, many simulated")
     model = make_llama(work / name, SHAPES[name])
     rows = write_rows(work / "rows.json", sizes.routing_rows, VOCAB_SIZE)
     common = {"vllm": True, "model_path": str(model), "dataset_path": str(rows)}
@@ -77,7 +77,7 @@ def _side(policy: Policy) -> dict[str, Any]:
     return {"replicas": 2, "routing": policy, "engine_arg": [backend]}
 
 
-def _measure(part: Part, work: Path, options: dict[str, Any], rates: list[float], seconds: float) -> None:
+def _measure(part: BenchPart, work: Path, options: dict[str, Any], rates: list[float], seconds: float) -> None:
     """The highest VALID rate of each policy, and its latencies at the rate that all of them tried first."""
     scenario, peaks = options["scenario"], {}
     for policy in POLICIES:
@@ -96,13 +96,13 @@ def _measure(part: Part, work: Path, options: dict[str, Any], rates: list[float]
     _compare(part, scenario, peaks)
 
 
-def _simulate(part: Part, name: str, setting: Simulation) -> None:
+def _simulate(part: BenchPart, name: str, setting: Simulation) -> None:
     rates = {policy: highest_rate(setting, policy) for policy in POLICIES}
     part.add(f"{name}: {BALANCER} ÷ Offline", "", [rates[BALANCER] / offline_rate(setting)])
     _compare(part, name, rates, measured=False)
 
 
-def _compare(part: Part, name: str, rates: dict[Policy, float], *, measured: bool = True) -> None:
+def _compare(part: BenchPart, name: str, rates: dict[Policy, float], *, measured: bool = True) -> None:
     """Each policy's rate against that of vLLM's balancer."""
     base = rates[BALANCER]
     for policy, rate in rates.items():
@@ -114,7 +114,7 @@ def _compare(part: Part, name: str, rates: dict[Policy, float], *, measured: boo
         part.add(f"{name}, best policy ÷ {BALANCER}", "", [max(rates.values()) / base], at_least(1.0))
 
 
-def _tell_fit(part: Part, name: str, found: Fit) -> None:
+def _tell_fit(part: BenchPart, name: str, found: Fit) -> None:
     model = found.model
     part.add(f"step of {name}: fixed", "ms", [model.fixed_s * 1e3])
     part.add(f"step of {name}: each decoding query", "ms", [model.per_query_s * 1e3])

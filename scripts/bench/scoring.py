@@ -24,15 +24,15 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 
 from .models import TINY, make_llama, make_texts
 from .programs import measure, tell
-from .report import Part, at_most
+from .report import BenchPart, at_most
 from .sizes import Sizes
 
 LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Make a log, score it in both ways in turns, and compare the scores to the last digit."""
-    part = Part("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
+    part = BenchPart("e", f"accuracy scoring of {sizes.scored_samples:,} samples against the reference procedure")
     _make_log(work, sizes.scored_samples)
     seconds: dict[str, list[float]] = {"reference": [], "ours": []}
     for _ in range(sizes.scorings):

@@ -23,7 +23,7 @@ from sut.recorder import partial_path
 from .legs import engine_plan, started_leg
 from .llm_server import llm_server
 from .models import TINY, VOCAB_SIZE, make_llama, write_rows
-from .report import Part, at_most
+from .report import BenchPart, at_most
 from .sizes import Sizes
 
 POLL_S = 0.01
@@ -42,9 +42,9 @@ class _Start:
     warm_up_s: float  # the warm-up's own account
 
 
-def run(work: Path, sizes: Sizes) -> Part:
+def run(work: Path, sizes: Sizes) -> BenchPart:
     """Start the engine alone and a leg, in turns."""
-    part = Part("g", f"from the command to the first query: Offline, model T, data set of {sizes.rows:,} rows")
+    part = BenchPart("g", f"from the command to the first query: Offline, model T, data set of {sizes.rows:,} rows")
     model = make_llama(work / TINY.name, TINY)
     data = write_rows(work / "rows.json", sizes.rows, VOCAB_SIZE)
     options = {"scenario": "Offline", "vllm": True, "model_path": str(model), "dataset_path": str(data)}

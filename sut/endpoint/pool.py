@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -37,32 +38,18 @@ class Job(Receiver, Protocol):
         """Head and body; asked for when there is a connection, so that waiting jobs hold no bodies."""
 
 
+@dataclass(eq=False)
 class ConnectionPool:
-    """See the module.
+    """See the module."""
 
-    Args:
-        size: connections, from first to last.
-        on_error: told when a connection that was lost cannot be opened again.
-        renew_unused: renew connections too that have carried nothing yet, for servers that count from the opening.
-        single_use: no connection carries a second exchange, for servers that close it without a word.
-    """
+    address: ServerAddress
+    tls: ssl.SSLContext | None
+    size: int  # connections, from first to last
+    on_error: Callable[[BaseException], None]  # told when a connection that was lost cannot be opened again
+    renew_unused: bool = False  # also what has carried nothing yet, for servers that count from the opening
+    single_use: bool = False  # no connection carries a second exchange, for servers that close it without a word
 
-    def __init__(
-        self,
-        address: ServerAddress,
-        tls: ssl.SSLContext | None,
-        size: int,
-        on_error: Callable[[BaseException], None],
-        *,
-        renew_unused: bool = False,
-        single_use: bool = False,
-    ) -> None:
-        self._address = address
-        self._tls = tls
-        self._size = size
-        self._on_error = on_error
-        self._renew_unused = renew_unused
-        self._single_use = single_use
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: Resting = OrderedDict()
         self._unused: Resting = OrderedDict()  # have carried nothing yet; used when no other is idle
@@ -79,18 +66,18 @@ class ConnectionPool:
         Raises:
             SetupError: the system allows fewer, or the server does not answer.
         """
-        check_limits(self._address, self._size)
+        check_limits(self.address, self.size)
         gate = asyncio.Semaphore(OPENED_AT_A_TIME)
 
         async def one() -> None:
             async with gate:
                 await self._connect()
 
-        await asyncio.gather(*(one() for _ in range(self._size)))
+        await asyncio.gather(*(one() for _ in range(self.size)))
         self._sweep()
 
     async def _connect(self) -> None:
-        connection = await connect(self._address, self._tls, self)
+        connection = await connect(self.address, self.tls, self)
         if self._closed:
             connection.close()
             return
@@ -119,7 +106,7 @@ class ConnectionPool:
     # Of connections ------------------------------------------------------------------------------------------
 
     def released(self, connection: HttpConnection) -> None:
-        if self._single_use and connection.used:
+        if self.single_use and connection.used:
             connection.close()
         elif self._waiting:
             # In a turn of its own: the answer that freed the connection is told first.
@@ -152,9 +139,9 @@ class ConnectionPool:
 
     def unasked(self, status: int) -> None:
         if status != IDLE_TOO_LONG:
-            self._on_error(
+            self.on_error(
                 ExecutionError(
-                    f"server {self._address.url}: a response came that nobody asked for (status {status})",
+                    f"server {self.address.url}: a response came that nobody asked for (status {status})",
                     "something on the way answers twice",
                 )
             )
@@ -163,15 +150,15 @@ class ConnectionPool:
         try:
             await self._connect()
         except Exception as error:
-            self._on_error(error)
+            self.on_error(error)
 
     def _sweep(self) -> None:
         """Renew a few of those that have been idle for long; `lost` opens a new one in each one's place."""
         if self._closed:
             return
         wait_s, oldest_s = LOOK_S, self._loop.time() - RENEW_AFTER_IDLE_S
-        for resting in (self._idle, self._unused) if self._renew_unused else (self._idle,):
-            for _ in range(-(-self._size // RENEW_STEPS)):
+        for resting in (self._idle, self._unused) if self.renew_unused else (self._idle,):
+            for _ in range(-(-self.size // RENEW_STEPS)):
                 if resting and next(iter(resting)).idle_since_s < oldest_s:
                     resting.popitem(last=False)[0].close()
                     wait_s = RENEW_STEP_S

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compliance.verify.legs import find_results
-from compliance.verify.verdict import Verdict, verify_result
+from compliance.verify.verdict import Verification, verify_result
 from runs.errors import InputError
 from runs.files import sha256_of
 from runs.record.layout import RunDir
@@ -22,11 +22,11 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
     return DummyLegs(tmp_path_factory)
 
 
-def judged(run: RunDir) -> Verdict:
+def judged(run: RunDir) -> Verification:
     return verify_result(find_results([run.root])[0])
 
 
-def rules(verdict: Verdict) -> set[str]:
+def rules(verdict: Verification) -> set[str]:
     return {finding.rule for part in verdict.parts for finding in part.contradictions}
 
 

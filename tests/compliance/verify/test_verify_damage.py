@@ -12,7 +12,7 @@ import pytest
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.summary_text import summary_contradictions
 from compliance.verify.legs import find_results
-from compliance.verify.verdict import TEXT_NAME, Verdict, as_json, as_text, verify_result
+from compliance.verify.verdict import TEXT_NAME, Verification, as_json, as_text, verify_result
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
@@ -31,7 +31,7 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
     return DummyLegs(tmp_path_factory)
 
 
-def judged(directory: Path) -> Verdict:
+def judged(directory: Path) -> Verification:
     """The verdict, whose text and record are writable whatever happened."""
     (result,) = find_results([directory])
     verdict = verify_result(result)
