@@ -82,7 +82,6 @@ def parse_rows(data: bytes, path: Path, columns: Sequence[str]) -> list[dict[str
     """The rows of a data set in any accepted shape, in file order.
 
     Args:
-        data: the file's bytes.
         path: its name, for messages.
         columns: the columns a column-oriented file must have; a row's own columns are checked by the caller.
 

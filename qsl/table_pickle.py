@@ -44,7 +44,6 @@ def read_table(path: Path, published_sha256: str, columns: tuple[str, ...]) -> d
     Args:
         path: the pickle, or a gzip file of it.
         published_sha256: hex hash of the pickle itself.
-        columns: which to take.
 
     Raises:
         InputError: unreadable, another hash, no table, or a column is missing.

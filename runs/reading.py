@@ -38,7 +38,6 @@ def open_file(
     """Open a regular file for reading, without waiting for anybody.
 
     Args:
-        path: the file.
         fix: what the user can do about one that cannot be read.
         max_bytes: the largest file that is read.
         within: a directory that a symbolic link must not lead out of; None where a link may lead anywhere.
@@ -174,7 +173,6 @@ def bounded_lines(
     """Yield (number from 1, line with its end) of a file of a run directory; never more than a line in memory.
 
     Args:
-        path: the file.
         max_bytes: the longest line that is read.
         too_long: makes the error for a longer line, of the line's number.
         fix: for a file that cannot be read.

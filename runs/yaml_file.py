@@ -52,7 +52,6 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
     """The keys and values of a YAML file; keys are `YamlKey`s. An empty file has none.
 
     Args:
-        path: the file.
         option: the option that named it, for messages.
 
     Raises:

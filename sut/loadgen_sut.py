@@ -33,9 +33,7 @@ class LoadgenSut:
     Args:
         loadgen: the `mlperf_loadgen` module.
         loop: the event loop on which the engine runs.
-        engine: a started engine.
         prompt_of: sample index → prompt token ids.
-        recorder: takes every outcome.
         report_first_token: whether LoadGen wants first tokens (all scenarios but Offline).
         on_failure: told of the first failure; must not raise.
         gate: when which query is handed to the engine.

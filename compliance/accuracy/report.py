@@ -66,8 +66,6 @@ def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") 
     """Scores in the text of an `accuracy.txt`, ours or another's, as the official checker finds them.
 
     Args:
-        metric: whose scores.
-        text: the file's content.
         where: its name, for messages.
 
     Raises:

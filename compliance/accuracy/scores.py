@@ -39,7 +39,6 @@ class Scoring:
     Worker processes begin at once; the caller may do other work before it asks for the result.
 
     Args:
-        metric: how.
         predictions: decoded texts, special tokens already left out.
         references: the data set's summaries, in the same order.
         token_counts: ids of each prediction, special ones too.
@@ -121,7 +120,6 @@ def score_accuracy_log(
     """Score LoadGen's accuracy log against the data set.
 
     Args:
-        metric: how.
         entries, references, decode, expected_count: as in `decoded_answers`.
         workers, progress: as in `score_texts`.
 

@@ -137,7 +137,6 @@ def judge_entries(
     """The strict verdict over logged answers.
 
     Args:
-        entries: LoadGen's accuracy log.
         scenario: Offline has no first-token records, every other scenario (ours or LoadGen's name) has.
         stop_ids: end-of-sequence ids of the model; one may end an answer.
         bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.

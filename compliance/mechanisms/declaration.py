@@ -116,7 +116,6 @@ def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[di
     """Read a YAML declaration.
 
     Args:
-        path: the file.
         option: the option that named it, for messages.
 
     Returns:

@@ -27,7 +27,6 @@ def eligibility(
     """Where a result may be submitted, as far as its technique decides.
 
     Args:
-        mechanism: as declared.
         accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
         lossy_in_force: techniques that the engine's record shows; they count as much as the declared one.
         recorded: whether there is a whole record of what the engine ran with.

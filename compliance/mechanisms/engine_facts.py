@@ -238,7 +238,6 @@ def misdeclared(row: Mapping[str, Any], facts: EngineFacts) -> list[str]:
     """Where a declaration and the engine's record contradict each other; empty where they agree or none can be told.
 
     Args:
-        row: the declared fields.
         facts: the record. Its gaps are no contradiction.
     """
     declared = str(row.get("mechanism") or BASELINE)

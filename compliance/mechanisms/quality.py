@@ -36,7 +36,6 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
     """Judge the accuracy leg of a result.
 
     Args:
-        result: its legs.
         verdict: what `verify_result` found in them; its scores come from the answers, not from accuracy.txt alone.
     """
     leg, part = result.leg(ACCURACY), next((part for part in verdict.parts if part.mode == "accuracy"), None)

@@ -97,7 +97,6 @@ def document(verdicts: Sequence[Verification], when: str) -> list[Section]:
     """The document's sections.
 
     Args:
-        verdicts: of one command.
         when: date and time of the verification.
     """
     harness = harness_facts()

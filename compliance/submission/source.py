@@ -41,7 +41,6 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
 
     Args:
         directory: the submitter's; None: this repository at the commit that the manifests name.
-        manifests: of all legs.
 
     Raises:
         InputError: the directory holds nothing.

@@ -71,7 +71,6 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     """Judge one result; what is damaged ends in the verdict, not in an exception.
 
     Args:
-        result: its legs.
         official: hold it to the official rules even where its own record says that it is not official.
         sources: what to score the answers with.
     """

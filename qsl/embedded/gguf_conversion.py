@@ -35,7 +35,6 @@ def convert(gguf_path: Path, folder: Path, progress: Callable[[str], None]) -> N
 
     Args:
         gguf_path: a Llama-architecture GGUF file with a byte-level BPE tokenizer and tied embeddings.
-        folder: an existing folder.
     """
     from gguf import GGUFReader
 

@@ -52,7 +52,6 @@ def read_accuracy_log(path: Path, honest_bytes: int = 0) -> list[AccuracyEntry]:
     """Parse an accuracy log.
 
     Args:
-        path: of the log.
         honest_bytes: how large an honest one can be, where that is more than MAX_BYTES.
 
     Raises:

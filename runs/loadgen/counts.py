@@ -56,7 +56,6 @@ def settings_of(
     """The settings of one leg.
 
     Args:
-        scenario, benchmark, in_round: of the leg.
         sample_count: samples of the query sample library.
         value: what user.conf (or an audit.config above it) has for a key; None where it is silent.
     """

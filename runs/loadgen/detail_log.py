@@ -177,9 +177,6 @@ class DetailLog:
 def read_detail(path: Path) -> DetailLog:
     """Parse a detail log.
 
-    Args:
-        path: `mlperf_log_detail.txt`.
-
     Raises:
         TruncatedLogError: the last line is cut off.
         InputError: missing, empty, not a LoadGen log, or damaged; names the line.

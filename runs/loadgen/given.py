@@ -55,7 +55,6 @@ def mismatches(
 
     Args:
         lines: of user.conf, with numbers; `models` are names of the one model.
-        detail: the log.
         left_out: keys that something else decided.
     """
     scenario = detail.scenario

@@ -172,7 +172,6 @@ def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) ->
     Args:
         schedule_rng_seed: the seed in force.
         target_qps: the target in force, exactly as LoadGen was given it.
-        count: number of queries.
 
     Returns:
         Offsets from the start of the test, in ns; the first query is scheduled at 0.

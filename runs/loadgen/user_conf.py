@@ -92,7 +92,6 @@ def parse_conf(text: str, path: Path) -> tuple[Setting, ...]:
     """Parse a LoadGen configuration strictly.
 
     Args:
-        text: its content.
         path: its name, for messages.
 
     Raises:

@@ -123,7 +123,6 @@ def result_of(
     """Read a finished leg.
 
     Args:
-        leg: its files.
         scenario: as it was asked for; LoadGen's own where it is not given.
         benchmark: adds notes on what keeps the leg from being official.
         in_round: whose seeds an official leg has.

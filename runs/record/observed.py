@@ -130,7 +130,6 @@ def late_client(observed: dict[str, Any], loadgen_settings: dict[str, Any]) -> I
     client's as much as the server's.
 
     Args:
-        observed: of the manifest.
         loadgen_settings: of the manifest; limits in ns, None outside LoadGen's Server scenario.
     """
     record = observed.get("engine") or {}

@@ -52,7 +52,6 @@ def write_seal(run: RunDir, sealed_ns: int | None = None) -> str:
     """Seal a finished leg; nothing of it may be written afterwards.
 
     Args:
-        run: the leg.
         sealed_ns: when, in ns since 1970; None: now.
 
     Returns:

@@ -38,7 +38,6 @@ class ResultStore:
         """Open a store, bring it up to date, and close it at the end.
 
         Args:
-            path: the database file.
             create: make it if it is not there.
 
         Raises:

@@ -44,7 +44,6 @@ def run_audit(
     """Run or judge an audit, write its outcome and print it.
 
     Args:
-        options: the audit.
         legs: what its legs are given, as fields of `RunConfig`.
         console: for progress and outcome.
         done: told of the file that the outcome went to.

@@ -118,7 +118,6 @@ def load_campaign(path: Path, given: Mapping[str, Any]) -> Campaign:
     """Read a campaign's YAML file.
 
     Args:
-        path: the file.
         given: leg keys from the command line, above those of the file.
 
     Raises:

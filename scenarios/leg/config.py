@@ -282,7 +282,6 @@ def explained(error: ValidationError, values: dict[str, Any], schema: type[BaseM
     """What is wrong with values that come from the command line, from a YAML file or from both.
 
     Args:
-        error: of pydantic.
         values: what was validated; keys from a file know their place.
         schema: what they were validated against.
         command: whose help tells more.

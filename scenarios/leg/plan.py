@@ -73,7 +73,6 @@ def prepare(
     """Check a configuration and resolve every default.
 
     Args:
-        config: what was asked.
         say: told what takes time (making the embedded model).
         kind: of the engine; None = the one that `config` names.
         alone: no other leg is to be held against this one, so it may be a trial (scenarios/leg/trial.py).

@@ -88,7 +88,6 @@ class EarlyLeg:
     A context manager; on leaving, nothing of the process is left, whether it ran the leg or not.
 
     Args:
-        engine: the engine's name.
         environment: variables for the process; those set by the user win.
     """
 
@@ -109,10 +108,8 @@ class EarlyLeg:
         """Let the process run a planned leg, and wait for its end.
 
         Args:
-            run_dir: holds the manifest.
             engine: as planned. Where engine or environment are not what the process was started with, it is ended
                 and another one started.
-            environment: as planned.
             on_progress: told of the last heartbeat every second and when there is a new one.
 
         Raises:

@@ -65,8 +65,6 @@ class EngineWatch:
     issuing. The time in which the loop hands them over is its own work, and no stall.
 
     Args:
-        engine: it runs.
-        sut: LoadGen's side.
         limit_s: see `Watchdog`.
         on_cpu: the engine computes on this machine's cores, so that one in a long step can be told from one that
             stands still. On an accelerator nothing excuses a silent engine.

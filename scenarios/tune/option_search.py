@@ -38,10 +38,7 @@ class OptionSearch:
     """The search of one tune.
 
     Args:
-        tune: what was asked.
         planner: of legs with the settings of the real run.
-        journal: of the tune.
-        console: for progress.
         make_room: sets a run directory aside, if it is there.
     """
 

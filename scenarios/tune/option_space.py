@@ -103,7 +103,6 @@ def make_space(
     Args:
         values: fields of RunConfig that the user gave. What is given is not searched unless it is asked for; then the
             search begins with the value that is given.
-        config: the same, checked.
         asked: option → values to be tried, instead of the usual ones; empty for those.
         kind: knows the usual ones; None = the kind that `config` names.
         replicas: that the legs have; 0 = one engine, or so many as `config` asks for and nobody has counted yet.

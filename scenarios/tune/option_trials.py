@@ -84,11 +84,8 @@ def next_ask(space: Space, probes: Sequence[Probe], spent_s: float, limits: Limi
     """The next probe, or None when the search is over.
 
     Args:
-        space: what is searched.
         probes: all so far, in their order.
         spent_s: the time they took.
-        limits: when to end.
-        suggest: chooses new settings.
     """
     if spent_s >= limits.budget_s:
         return None

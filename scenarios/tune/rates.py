@@ -67,7 +67,6 @@ def next_rate(
     """The next target_qps to try, or None when the search is over.
 
     Args:
-        scenario: Server or Interactive.
         offline_qps: samples/s of the system in the Offline scenario, roughly.
         tried: all probes so far.
         resolution: how far the ends of the bracket may lie apart, as a share.

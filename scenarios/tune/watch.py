@@ -28,7 +28,6 @@ class ProbeWatch:
 
     Args:
         requests: the leg's requests.jsonl, of which the lines so far are read.
-        offsets_ns: LoadGen's schedule.
         longest_output_tokens: the most that an answer may have.
         percentile: the share that must be in time.
     """

@@ -46,9 +46,7 @@ class Acceptance:
     Args:
         asked: what is to be accepted.
         layouts: numbers of engines; the last is the one that a submission would take.
-        steps: runs them.
         conf: the user.conf of all legs.
-        table: is filled.
     """
 
     asked: Asked

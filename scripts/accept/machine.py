@@ -26,7 +26,6 @@ def layouts(engine: str, replicas: dict[str, Any] | None) -> list[Engines]:
     """One engine, and replicas on all devices where there are several; on a processor two of them, for rehearsal.
 
     Args:
-        engine: the kind's name.
         replicas: those that a leg has by itself here, as `main.py run --dry-run --json` tells; None = one engine.
     """
     if replicas:

@@ -69,8 +69,6 @@ class Steps:
         """Run `main.py ARGUMENTS… --json`, unless that was done before or there is no time for it.
 
         Args:
-            name: of the step.
-            arguments: of main.py.
             expected_s: what it takes; with less time left it is not begun.
             environment: variables on top of this process's.
             continues: the command goes on by itself in a directory that an interrupted one left.

@@ -54,11 +54,8 @@ def write_table(
     """accept.json and accept.md.
 
     Args:
-        folder: of the acceptance.
         head: command, time, machine and versions.
         notes: what the figures do not say.
-        table: the lines.
-        outcomes: of the steps.
     """
     steps = [{**asdict(outcome), "answer": None} for outcome in outcomes]
     content = {

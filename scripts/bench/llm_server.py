@@ -82,9 +82,6 @@ def llm_server(
     """Start an `LLM` and end its whole process group on leaving.
 
     Args:
-        folder: for its log.
-        model: model folder.
-        options: engine arguments.
         environment: variables on top of this process's.
         prompts: token ids, in the order in which they are given to the engine.
         sampling: how tokens are chosen.

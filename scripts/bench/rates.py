@@ -85,7 +85,6 @@ def highest_valid(
 
     Args:
         shares: of the Offline rate that are tried: from, to, step.
-        seconds: of a leg.
     """
     start, end, step = shares
 

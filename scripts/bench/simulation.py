@@ -101,8 +101,6 @@ def simulate(setting: Simulation, policy: Policy, rate: float) -> Served:
     """Serve Poisson arrivals; every policy sees the same ones.
 
     Args:
-        setting: what is simulated.
-        policy: of the router.
         rate: queries/s, all replicas together.
     """
     draw = np.random.default_rng(SEED)

@@ -47,9 +47,6 @@ class _ProbeSink:
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
     """Ask what has to be shown, one request after the other; every answer is also checked as any of the leg's is.
 
-    Args:
-        tokens: of the prompt.
-
     Returns:
         Facts for the manifest.
 

@@ -31,7 +31,6 @@ class Member:
 
     Args:
         index: from 0.
-        host: runs its process.
         stall_timeout_s: how long an open query may wait with nothing moving.
     """
 

@@ -19,7 +19,6 @@ def check_types(asked: dict[str, Any], source: Path | None = None) -> None:
     Only arguments that are declared with plain types are judged; a name that is not there is left to vLLM itself.
 
     Args:
-        asked: engine arguments.
         source: the file that declares them. Default: that of the vLLM that is installed.
 
     Raises:

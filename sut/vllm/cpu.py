@@ -94,7 +94,6 @@ def cpu_batch_limits(asked: dict[str, Any], scenario: Scenario, *, parameters: i
 
     Args:
         asked: engine options that are given.
-        scenario: Server or Interactive.
         parameters: of the model.
         cores: of one copy.
     """

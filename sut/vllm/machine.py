@@ -100,7 +100,6 @@ def replica_places(machine: Machine, count: int | None, devices_each: int | None
     """Places on a machine.
 
     Args:
-        machine: all of it.
         count: replicas; None = one for each device or group of devices, on the CPU one for each NUMA node.
         devices_each: what one engine was asked to be split over; None = as many as there are for each.
 

@@ -58,7 +58,6 @@ class ClusterLaunch:
     """Starts replicas on the nodes of a plan; `launch` of a `Start`.
 
     Args:
-        cluster: the nodes.
         places: one a replica.
     """
 

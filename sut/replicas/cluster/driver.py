@@ -32,7 +32,6 @@ class Driver:
 
     Args:
         ray: the module, connected.
-        order: what to start.
         lines: where to tell of it.
     """
 
