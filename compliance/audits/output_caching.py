@@ -47,8 +47,6 @@ SECOND_TIME_THRESHOLD = 1.0
 
 
 class OutputCaching(AuditTest):
-    """See the module."""
-
     name = "output_caching"
     summary = "Repeated samples must not be answered faster than unique ones. Offline, SingleStream."
     knobs = frozenset({"samples", "audit_samples", "sample_index", "threshold"})

@@ -60,8 +60,6 @@ class OfficialOutcome:
 
 
 class OfficialTest04(AuditTest):
-    """See the module."""
-
     name = "TEST04"
     official = True
     summary = "Official comparison of any two runs. Not required for this benchmark."

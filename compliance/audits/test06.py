@@ -49,8 +49,6 @@ Ids = npt.NDArray[np.int64]
 
 
 class OfficialTest06(AuditTest):
-    """See the module."""
-
     name = "TEST06"
     official = True
     required = True

@@ -86,8 +86,6 @@ class TwoModeAudit(AuditTest):
 
 
 class OutputConsistency(TwoModeAudit):
-    """See the module."""
-
     name = "output_consistency"
     summary = "Answers of a performance leg are those of the accuracy leg, token by token."
     # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
@@ -126,8 +124,6 @@ class OutputConsistency(TwoModeAudit):
 
 
 class OutputLength(TwoModeAudit):
-    """See the module."""
-
     name = "output_length"
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
     default_threshold = 0.10

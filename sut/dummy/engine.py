@@ -80,8 +80,6 @@ Cheat = Callable[[Request, Service], None]
 
 @dataclass(eq=False)
 class DummyEngine(Engine):
-    """See the module."""
-
     sampling: SamplingPolicy  # only the longest output matters
     _: KW_ONLY
     lead_tokens: int = 0  # skipped at the start of each prompt when answering

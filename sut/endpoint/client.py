@@ -21,8 +21,6 @@ LOOK_INTERVAL_S = 1.0
 
 @dataclass(eq=False)
 class Client:
-    """See the module."""
-
     address: ServerAddress
     access: Access
     dialect: Dialect

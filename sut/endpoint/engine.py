@@ -45,8 +45,6 @@ class Share:
 
 @dataclass(eq=False)
 class EndpointEngine(Engine):
-    """See the module."""
-
     url: str  # of the server
     sampling: SamplingPolicy  # sent in full
     _: KW_ONLY

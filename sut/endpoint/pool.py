@@ -40,8 +40,6 @@ class Job(Receiver, Protocol):
 
 @dataclass(eq=False)
 class ConnectionPool:
-    """See the module."""
-
     address: ServerAddress
     tls: ssl.SSLContext | None
     size: int  # connections, from first to last

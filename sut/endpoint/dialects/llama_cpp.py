@@ -32,8 +32,6 @@ _FINISH_REASONS = {"limit": "length", "eos": "stop", "word": "stop"}
 
 
 class LlamaCppCompletion(Dialect):
-    """See the module."""
-
     name = "llama.cpp"
     path = "/completion"
     prompt_field = "prompt"

@@ -34,8 +34,6 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class SglangGenerate(Dialect):
-    """See the module."""
-
     name = "sglang"
     path = "/generate"
     prompt_field = "input_ids"
