@@ -1,6 +1,7 @@
 """`main.py doctor`: what is installed, what can run here, and what of it could be official."""
 
 import asyncio
+import contextlib
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from qsl.weights import check_weights
 from runs.accelerators import accelerators, described
 from runs.benchmarks import BENCHMARKS
 from runs.environment import (
+    HARNESS_ROOT,
+    IN_CHECKOUT,
     harness_facts,
     host_facts,
     loadgen_facts,
@@ -74,10 +77,7 @@ def examine(
 ) -> Iterator[Finding]:
     """Look at everything a run needs; reads only."""
     harness, host = harness_facts(), host_facts()
-    commit = f", commit {harness['git_commit'][:12]}" if harness["git_commit"] else ""
-    yield Finding(
-        "machine/harness", "pass", f"{harness['version']}{commit}{' (changed)' if harness['git_changed'] else ''}"
-    )
+    yield _harness(harness)
     memory_gib = host["memory_bytes"] / 2**30
     yield Finding(
         "machine/host",
@@ -103,6 +103,16 @@ def examine(
         yield from _server(server)
     if cluster is not None:
         yield from _cluster(cluster, harness)
+
+
+def _harness(facts: dict[str, Any]) -> Finding:
+    if facts["git_commit"]:
+        changed = " (changed)" if facts["git_changed"] else ""
+        return Finding("machine/harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}")
+    why = "no checkout"
+    if IN_CHECKOUT:  # git refuses one of another user
+        why = f"git tells no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
+    return Finding("machine/harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR")
 
 
 def _engine(versions: dict[str, str]) -> Iterator[Finding]:
@@ -145,7 +155,11 @@ def _computes_on(version: str, machine: Machine) -> Finding:
 
 def _model(model_path: str | None) -> Iterator[Finding]:
     if model_path is None:
-        folder = default_model_folder()
+        try:
+            folder = default_model_folder()
+        except SetupError as error:
+            yield _cannot("cache", error)
+            return
         made = (folder / "model.safetensors").exists()
         text = (
             f"embedded default {'at' if made else 'not made yet; the first run makes it at'} {folder} (never official)"
@@ -178,7 +192,8 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
         yield Finding(
             "machine/data-set", "pass", f"bundled {count} articles {baseline} baseline scores (never official)"
         )
-        yield Finding("machine/cache", "pass", str(cache_dir()))
+        with contextlib.suppress(SetupError):  # told of the model
+            yield Finding("machine/cache", "pass", str(cache_dir()))
         return
     try:
         dataset = load_dataset(dataset_path)

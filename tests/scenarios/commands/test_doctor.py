@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from qsl.cache import CACHE_VARIABLE
 from runs.errors import ExitCode
 from scenarios.commands import doctor
 from scenarios.commands.doctor import examine, print_report
@@ -53,6 +54,30 @@ def test_all_is_there(machine: Callable[..., None]) -> None:
     assert found["LoadGen"][0] == found["vLLM"][0] == found["data-set"][0] == "pass"
     assert "vllm 0.32.0 with torch 2.13.0" in found["vLLM"][1]
     assert "MISSING" not in report(ExitCode.OK)
+
+
+def test_a_cache_that_cannot_be_made_hides_nothing_else(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine()
+    monkeypatch.setenv(CACHE_VARIABLE, "/dev/null/cache")
+    found = states()
+    severity, text = found["cache"]
+    assert severity == "error"
+    assert text.startswith(f"cache folder /dev/null/cache cannot be made: Not a directory; set {CACHE_VARIABLE} to")
+    assert found["data-set"][0] == "pass"
+
+
+@pytest.mark.parametrize(("in_checkout", "why"), [(True, "safe.directory"), (False, "no checkout")])
+def test_without_a_commit_it_says_what_will_be_asked(
+    in_checkout: bool, why: str, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(harness_facts={"version": "0.1.0", "git_commit": None, "git_changed": None})
+    monkeypatch.setattr(doctor, "IN_CHECKOUT", in_checkout)
+    severity, text = states()["harness"]
+    assert severity == "note"
+    assert why in text
+    assert "`submit` will ask for --source DIR" in text
 
 
 def report(code: ExitCode) -> str:
