@@ -93,15 +93,19 @@ class RunDir(Folder):
                 "give --output-log-dir a directory you may write to",
             ) from error
         with _alone_in(self.root):
-            self._refuse_taken()
+            self.refuse_taken()
+            if self.never_began:
+                for name in (*self.own_names, self.seal.name):
+                    (self.root / name).unlink(missing_ok=True)
             yield
 
-    def _refuse_taken(self) -> None:
-        if self.never_began:
-            for name in (*self.own_names, self.seal.name):
-                (self.root / name).unlink(missing_ok=True)
+    def refuse_taken(self) -> None:
+        """
+        Raises:
+            SetupError: it holds a run.
+        """
         taken = [name for name in (*LOADGEN_LOGS, self.manifest.name) if (self.root / name).exists()]
-        if taken:
+        if taken and not self.never_began:
             raise SetupError(
                 f"output directory {self.root} already holds a run ({taken[0]})",
                 "give --output-log-dir a new directory; a run never writes into another run's",

@@ -144,9 +144,6 @@ def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
 
 def _told(error: BaseException) -> tuple[int, HarnessError]:
     """Say what went wrong, and what exit code that is."""
-    if isinstance(error, click.ClickException):
-        error.show()
-        return ExitCode.BAD_INPUT, InputError(error.format_message(), "see --help")
     known = _known(error)
     print(f"error: {known}", file=sys.stderr)
     return known.exit_code, known
@@ -155,6 +152,9 @@ def _told(error: BaseException) -> tuple[int, HarnessError]:
 def _known(error: BaseException) -> HarnessError:
     if isinstance(error, HarnessError):
         return error
+    if isinstance(error, click.ClickException):
+        asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "main.py"
+        return InputError(error.format_message(), f"see `python {asked} --help`")
     before: BaseException | None = error  # click wraps an interrupt, and an interrupted import may raise anything
     while before is not None:
         if isinstance(before, KeyboardInterrupt):

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from pathlib import Path
+from shlex import quote
 
 import click
 from rich.console import Console
@@ -91,8 +92,8 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
     answer.put(directory=folder, files=list(texts))
     console = Console()
     say(console, f"written to {folder}: {', '.join(texts)}")
-    say(console, f"next: python main.py doctor --model-path {model} --dataset-path {dataset}")
-    say(console, f"      python main.py run --config {folder / 'run.yaml'} --dry-run")
+    say(console, f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
+    say(console, f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")
     return ExitCode.OK
 
 

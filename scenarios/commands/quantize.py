@@ -1,6 +1,7 @@
 """`main.py quantize`: post-training quantisation with calibration data."""
 
 from functools import partial
+from shlex import quote
 from typing import Any, get_args
 
 import click
@@ -58,5 +59,5 @@ def quantize(**asked: Any) -> ExitCode:
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")
     option = f"--mechanism weight_quantization/{made.precision}"
-    tell(f"next: python main.py --scenario Offline --vllm --accuracy --model-path {made.folder} {option}")
+    tell(f"next: python main.py --scenario Offline --vllm --accuracy --model-path {quote(str(made.folder))} {option}")
     return ExitCode.OK

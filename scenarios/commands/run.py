@@ -23,10 +23,15 @@ EXAMPLES = (
 
 
 def show_plan(leg: Any, console: Console) -> int:
-    """What `--dry-run` shows of one leg; NEGATIVE when it would be INVALID for sure."""
+    """What `--dry-run` shows of one leg; NEGATIVE when it would be INVALID for sure.
+
+    Raises:
+        SetupError: its directory is taken.
+    """
     from scenarios.leg.forecast import forecast
     from scenarios.leg.record import announce
 
+    leg.run_dir.refuse_taken()
     announce(leg, console)
     answer.put(run_directory=leg.run_dir.root, notes=leg.notes, unofficial_reasons=leg.unofficial_reasons)
     answer.put(replicas=leg.plan.replicas and leg.plan.replicas.model_dump(mode="json"))

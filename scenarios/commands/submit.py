@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -164,7 +165,7 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
         lines.append("a REHEARSAL, marked as such and not for upload:")
         lines += [f"  {reason}" for reason in outcome.rehearsal]
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
-    lines.append(f"next: python main.py check {built.root}{rounds}")
+    lines.append(f"next: python main.py check {quote(str(built.root))}{rounds}")
     return lines
 
 

@@ -10,6 +10,7 @@ was, and one that is repeated in an empty directory asks the same questions of t
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import yaml
 from rich.console import Console
@@ -327,7 +328,7 @@ class _Run:
             self._say(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""
         self._say(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
-        self._say(f"  python main.py run --config {place.best}")
+        self._say(f"  python main.py run --config {quote(str(place.best))}")
         return ExitCode.OK
 
     def _say(self, text: str) -> None:

@@ -1,6 +1,7 @@
 """`main.py init`: the files that it writes are ones that the other commands take."""
 
 import errno
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def test_the_commands_take_what_it_writes(
     finished = run_main("init", folder, "--dataset-path", data)
     assert finished.code == 0, finished.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["campaign.yaml", "run.yaml", "system.yaml", "user.conf"]
+    words = shlex.split(finished.stdout.partition("next: ")[2])  # as a shell takes what is said to be next
+    assert words[:7] == ["python", "main.py", "doctor", "--model-path", init.MODEL, "--dataset-path", str(data)]
+    assert words[-2:] == [str(folder / "run.yaml"), "--dry-run"]
     config = make_config(load_yaml(folder / "run.yaml"))
     assert (config.scenario, config.dataset_path, config.user_conf) == ("Server", data, folder / "user.conf")
     assert read_conf(folder / "user.conf")
