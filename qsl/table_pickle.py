@@ -38,23 +38,26 @@ _MODULES: dict[str, tuple[str, frozenset[str]]] = {
 }
 
 
-def read_table(path: Path, published_sha256: str, columns: tuple[str, ...]) -> dict[str, list[Any]]:
+def read_table(
+    path: Path, published_sha256: str, columns: tuple[str, ...], *, max_bytes: int = MAX_BYTES
+) -> dict[str, list[Any]]:
     """Columns of a pickled DataFrame, as lists.
 
     Args:
         path: the pickle, or a gzip file of it.
         published_sha256: hex hash of the pickle itself.
+        max_bytes: of the file, and of what it unpacks to.
 
     Raises:
         InputError: unreadable, another hash, no table, or a column is missing.
     """
     try:
-        data = read_whole(path, "fetch it again", max_bytes=MAX_BYTES)
+        data = read_whole(path, "fetch it again", max_bytes=max_bytes)
         if data.startswith(b"\x1f\x8b"):
             with gzip.open(io.BytesIO(data)) as stream:  # a few kilobytes may be as many gigabytes
-                data = stream.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise InputError(f"{path} holds more than {MAX_BYTES:,} bytes", "fetch it again")
+                data = stream.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise InputError(f"{path} holds more than {max_bytes:,} bytes", "fetch it again")
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path} cannot be read: {error}", "fetch it again") from error
     digest = sha256(data).hexdigest()

@@ -29,12 +29,14 @@ class ScoringPool:
 
     Args:
         workers: how many; by default one for each usable core. With one, this process does it all.
+        parallel_from: samples; fewer are not worth a process.
 
     Raises:
         InputError: `workers` is below 1.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, parallel_from: int = PARALLEL_FROM_SAMPLES) -> None:
+        self._parallel_from = parallel_from
         self.workers = _usable_cores() if workers is None else workers
         if self.workers < 1:
             raise InputError(f"cannot score with {workers} workers", "use at least 1")
@@ -52,7 +54,7 @@ class ScoringPool:
 
     def start(self, samples: int) -> None:
         """Start the processes, if there are none yet and so many samples, to be scored later, are worth them."""
-        if self.workers == 1 or samples < PARALLEL_FROM_SAMPLES or self._executor is not None:
+        if self.workers == 1 or samples < self._parallel_from or self._executor is not None:
             return
         self._executor = ProcessPoolExecutor(
             max_workers=self.workers,
@@ -91,7 +93,7 @@ class ScoringPool:
         """
         chunks = [items[place : place + CHUNK_SAMPLES] for place in range(0, len(items), CHUNK_SAMPLES)]
         self.start(len(items))
-        if self._executor is None or len(items) < PARALLEL_FROM_SAMPLES:
+        if self._executor is None or len(items) < self._parallel_from:
             return map(score, chunks)
         try:
             return _results([self._executor.submit(score, chunk) for chunk in chunks])

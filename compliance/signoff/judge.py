@@ -49,6 +49,7 @@ def sign_off(
     noise_band_pct: float = NOISE_BAND_PCT,
     policy: Policy | None = None,
     sources: ScoreSources | None = None,
+    limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> Verdict:
     """Give the verdict on a scope from raw files alone; writes nothing.
 
@@ -62,6 +63,7 @@ def sign_off(
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
         sources: what answers are scored with; what they leave open, each leg's manifest names. What their scorer
             has scored before is not scored again.
+        limit_s: after which it ends as degraded.
 
     Raises:
         InputError: a directory does not exist, or the scope needs other ones.
@@ -88,7 +90,7 @@ def sign_off(
     if tree is not None:
         require_directory(tree, "--tree")
     try:
-        with time_limit(SIGN_OFF_LIMIT_S), with_scorer(sources) as (scored_with, _):
+        with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
             _judge(verdict, list(ref), list(cand), claim, tree, scored_with)
     except UnknownRuleError as error:
         verdict.degraded = error.message

@@ -93,8 +93,18 @@ def prompts_for_full_steps(prompts: list[list[int]], limits: EngineLimits) -> in
     return math.ceil(FULL_STEPS * (limits.step_tokens or 0) / mean_tokens)
 
 
-async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: list[list[int]]) -> dict[str, Any]:
+async def warm_up(
+    engine: Engine,
+    plan: LegPlan,
+    report: EngineReport,
+    prompts: list[list[int]],
+    *,
+    longest_batch_s: float = LONGEST_BATCH_S,
+) -> dict[str, Any]:
     """Run the warm-up: one prompt alone, then many at once, then the largest batch.
+
+    Args:
+        longest_batch_s: a batch whose answers would take longer grows no further.
 
     Returns:
         Facts for the manifest: prompts, tokens, seconds; the most prompt tokens and the most queries that were in the
@@ -114,7 +124,7 @@ async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: 
     if plan.compiles and report.limits.queries:
         short = _unknown_prompts(prompts, [SHORT_PROMPT_TOKENS] * report.limits.queries, report.vocab_size)
         batch = RequestGroup(engine)
-        groups.append(await _grow(engine, batch, short, plan.sampling["max_tokens"]))
+        groups.append(await _grow(engine, batch, short, longest_batch_s / plan.sampling["max_tokens"]))
         output_tokens += await batch.end()
     return {
         "prompts": sum(map(len, groups)),
@@ -125,7 +135,9 @@ async def warm_up(engine: Engine, plan: LegPlan, report: EngineReport, prompts: 
     }
 
 
-async def _grow(engine: Engine, batch: RequestGroup, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+async def _grow(
+    engine: Engine, batch: RequestGroup, prompts: list[list[int]], longest_step_s: float
+) -> list[list[int]]:
     """Double a batch whenever the engine has made a step, so that it computes batches of every size up to the largest.
 
     Returns:
@@ -140,6 +152,6 @@ async def _grow(engine: Engine, batch: RequestGroup, prompts: list[list[int]], m
         while engine.activity() == before and not any(answer.done.done() for answer in batch.answers):
             engine.check_alive()
             await asyncio.sleep(LOOK_S)
-        if (time.monotonic() - began) * max_tokens > LONGEST_BATCH_S:
+        if time.monotonic() - began > longest_step_s:
             break
     return prompts[:handed_over]

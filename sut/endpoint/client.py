@@ -29,6 +29,7 @@ class Client:
     # How long a stream that has begun may bring nothing, at the least; nothing is decided before one has ended, because
     # nobody knows yet how long tokens take here.
     silence_s: float
+    end_limit_s: float  # from the last id to the end of the response; from a bad status to the end of its body
     times_count: bool  # whether anything is judged by times, so that answers without a TPOT end the leg
     vocab_size: int | None  # ids lie below it; None where it is not known
     on_error: Callable[[BaseException], None]  # told when a lost connection cannot be opened again

@@ -60,6 +60,7 @@ class EndpointEngine(Engine):
     model_path: str = ""  # what the prompts were tokenised with
     declared: dict[str, Any] | None = None  # what nobody can see of the server; goes on record as declared
     silence_s: float = 20.0  # how long a stream that has begun may bring nothing, at the least
+    end_limit_s: float = 10.0  # from the last id to the end of the response
     times_count: bool = True  # whether anything is judged by times: not in an accuracy leg
     network_sut: bool = False  # whether the leg is for the Network division
     serve: str | None = None  # command that starts the server; None for one that runs
@@ -94,6 +95,7 @@ class EndpointEngine(Engine):
             dialect,
             connections=connections,
             silence_s=self.silence_s,
+            end_limit_s=self.end_limit_s,
             times_count=self.times_count,
             vocab_size=self.vocab_size,
             on_error=self._server_lost,

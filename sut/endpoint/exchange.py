@@ -19,7 +19,6 @@ DONE = b"[DONE]"
 MOST_BODY_BYTES = 16 << 20  # of one response; one with 128 ids, its text and a repeated prompt has some 20 kB
 MOST_ERROR_BYTES = 64 << 10
 GAP_FACTOR = 3.0  # what is waited for may take this many times what has taken longest so far
-END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad status to the end of its body
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # of the answers a p99, by which the benchmark judges TPOT, says nothing
 FEW_ANSWERS = 10  # of a short leg
@@ -235,9 +234,9 @@ class Exchange:
         waited_s = (now_ns - self._progress_ns) / 1e9
         most = self._client.dialect.sampling.max_tokens
         over = self._answer.finish_reason is not None or len(self._answer.ids) >= most
-        if self._status != 200 and waited_s > END_LIMIT_S:
+        if self._status != 200 and waited_s > self._client.end_limit_s:
             return self._refusal()
-        if over and waited_s > END_LIMIT_S:
+        if over and waited_s > self._client.end_limit_s:
             return f"all ids came, and no end of the response for {waited_s:.0f} s"
         if self._chunks and waited_s > silence_s:
             return f"{len(self._answer.ids)} ids came, then nothing for {waited_s:.0f} s"

@@ -97,7 +97,7 @@ class LegSocket:
         replica_keys: public keys of those who may connect.
     """
 
-    def __init__(self, host: str, replica_keys: set[str]) -> None:
+    def __init__(self, host: str, replica_keys: set[str], queue: int = QUEUE_MESSAGES) -> None:
         self.keys = KeyPair.new()
         self._allowed = {key.encode() for key in replica_keys}
         self.strangers = 0
@@ -107,7 +107,7 @@ class LegSocket:
         self._authenticator.configure_curve_callback(credentials_provider=self)
         self.socket = context.socket(zmq.ROUTER)
         self.socket.router_mandatory = True  # a message to nobody is an error, not lost
-        _set_queues(self.socket)
+        self.socket.sndhwm = self.socket.rcvhwm = queue
         self.socket.curve_server = True
         self.socket.curve_publickey = self.keys.public.encode()
         self.socket.curve_secretkey = self.keys.secret.encode()
@@ -136,22 +136,21 @@ class LegSocket:
         self._context.term()
 
 
-def replica_socket(address: str, leg_key: str, keys: KeyPair, name: bytes) -> "zmq.Socket[bytes]":
+def replica_socket(
+    address: str, leg_key: str, keys: KeyPair, name: bytes, queue: int = QUEUE_MESSAGES
+) -> "zmq.Socket[bytes]":
     """A replica's socket, connecting to its leg.
 
     Args:
         name: how the leg addresses it; unique in the leg.
+        queue: messages that the library may keep for each side.
     """
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
     socket.routing_id = name
     socket.linger = 500
-    _set_queues(socket)
+    socket.sndhwm = socket.rcvhwm = queue
     socket.curve_serverkey = leg_key.encode()
     socket.curve_publickey = keys.public.encode()
     socket.curve_secretkey = keys.secret.encode()
     socket.connect(address)
     return socket
-
-
-def _set_queues(socket: "zmq.Socket[bytes]") -> None:
-    socket.sndhwm = socket.rcvhwm = QUEUE_MESSAGES

@@ -90,12 +90,11 @@ def test_what_is_no_such_table(tmp_path: Path, value: Any, problem: str) -> None
         read_table(path, write_pickle(path, value), COLUMNS)
 
 
-def test_a_table_that_grows_beyond_all_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qsl.table_pickle.MAX_BYTES", 10_000)
+def test_a_table_that_grows_beyond_all_measure(tmp_path: Path) -> None:
     path = tmp_path / "table.pkl.gz"
     path.write_bytes(gzip.compress(b"\0" * 1_000_000))
     with pytest.raises(InputError, match="holds more than 10,000 bytes"):
-        read_table(path, "0" * 64, COLUMNS)
+        read_table(path, "0" * 64, COLUMNS, max_bytes=10_000)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"\x1f\x8b\x08", b"\x1f\x8bnothing", b"hello"])

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
-from compliance.accuracy import pool as scoring_pool
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.punkt import sentence_splitter
@@ -120,8 +119,7 @@ def test_gen_len_counts_characters_with_one_newline_between_sentences() -> None:
     assert score_texts(["  Été.   Rain fell. "], ["x"])["gen_len"] == len("Été.\nRain fell.")
 
 
-def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
+def test_processes_change_nothing() -> None:
     predictions, references = zip(*PAIRS, strict=True)
     seen: list[tuple[int, int]] = []
 
@@ -132,17 +130,18 @@ def test_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def alone(done: int, total: int) -> None:
         assert multiprocessing.active_children() == []
 
-    parallel = score_texts(predictions, references, workers=2, progress=progress)
+    with ScoringPool(2, parallel_from=100) as pool:
+        parallel = Scoring(ROUGE, predictions, references, [], pool).result(progress)
     assert parallel == score_texts(predictions, references, workers=1, progress=alone)
-    score_texts(predictions[:99], references[:99], workers=2, progress=alone)
+    with ScoringPool(2, parallel_from=100) as pool:
+        Scoring(ROUGE, predictions[:99], references[:99], [], pool).result(alone)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (len(PAIRS), len(PAIRS))
 
 
-def test_processes_are_started_before_there_is_anything_to_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 100)
+def test_processes_are_started_before_there_is_anything_to_score() -> None:
     predictions, references = zip(*PAIRS, strict=True)
-    with ScoringPool(2) as pool:
+    with ScoringPool(2, parallel_from=100) as pool:
         pool.start(99)
         assert multiprocessing.active_children() == []
         pool.start(100)
@@ -154,31 +153,30 @@ def test_processes_are_started_before_there_is_anything_to_score(monkeypatch: py
     assert multiprocessing.active_children() == []
 
 
-def test_scoring_that_nobody_waits_for_ends_with_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+def test_scoring_that_nobody_waits_for_ends_with_its_block() -> None:
     with ScoringPool(2) as pool:
         Scoring(ROUGE, [TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, [], pool)
     assert multiprocessing.active_children() == []
 
 
-def _die(*_: object) -> None:
-    os._exit(9)
+def kill_workers() -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
 
 
-def test_a_dead_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
-    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
-    with pytest.raises(ExecutionError, match="scoring process died"):
-        score_texts(["a"] * 3, ["a"] * 3, workers=2)
-
-
-def test_a_worker_that_died_before_the_pairs_came_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring_pool, "_start_worker", _die)
-    monkeypatch.setattr(scoring_pool, "PARALLEL_FROM_SAMPLES", 1)
+def test_a_dead_worker_is_told() -> None:
     with ScoringPool(2) as pool:
+        scoring = Scoring(ROUGE, [TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, [], pool)
+        kill_workers()
+        with pytest.raises(ExecutionError, match="scoring process died"):
+            scoring.result()
+
+
+def test_a_worker_that_died_before_the_pairs_came_is_told() -> None:
+    with ScoringPool(2, parallel_from=3) as pool:
         pool.start(3)
-        for child in multiprocessing.active_children():
-            child.join()
+        kill_workers()
         with pytest.raises(ExecutionError, match="scoring process died"):
             Scoring(ROUGE, ["a"] * 3, ["a"] * 3, [], pool).result()
 

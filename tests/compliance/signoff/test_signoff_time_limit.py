@@ -57,8 +57,7 @@ def test_another_thread_goes_without() -> None:
 @pytest.mark.parametrize(("scope", "blocks"), [("harness", False), ("bundle", True)])
 def test_a_hung_sign_off_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, scope: Any, blocks: bool) -> None:
     monkeypatch.setattr(judge, "_judge", hang)
-    monkeypatch.setattr(judge, "SIGN_OFF_LIMIT_S", SHORT_S)
-    verdict = judge.sign_off(scope, [tmp_path])
+    verdict = judge.sign_off(scope, [tmp_path], limit_s=SHORT_S)
     assert verdict.decision is None
     assert verdict.degraded is not None
     assert "no verdict within" in verdict.degraded

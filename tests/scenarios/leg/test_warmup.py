@@ -15,14 +15,15 @@ from sut.dummy.engine import DummyEngine
 from sut.engine import EngineLimits, EngineReport, Request
 from tests.support.official import SAMPLING
 
-PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(5, 105))]
+# All longer than the shortest of a warm-up.
+PROMPTS = [[index % 250 + 1] * length for index, length in enumerate(range(9, 109))]
 
 
 def test_lengths_run_from_the_shortest_to_the_longest() -> None:
     made = random_prompts(PROMPTS, 16, 256)
     lengths = [len(prompt) for prompt in made]
     assert len(made) == 16
-    assert (lengths[0], lengths[-1]) == (5, 104)
+    assert (lengths[0], lengths[-1]) == (9, 108)
     assert lengths == sorted(lengths)
     assert set(lengths) <= {len(prompt) for prompt in PROMPTS}
 
@@ -72,11 +73,12 @@ LIMITS = EngineLimits(queries=100, step_tokens=1_000)
 FOR_LONG_MS = 20.0  # a token; answers of 32 tokens and more, so that a batch is together for more than half a second
 
 
-async def _warm(engine: DummyEngine, *, compiles: bool = False) -> dict[str, int]:
-    plan = prepare(make_config({"scenario": "Server", "engine": "dummy"})).plan
+async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -> dict[str, int]:
+    made = prepare(make_config({"scenario": "Server", "engine": "dummy"})).plan
+    plan = made.model_copy(update={"warmup_prompts": 5, "compiles": compiles})
     await engine.start()
     report = EngineReport("dummy", vocab_size=256, limits=LIMITS)
-    return await warm_up(engine, plan.model_copy(update={"warmup_prompts": 5, "compiles": compiles}), report, PROMPTS)
+    return await warm_up(engine, plan, report, PROMPTS, **more)
 
 
 def test_warm_up_reports_what_it_did() -> None:
@@ -95,32 +97,22 @@ def test_an_engine_that_compiles_meets_its_largest_steps_and_batches() -> None:
     assert facts["prompts"] == len(engine.requests)
     assert facts["queries_at_once"] == engine.most_open == LIMITS.queries
     assert facts["prompt_tokens_at_once"] >= warmup.FULL_STEPS * 1_000
-    assert max(len(request.prompt_ids) for request in engine.requests) == 104  # the longest of the data set
+    assert max(len(request.prompt_ids) for request in engine.requests) == 108  # the longest of the data set
     assert all(request.prompt_ids not in PROMPTS for request in engine.requests)
     assert engine.sizes >= {1, 2, 4, 8, 16, 32, 64, 100}  # batches of these sizes were computed on the way
 
 
-@pytest.fixture
-def short_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A length of the short prompts that the data set has not, so that they are known by it."""
-    monkeypatch.setattr(warmup, "SHORT_PROMPT_TOKENS", 3)
-    return 3
-
-
-def test_a_batch_stops_growing_where_its_answers_would_take_too_long(
-    short_tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(warmup, "LONGEST_BATCH_S", 0.0)
+def test_a_batch_stops_growing_where_its_answers_would_take_too_long() -> None:
     engine = Watching()
-    facts = asyncio.run(_warm(engine, compiles=True))
-    assert [len(request.prompt_ids) for request in engine.requests].count(short_tokens) == 1
+    facts = asyncio.run(_warm(engine, compiles=True, longest_batch_s=0.0))
+    assert [len(request.prompt_ids) for request in engine.requests].count(warmup.SHORT_PROMPT_TOKENS) == 1
     assert facts["queries_at_once"] < 100  # and it is on record
 
 
-def test_an_engine_that_dies_while_a_batch_grows(short_tokens: int) -> None:
+def test_an_engine_that_dies_while_a_batch_grows() -> None:
     class Dying(Watching):
         def submit(self, request: Request) -> None:
-            if len(request.prompt_ids) == short_tokens:
+            if len(request.prompt_ids) == warmup.SHORT_PROMPT_TOKENS:
                 self._dead = True
             super().submit(request)
 

@@ -38,16 +38,15 @@ def test_messages_there_and_back() -> None:
     asyncio.run(run())
 
 
-def test_a_full_queue_keeps_the_order_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module, "QUEUE_MESSAGES", 2)
+def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
     large = b"x" * 200_000  # more than the kernel's buffers take
 
     async def run() -> None:
         keys = KeyPair.new()
-        leg = LegSocket("127.0.0.1", {keys.public})
+        leg = LegSocket("127.0.0.1", {keys.public}, queue=2)
         at_leg: list[list[bytes]] = []
         leg_line = Line(leg.socket, at_leg.append)
-        socket = replica_socket(leg.address, leg.keys.public, keys, b"0")
+        socket = replica_socket(leg.address, leg.keys.public, keys, b"0", queue=2)
         socket.send(b"ready")
         await until(lambda: bool(at_leg))
         for number in range(100):

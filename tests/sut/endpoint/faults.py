@@ -1,0 +1,166 @@
+"""What a server, or a box in front of it, may do to an answer, as a table; and a server that does it."""
+
+import gzip
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.support import server_dialects as speak
+from tests.support.http_server import RESET, Raw, Reply, Step, event, json_reply
+from tests.sut.endpoint.legs import PROMPTS
+
+Change = Callable[[list[Step]], list[Step] | Reply]
+
+
+class HonestUntilTimed:
+    """Speaks a server's words, vLLM's if not told; a fault is in every answer to one of the timed prompts."""
+
+    def __init__(
+        self, change: Change, prompts: list[list[int]] = PROMPTS, speaks: Callable[[dict[str, Any]], Reply] = speak.vllm
+    ) -> None:
+        self.change = change
+        self._prompts = prompts
+        self._speaks = speaks
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        reply = self._speaks(body)
+        if next(body[name] for name in ("prompt", "token_ids", "input_ids") if name in body) not in self._prompts:
+            return reply
+        made = self.change(speak.payloads(reply))
+        return made if isinstance(made, Reply) else Reply(made, content_type=reply.content_type)
+
+
+def _in_usage(name: str, value: Any) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[3] = speak.changed(steps[3], lambda content: content["usage"].update({name: value}))
+        return steps
+
+    return change
+
+
+def _without(place: int) -> Change:
+    return lambda steps: steps[:place] + steps[place + 1 :]
+
+
+def _twice(place: int) -> Change:
+    return lambda steps: [*steps[: place + 1], *steps[place:]]
+
+
+def _reason(value: Any) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[2] = speak.changed(steps[2], lambda content: content["choices"][0].update(finish_reason=value))
+        return steps
+
+    return change
+
+
+def _other_ids(ids: list[Any]) -> Change:
+    def change(steps: list[Step]) -> list[Step]:
+        steps[0] = speak.changed(steps[0], lambda content: content["choices"][0].update(token_ids=ids))
+        return steps
+
+    return change
+
+
+def _compressed(steps: list[Step]) -> Reply:
+    data = gzip.compress(b"".join(step for step in steps if isinstance(step, bytes)))
+    return Reply([data], content_type=speak.EVENT_STREAM, headers=("content-encoding: gzip",))
+
+
+def _bare(*data: bytes) -> Change:
+    return lambda _: Reply([Raw(one) for one in data], head=False)
+
+
+def _until_it_closes(steps: list[Step]) -> Reply:
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    return Reply([Raw(head), *[Raw(step) for step in steps if isinstance(step, bytes)]], head=False)
+
+
+REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+
+FAULTS: dict[str, tuple[Change, str]] = {
+    "204": (_bare(b"HTTP/1.1 204 No Content\r\n\r\n"), "status 204: without a word"),
+    "a redirect": (_bare(REDIRECT), "status 307: without a word"),
+    "an id beyond the vocabulary": (_other_ids([1_000]), "id 1000 came, and the model's vocabulary has 1000"),
+    "an id below zero": (_other_ids([-1]), "not what vllm says"),
+    "a line without an end": (lambda steps: [steps[0], b"data: " + b"x" * (5 << 20)], "more than 4 MiB"),
+    "the end in half a character": (lambda steps: [*steps[:2], b'data: {"text": "\xc3'], "ends within an event"),
+    "HTTP/1.0 until the connection is closed": (_until_it_closes, "the server closed the connection"),
+    "nothing at all": (_bare(), "the server closed the connection"),
+    "429": (lambda _: json_reply({"error": "too many requests"}, 429), 'status 429: {"error": "too many requests"}'),
+    "503 without a word": (lambda _: Reply([], 503), "status 503: without a word"),
+    "503 cut off": (lambda _: Reply([b"first line\nsecond", RESET], 503), "status 503: first line"),
+    "500 as a page": (lambda _: Reply([b"<html>\nmore"], 500, "text/html"), "status 500: <html>"),
+    "200, but no stream": (lambda _: json_reply({"choices": []}), "is application/json, not text/event-stream"),
+    "reset before the head": (lambda _: Reply([RESET]), "closed|reset"),
+    "reset in the middle": (lambda steps: [steps[0], 0.01, RESET], "closed|reset"),
+    "end in the middle": (lambda steps: [steps[0]], "ends after 1 ids without a finish reason"),
+    "end within an event": (lambda steps: [*steps[:2], b"data: {"], "ends within an event"),
+    "error in the stream": (
+        lambda steps: [steps[0], event({"error": {"message": "out of memory", "code": 500}})],
+        "out of memory",
+    ),
+    "no JSON": (lambda steps: [steps[0], b"data: {]\n\n"], "not what vllm says"),
+    "ids that are none": (_other_ids(["x"]), "not what vllm says"),
+    "an id that no int32 holds": (_other_ids([1 << 31]), "not what vllm says"),
+    "no usage": (_without(3), "counts no tokens"),
+    "fewer counted": (_in_usage("completion_tokens", 7), "8 ids came, and the server counts 7"),
+    "more counted": (_in_usage("completion_tokens", 9), "8 ids came, and the server counts 9"),
+    "another prompt counted": (_in_usage("prompt_tokens", 1000), "the server counts 1000"),
+    "an event twice": (_twice(0), "9 ids came"),
+    "the end twice": (_twice(2), "ids came behind the finish reason"),
+    "an event lost": (_without(0), "7 ids came, and the server counts 8"),
+    "behind the end": (lambda steps: [*steps, steps[0]], "goes on behind its end"),
+    "no finish reason": (_reason(None), "without a finish reason"),
+    "given up": (_reason("abort"), "finish reason 'abort'"),
+    "compressed": (_compressed, "gzip"),
+    "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
+    "a stream without an end": (
+        lambda steps: [steps[0]] * 1000,
+        "9 ids came; at most 8 were asked for",
+    ),
+}
+
+
+def _counting(more: int | None) -> Change:
+    """In the last event that has it, the count of the answer's tokens; None: without it."""
+
+    def recount(content: Any) -> bool:
+        found = False
+        for name, value in list(content.items()) if isinstance(content, dict) else []:
+            if name in ("completion_tokens", "tokens_predicted"):
+                content.pop(name) if more is None else content.update({name: value + more})
+                return True
+            found = found or recount(value)
+        return found
+
+    def change(steps: list[Step]) -> list[Step]:
+        for place in reversed(range(len(steps))):
+            if isinstance(step := steps[place], bytes) and step != speak.DONE:
+                content = json.loads(step.removeprefix(b"data: "))
+                if recount(content):
+                    return [*steps[:place], event(content), *steps[place + 1 :]]
+        raise AssertionError("nothing counts")
+
+    return change
+
+
+IN_ALL_DIALECTS: dict[str, tuple[Change, str]] = {
+    **{name: FAULTS[name] for name in ("429", "503 without a word", "reset in the middle", "end in the middle")},
+    **{name: FAULTS[name] for name in ("compressed", "nothing at all", "no HTTP", "end within an event")},
+    "error in the stream": FAULTS["error in the stream"],
+    "no JSON": (FAULTS["no JSON"][0], "not what"),
+    "more counted": (_counting(1), "the server counts|neither new ids nor all so far"),
+    "not counted": (_counting(None), "counts no tokens|not what"),
+    "an endless stream": (lambda steps: [steps[0]] * 1000, "at most|the server counts|neither new|without a"),
+}
+
+
+def cut(data: list[Step], sizes: int) -> list[Step]:
+    """The same bytes in chunks of another size, whatever stands at their borders."""
+    whole = b"".join(step for step in data if isinstance(step, bytes))
+    return [whole[place : place + sizes] for place in range(0, len(whole), sizes)]
+
+
+def in_events(steps: list[Step], **reply: Any) -> Reply:
+    return Reply(steps, content_type=speak.EVENT_STREAM, **reply)
