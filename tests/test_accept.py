@@ -1,6 +1,7 @@
 """An acceptance runs to its table with the dummy engine, goes on where it was interrupted, and says what it lacks."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scripts.accept.__main__ import main
+from scripts.accept.__main__ import main, missing_of
 from scripts.accept.machine import layouts
 from scripts.accept.steps import Outcome, Steps
 from scripts.accept.table import AcceptTable, markdown
 from scripts.bench.models import TINY, make_llama, write_rows
 from scripts.bench.report import at_least, at_most
+from tests.conftest import Finished
 
 QUEUE = ("--dummy-slots", "8", "--dummy-ttft-ms", "20")  # some 330 queries/s
 STEPS = [
@@ -65,6 +67,11 @@ def test_without_time_the_table_says_what_was_not_measured(tmp_path: Path) -> No
     assert "not begun: it takes about 60 s" in left_out["doctor"]
     assert any(row["measured"] == "not measured" and row["met"] is None for row in whole["rows"])
     assert "| **?** |" in (tmp_path / "accept.md").read_text()
+
+
+def test_what_the_doctor_misses_is_in_the_table(tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+    answer = json.loads(run_main("doctor", "--json", "--model-path", tmp_path).stdout)["answer"]
+    assert [text for text in missing_of(answer) if str(tmp_path) in text]
 
 
 def test_what_cannot_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
@@ -63,7 +65,7 @@ def _accept(options: argparse.Namespace, folder: Path) -> int:
     _say(f"{folder}: {', then '.join(layout.words for layout in found)}; {options.minutes:g} minutes at most")
     try:
         doctor = steps.command("doctor", ["doctor", *asked.accuracy_data], expected_s=DOCTOR_S)
-        missing = [row["text"] for row in doctor.answer.get("findings", []) if row["state"] == "missing"]
+        missing = missing_of(doctor.answer)
         acceptance.table.verdict(
             "doctor", "nothing missing", "; ".join(missing) or doctor.error or "nothing missing", doctor.exit_code == 0
         )
@@ -75,6 +77,11 @@ def _accept(options: argparse.Namespace, folder: Path) -> int:
     if any(one.exit_code is not None and not one.answered for one in steps.outcomes):
         return ExitCode.FAILED
     return ExitCode.NEGATIVE if acceptance.table.missed else ExitCode.OK
+
+
+def missing_of(answer: Mapping[str, Any]) -> list[str]:
+    """What the doctor misses, by its answer."""
+    return [finding["text"] for finding in answer.get("findings", []) if finding["severity"] == "error"]
 
 
 def _asked(options: argparse.Namespace) -> Asked:
