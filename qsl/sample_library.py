@@ -1,43 +1,25 @@
 """LoadGen's query sample library over a data set that is in memory already.
 
 LoadGen calls `load` and `unload` from its own thread. An exception that left them would unwind through LoadGen's C++
-and leave it half open, so a failure is remembered in `error` and reported through `on_error` instead.
+and leave it half open, so a failure is reported through `on_error` instead.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from qsl.dataset import Dataset
 from runs.errors import ExecutionError
 
 
-class QslBinding(Protocol):
-    """The part of the `mlperf_loadgen` module that is used here."""
-
-    def ConstructQSL(
-        self,
-        total_sample_count: int,
-        performance_sample_count: int,
-        load: Callable[[Sequence[int]], None],
-        unload: Callable[[Sequence[int]], None],
-        /,
-    ) -> Any: ...
-
-
+@dataclass
 class SampleLibrary:
-    """The samples of one run.
+    """The samples of one run."""
 
-    Attributes:
-        dataset: the rows.
-        loaded: indices that LoadGen has asked to be loaded and not yet unloaded.
-        error: the first failure inside a callback, or None.
-    """
-
-    def __init__(self, dataset: Dataset, on_error: Callable[[BaseException], None] | None = None) -> None:
-        self.dataset = dataset
-        self.loaded: set[int] = set()
-        self.error: BaseException | None = None
-        self._on_error = on_error
+    dataset: Dataset
+    on_error: Callable[[BaseException], None]
+    loaded: set[int] = field(default_factory=set)  # indices that LoadGen has asked for and not yet given back
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -67,24 +49,10 @@ class SampleLibrary:
         except BaseException as error:
             self._fail(error)
 
-    def construct(self, lg: QslBinding) -> Any:
-        """Register with LoadGen; every sample fits in memory, so both counts are the data set's.
-
-        Args:
-            lg: the `mlperf_loadgen` module.
-
-        Returns:
-            LoadGen's handle, to be given to StartTest and DestroyQSL.
-        """
+    def construct(self, lg: Any) -> Any:
+        """LoadGen's handle (`lg` is its module); every sample fits in memory, so both counts are the data set's."""
         return lg.ConstructQSL(len(self.dataset), len(self.dataset), self.load, self.unload)
 
     def _fail(self, error: BaseException) -> None:
-        if self.error is None:
-            self.error = error
-        if self._on_error is not None:
-            try:
-                self._on_error(error)
-            except BaseException as second:  # the observer must not break LoadGen either
-                second.__context__ = error
-                if self.error is error:
-                    self.error = error
+        with contextlib.suppress(BaseException):  # who is told must not break LoadGen either
+            self.on_error(error)

@@ -176,7 +176,7 @@ class LegProcess:
         threading.Thread(target=self._run_loop, name="engine-loop", daemon=True).start()
         engine = self._engine = make_engine(self.plan)
         report, dataset = self._start_engine(engine)
-        library = SampleLibrary(dataset, on_error=self._fail_in_loadgen)
+        library = SampleLibrary(dataset, self._fail_in_loadgen)
         self._beat("warm-up")
         warm_up_facts = self._on_loop(
             warm_up(engine, self.plan, report, dataset.prompts),
