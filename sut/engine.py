@@ -5,6 +5,8 @@ output (token ids). It knows nothing of LoadGen; the system under test knows not
 Everything here happens on one asyncio event loop.
 """
 
+import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,6 +39,32 @@ class Sink(Protocol):
         computation the engine skipped by a prefix cache."""
 
     def failed(self, request: Request, error: BaseException) -> None: ...
+
+
+@dataclass
+class OneAnswer:
+    """Hears the answer to one request; times are those of `time.perf_counter`, in seconds. Made on the event loop."""
+
+    done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    sent_s: float = field(default_factory=time.perf_counter)
+    first_token_s: float = 0.0
+    complete_s: float = 0.0
+    ids: list[int] = field(default_factory=list)
+    finish_reason: str = ""
+    cached_tokens: int = 0
+
+    def first_token(self, request: Request, token_id: int) -> None:
+        self.first_token_s = time.perf_counter()
+
+    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+        self.complete_s = time.perf_counter()
+        self.ids, self.finish_reason, self.cached_tokens = token_ids, finish_reason, cached_tokens
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def failed(self, request: Request, error: BaseException) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from runs.errors import SetupError
 from runs.loadgen.early_stopping import min_queries
 from runs.record.manifest import ChosenRate, RateChoice
 from scenarios.leg.config import RunConfig
-from scenarios.leg.warmup import RequestGroup, RequestTimes, random_prompts
-from sut.engine import Engine
+from scenarios.leg.warmup import RequestGroup, random_prompts
+from sut.engine import Engine, OneAnswer
 from sut.engines import engine_kind
 
 # Every query of a leg this short has to keep the limits, so the rate stays far from what the engine can do at most.
@@ -92,7 +92,7 @@ async def choose_rate(
     made = random_prompts(prompts, ALONE + TOGETHER, vocab_size)
     alone = [(await _answers(engine, [prompt]))[0] for prompt in made[:ALONE]]
     ttft_s = min(answer.first_token_s - answer.sent_s for answer in alone)
-    tpot_s = min((answer.complete_s - answer.first_token_s) / max(1, answer.tokens - 1) for answer in alone)
+    tpot_s = min((answer.complete_s - answer.first_token_s) / max(1, len(answer.ids) - 1) for answer in alone)
     for name, unit, value_ms, limit_ms in (
         ("TTFT", "first token", 1e3 * ttft_s, limits.ttft_ms),
         ("TPOT", "output token", 1e3 * tpot_s, limits.tpot_ms),
@@ -115,7 +115,7 @@ async def choose_rate(
     )
 
 
-async def _answers(engine: Engine, prompts: list[list[int]]) -> list[RequestTimes]:
+async def _answers(engine: Engine, prompts: list[list[int]]) -> list[OneAnswer]:
     group = RequestGroup(engine)
     group.submit(prompts)
     await group.end()

@@ -11,11 +11,10 @@ import math
 import random
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
 
 from runs.record.manifest import LegPlan
-from sut.engine import Engine, EngineLimits, EngineReport, Request
+from sut.engine import Engine, EngineLimits, EngineReport, OneAnswer, Request
 
 WARMUP_SEED = 20_240_101
 LOWEST_ID = 10  # below lie the special ids of many vocabularies; any others are as good as text for a warm-up
@@ -26,46 +25,23 @@ LONGEST_BATCH_S = 60.0
 LOOK_S = 0.001
 
 
-@dataclass
-class RequestTimes:
-    """When one request was sent and answered, by `time.perf_counter`, in seconds."""
-
-    done: "asyncio.Future[None]"
-    tokens: int = 0
-    sent_s: float = field(default_factory=time.perf_counter)
-    first_token_s: float = 0.0
-    complete_s: float = 0.0
-
-    def first_token(self, request: Request, token_id: int) -> None:
-        self.first_token_s = time.perf_counter()
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        self.complete_s, self.tokens = time.perf_counter(), len(token_ids)
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
 class RequestGroup:
     """Requests that are in the engine at the same time, and their answers."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.answers: list[RequestTimes] = []
+        self.answers: list[OneAnswer] = []
 
     def submit(self, prompts: list[list[int]]) -> None:
         for prompt in prompts:
-            answer = RequestTimes(asyncio.get_running_loop().create_future())
+            answer = OneAnswer()
             self.answers.append(answer)
             self._engine.submit(Request(answer, prompt))
 
     async def end(self) -> int:
         """Wait for all; the tokens of their answers."""
         await asyncio.gather(*(answer.done for answer in self.answers))
-        return sum(answer.tokens for answer in self.answers)
+        return sum(len(answer.ids) for answer in self.answers)
 
 
 def random_prompts(prompts: list[list[int]], count: int, vocab_size: int | None) -> list[list[int]]:

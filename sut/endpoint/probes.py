@@ -6,13 +6,12 @@ A probe fails the leg; nothing is tried another way. What no request can show (w
 import asyncio
 import dataclasses
 import random
-from dataclasses import dataclass
 from typing import Any
 
 from runs.errors import HarnessError, SetupError
 from sut.endpoint.client import Client
 from sut.endpoint.dialects.base import BodyTemplate, Dialect
-from sut.engine import Request
+from sut.engine import OneAnswer, Request
 
 PROBE_SEED = 20_250_715
 PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
@@ -20,28 +19,6 @@ LOWEST_ID, HIGHEST_ID = 10, 250  # there in every vocabulary, the byte tokenizer
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # of the probe of min_tokens
 SHORT_TOKENS = 8
-
-
-@dataclass(frozen=True)
-class _Told:
-    ids: list[int]
-    finish_reason: str
-    cached_tokens: int
-
-
-class _ProbeSink:
-    def __init__(self) -> None:
-        self.told: asyncio.Future[_Told] = asyncio.get_running_loop().create_future()
-
-    def first_token(self, request: Request, token_id: int) -> None: ...
-
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        if not self.told.done():
-            self.told.set_result(_Told(token_ids, finish_reason, cached_tokens))
-
-    def failed(self, request: Request, error: BaseException) -> None:
-        if not self.told.done():
-            self.told.set_exception(error)
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
@@ -98,18 +75,19 @@ async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) ->
     return True
 
 
-async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> _Told:
-    sink = _ProbeSink()
-    client.submit(Request(sink, prompt), template)
+async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None = None) -> OneAnswer:
+    answer = OneAnswer()
+    client.submit(Request(answer, prompt), template)
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
-            return await sink.told
+            await answer.done
     except TimeoutError as error:
         raise SetupError(
             f"server {client.address.url} did not answer a request within {PROBE_TIMEOUT_S:.0f} s", "see its log"
         ) from error
     except HarnessError as error:
         raise SetupError(error.message, "the server must do what the benchmark asks; see docs/endpoint.md") from error
+    return answer
 
 
 def _parted(first: list[int], second: list[int]) -> str:
