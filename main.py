@@ -22,9 +22,15 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_END_S = 1.0  # a closing terminal sends several signals: the first one counts, the others are left to the clean-up
 
 _interrupts: list[tuple[int, float]] = []
+_imported: list[str] = []  # what can be interrupted by an exception
 
 
 def _on_signal(number: int, _frame: object) -> None:
+    if not _imported:  # what is being imported may make anything of an exception, an end by SIGSEGV too
+        try:
+            os.write(2, f"error: interrupted by {signal.Signals(number).name}\n".encode())
+        finally:
+            os._exit(INTERRUPTED)
     now_s = time.monotonic()
     again = bool(_interrupts) and now_s - _interrupts[-1][1] < ONE_END_S
     _interrupts.append((number, now_s))
@@ -51,9 +57,11 @@ def entry() -> int:
     except BaseException:
         if not _interrupts:
             raise
-        # An interrupted import may raise anything: numpy makes an ImportError of it.
         print(f"error: interrupted by {signal.Signals(_interrupts[0][0]).name}", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        for number in ENDING:  # the outcome stands
+            signal.signal(number, signal.SIG_IGN)
 
 
 def main(arguments: list[str]) -> int:
@@ -64,9 +72,8 @@ def main(arguments: list[str]) -> int:
     try:
         from scenarios.commands.command_line import main as command_line
     except ImportError as error:  # what is installed is broken
-        if _interrupts:
-            raise
         return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
+    _imported.append("command line")
     return command_line(arguments)
 
 

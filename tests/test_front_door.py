@@ -89,7 +89,7 @@ def test_an_old_python_can_read_it() -> None:
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.commands.command_line"])
-@pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None"])
+@pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None", "os.abort()"])
 def test_an_interrupt_while_importing(
     module: str, becomes: str, tmp_path: Path, start_main: Callable[..., object], run_main: Callable[..., Finished]
 ) -> None:

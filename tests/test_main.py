@@ -190,7 +190,7 @@ def test_an_unknown_command_is_not_found() -> None:
 def test_a_leg_is_started_before_what_only_its_end_or_other_commands_need_is_imported() -> None:
     code = """
 import sys, main, scenarios.leg.parent, scenarios.leg.supervisor
-class Enough(Exception): pass
+class Enough(SystemExit): pass
 def start(self): raise Enough
 scenarios.leg.supervisor.EarlyLeg.__enter__ = start
 try:

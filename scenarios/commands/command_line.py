@@ -138,7 +138,9 @@ def _has_own_json(name: str) -> bool:
 def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
     try:
         return int(cli.main(arguments, standalone_mode=False, prog_name="main.py") or ExitCode.OK), None
-    except (Exception, KeyboardInterrupt) as error:  # an exit code of 1, Python's own, would be taken for a verdict
+    except SystemExit:
+        raise
+    except BaseException as error:  # an exit code of 1, Python's own, would be taken for a verdict
         return _told(error)
 
 
@@ -157,6 +159,8 @@ def _known(error: BaseException) -> HarnessError:
         return InputError(error.format_message(), f"see `python {asked} --help`")
     before: BaseException | None = error  # click wraps an interrupt, and an interrupted import may raise anything
     while before is not None:
+        if isinstance(before, Interrupted):
+            return before
         if isinstance(before, KeyboardInterrupt):
             return Interrupted(f"interrupted by {str(before) or 'SIGINT'}")
         before = before.__context__

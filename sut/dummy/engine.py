@@ -182,7 +182,7 @@ class DummyEngine(Engine):
 
     def check_alive(self) -> None:
         if self._dead:
-            raise ExecutionError("the dummy engine died (dummy fault)")
+            raise ExecutionError("the dummy engine died (dummy fault)", "leave out --dummy-fault die")
 
     def activity(self) -> int:
         return self._activity
