@@ -29,7 +29,7 @@ from runs.record.requests_log import RequestTable, read_requests
 from runs.wording import duration, milliseconds, moment
 
 FIX = "name the directory of a finished leg"
-_STATISTICS = ("mean", "p50", "p90", "p99", "max")
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 
 
 @dataclass

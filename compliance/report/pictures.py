@@ -146,14 +146,15 @@ def queries_open(name: str, of: Course) -> Picture:
     words = "queries waiting for their first token and being answered" if of.waiting is not None else "queries open"
 
     def draw(axes: Any) -> None:
-        label = "answered" if of.waiting is not None else "open"
+        label = "being answered" if of.waiting is not None else "open"
         axes.fill_between(of.edges_s, 0, of.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
         if of.waiting is not None:
             top = of.computing + of.waiting
             axes.fill_between(of.edges_s, of.computing, top, color=TWO, alpha=0.75, linewidth=0, label="waiting")
             axes.legend(loc="upper right", ncols=2)
-        axes.set_ylim(bottom=0)
-        _over_time(axes, of, "queries", "Waiting and answered" if of.waiting is not None else "Open queries")
+        highest = float((of.computing + (0 if of.waiting is None else of.waiting)).max())
+        axes.set_ylim(bottom=0, top=max(1.2 * highest, 1.0))  # room for the legend
+        _over_time(axes, of, "queries", "Waiting and being answered" if of.waiting is not None else "Open queries")
 
     return _picture(name, words, draw)
 
@@ -205,6 +206,7 @@ def _over_time(axes: Any, of: Course, label: str, title: str) -> None:
 def token_lengths(name: str, title: str, tokens: Ints, colour: str) -> Picture:
     """How many tokens prompts or answers had; `tokens` of each sample."""
     counts, edges = np.histogram(tokens, LENGTH_BINS)
+    title = f"{title}, {_plain_number(float(np.mean(tokens)))} a sample"
 
     def draw(axes: Any) -> None:
         axes.stairs(counts, edges, fill=True, color=colour, alpha=0.75)
@@ -214,7 +216,7 @@ def token_lengths(name: str, title: str, tokens: Ints, colour: str) -> Picture:
         axes.set_title(title)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
-    return _picture(name, f"{title.lower()} a sample, from {edges[0]:,.0f} to {edges[-1]:,.0f}", draw)
+    return _picture(name, f"{title.lower()}, from {edges[0]:,.0f} to {edges[-1]:,.0f}", draw)
 
 
 def replicas(name: str, tokens_of: Mapping[int, int]) -> Picture:

@@ -86,6 +86,9 @@ def test_the_page_says_what_was_measured(text: str, measured: Path) -> None:
     assert "Answers ended by: stop" in text
     assert "probe 1" in text
     assert "late of" in text
+    assert "p99.9" in text
+    assert "Waiting and being answered" in text
+    assert re.search(r"Tokens in, [\d,.]+ a sample", text)
     assert "engine dummy keeps none here" in text
 
 
