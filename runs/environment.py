@@ -51,16 +51,19 @@ def harness_facts() -> dict[str, Any]:
     if not IN_CHECKOUT:  # an installed package may lie in somebody's repository
         return facts
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        facts["git_commit"] = _git("rev-parse", "HEAD")
-        facts["git_changed"] = bool(_git("status", "--porcelain", "--untracked-files=no"))
+        facts["git_commit"] = git(HARNESS_ROOT, "rev-parse", "HEAD").decode().strip()
+        facts["git_changed"] = bool(git(HARNESS_ROOT, "status", "--porcelain", "--untracked-files=no").strip())
     return facts
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(HARNESS_ROOT), *arguments], capture_output=True, text=True, timeout=10, check=True
-    )
-    return done.stdout.strip()
+def git(folder: Path, *arguments: str) -> bytes:
+    """What git says of a folder. It takes no lock there, which would stay behind should it be killed.
+
+    Raises:
+        OSError, SubprocessError: there is no git, or it refuses.
+    """
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
 
 
 def host_facts() -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from compliance.submission.tree import MOST_FILE_BYTES
-from runs.environment import HARNESS_ROOT
+from runs.environment import HARNESS_ROOT, git
 from runs.errors import InputError, SetupError
 from runs.reading import read_whole
 from runs.record.manifest import Manifest
@@ -59,7 +59,7 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
     if changed:
         raise SetupError(f"the harness had changes that commit {commit} does not have when a leg ran", own_code)
     try:
-        archive = _git(HARNESS_ROOT, "archive", "--format=tar", str(commit))
+        archive = git(HARNESS_ROOT, "archive", "--format=tar", str(commit))
     except (OSError, subprocess.SubprocessError) as error:
         raise SetupError(f"commit {commit}, which the legs ran with, is not in {HARNESS_ROOT}", own_code) from error
     files: dict[str, bytes] = {}
@@ -82,9 +82,9 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
         raise InputError(f"{option} {directory} is no directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
     try:
-        names = os.fsdecode(_git(directory, "ls-files", "-z")).split("\0")
-        commit = _git(directory, "rev-parse", "HEAD").decode().strip()
-        changed = bool(_git(directory, "status", "--porcelain", "--untracked-files=no").strip())
+        names = os.fsdecode(git(directory, "ls-files", "-z")).split("\0")
+        commit = git(directory, "rev-parse", "HEAD").decode().strip()
+        changed = bool(git(directory, "status", "--porcelain", "--untracked-files=no").strip())
         origin += f" Its commit is `{commit}`{', with changes that are not in it' if changed else ''}."
     except (OSError, subprocess.SubprocessError):
         names = [path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()]
@@ -116,7 +116,3 @@ def read_documentation(directory: Path) -> dict[str, bytes]:
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
-
-
-def _git(directory: Path, *arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, timeout=60, check=True).stdout
