@@ -84,7 +84,7 @@ def prepare(
     kind = kind or _engine_kind(config)
     benchmark = _benchmark(config)
     mode: Mode = "accuracy" if config.accuracy else "performance"
-    sampling = _sampling(config.sampling_arg, benchmark.sampling[mode])
+    sampling = _sampling(config, benchmark.sampling[mode])
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
@@ -218,10 +218,10 @@ def _benchmark(config: RunConfig) -> Benchmark:
     return benchmark
 
 
-def _sampling(changes: dict[str, Any], official: SamplingPolicy) -> SamplingPolicy:
+def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
     kinds = {name: type(value) for name, value in asdict(official).items()}
     values: dict[str, Any] = {}
-    for name, value in changes.items():
+    for name, value in config.sampling_arg.items():
         if name not in kinds:
             raise InputError(f"--sampling-arg {name}: unknown", f"choose from {', '.join(kinds)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or kinds[name](value) != value:
@@ -232,6 +232,12 @@ def _sampling(changes: dict[str, Any], official: SamplingPolicy) -> SamplingPoli
         raise InputError(
             f"--sampling-arg: min_tokens {policy.min_tokens} and max_tokens {policy.max_tokens} exclude every output",
             "keep 1 <= min_tokens <= max_tokens",
+        )
+    if policy.max_tokens < 2 and config.scenario != "Offline":
+        raise InputError(
+            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens behind "
+            "the first one",
+            "give max_tokens 2 or more, or --scenario Offline",
         )
     return policy
 

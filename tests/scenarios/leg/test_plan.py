@@ -116,6 +116,7 @@ def test_flags_without_a_meaning_are_answered() -> None:
         ({"sampling_arg": {"temperature": "hot"}}, "--sampling-arg temperature='hot'"),
         ({"sampling_arg": {"seed": True}}, "--sampling-arg seed=True"),
         ({"sampling_arg": {"min_tokens": 9, "max_tokens": 8}}, "min_tokens 9 and max_tokens 8 exclude"),
+        ({"sampling_arg": {"max_tokens": 1}, "scenario": "Server"}, "max_tokens=1: in Server LoadGen divides by"),
         ({"admission": "fcfs"}, "--admission fcfs: Offline has no first-token limit"),
         ({"scenario": "Server", "admission_tokens": 64}, "--admission-tokens has no use"),
         ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: there is no such folder"),
