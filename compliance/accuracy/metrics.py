@@ -11,14 +11,33 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from compliance.accuracy.sample_scores import ROUGE_NAMES, SampleScores
 from runs.benchmark import Benchmark
 
 Scores = dict[str, float]  # of a whole run, by name
 _NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+class Rouge(NamedTuple):
+    """F-measures of one pair of texts, each from 0 to 1."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+    rougeLsum: float
+
+
+ROUGE_NAMES = Rouge._fields
+
+
+class SampleScores(NamedTuple):
+    """F-measures and length in characters of one prediction; what a scoring process hands back."""
+
+    rouge: Rouge
+    length: int
 
 
 @dataclass(frozen=True)

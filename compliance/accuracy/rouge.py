@@ -15,8 +15,8 @@ from typing import Any
 
 from rouge_score.scoring import fmeasure
 
+from compliance.accuracy.metrics import Rouge
 from compliance.accuracy.nltk_parts import PorterStemmer
-from compliance.accuracy.sample_scores import Rouge
 
 # Of a text in lower case. [rouge_score/tokenize.py: everything else separates words]
 _WORD = re.compile("[a-z0-9]+")

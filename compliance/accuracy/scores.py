@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compliance.accuracy.metrics import ROUGE, Metric, Scores
+from compliance.accuracy.metrics import ROUGE, Metric, SampleScores, Scores
 from compliance.accuracy.pool import ScoringPool
-from compliance.accuracy.sample_scores import SampleScores
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 

@@ -14,9 +14,8 @@ import numpy as np
 import orjson
 from rouge_score.rouge_scorer import RougeScorer
 
-from compliance.accuracy.metrics import ROUGE, Scores
+from compliance.accuracy.metrics import ROUGE, ROUGE_NAMES, Scores
 from compliance.accuracy.punkt import sentence_splitter
-from compliance.accuracy.sample_scores import ROUGE_NAMES
 from compliance.accuracy.scores import score_accuracy_log
 from qsl.tokenizers import Tokenizer, load_tokenizer
 from runs.errors import ExecutionError

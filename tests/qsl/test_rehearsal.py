@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.accuracy.metrics import score_pairs
-from compliance.accuracy.sample_scores import ROUGE_NAMES
+from compliance.accuracy.metrics import ROUGE_NAMES, score_pairs
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cnn_dailymail.prepare import Articles
 from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, make_rows

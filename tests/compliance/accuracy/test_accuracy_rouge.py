@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
+from compliance.accuracy.metrics import Rouge
 from compliance.accuracy.rouge import score_pair
-from compliance.accuracy.sample_scores import Rouge
 
 SCORER = rouge_scorer.RougeScorer(list(Rouge._fields), use_stemmer=True)
 # Few different words: many longest common subsequences of one length, of which the same one must be chosen.
