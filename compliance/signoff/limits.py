@@ -46,6 +46,7 @@ COARSE_NS = 1000  # stamps that are multiples of this went through something wit
 # same load. Honest pairs lie within 2 % with an engine that only waits; a busy machine slows one of them down.
 FASTER_FLAG = 1.5
 FASTER_FAIL = 5.0
+IDLE_LEAST = 0.01  # of the cores: so much is left to a leg on the busiest machine
 REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares its cores is that much slower
 
 # P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.

@@ -23,6 +23,17 @@ class Pair(ResultDir):
 Variation = Callable[[Pair], Path | None]
 
 
+def varied(table: dict[str, Variation], name: str) -> Callable[[Variation], Variation]:
+    """Put a variation into a table."""
+
+    def add(variation: Variation) -> Variation:
+        assert name not in table
+        table[name] = variation
+        return variation
+
+    return add
+
+
 def manifest_of(run: RunDir) -> dict[str, Any]:
     content: dict[str, Any] = orjson.loads(run.manifest.read_bytes())
     return content

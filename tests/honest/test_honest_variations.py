@@ -1,24 +1,32 @@
-"""No honest result is refused: sixty variations of one, before verify and the sign-off."""
+"""No honest result is refused: variations of one, and legs under unusual settings, before verify and the sign-off."""
 
 import os
 import shutil
+import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
+from compliance.rules import RULES
 from compliance.signoff.judge import sign_off
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import verify_result
+from tests.conftest import StartedMain
 from tests.honest.clocks import STEPPED
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS
-from tests.support.verify_legs import DummyLegs
+from tests.support import warm
+from tests.support.verify_legs import USER_CONF, DummyLegs
 
 # Of these the issue is that a reader is told, or that the machine was too busy to compare with anything.
-FLAGGED = {"busy", "very-busy", "late-159-ms", "late-338-ms", "summer-time-between-the-legs"}
+FLAGGED = {
+    *("busy", "very-busy", "fast-legs-on-a-busy-machine", "late-159-ms", "late-338-ms"),
+    "summer-time-between-the-legs",
+}
 
 
 class Judge:
@@ -28,10 +36,10 @@ class Judge:
         self._legs, self._sources = DummyLegs(factory), ScoreSources(scorer=scorer)
         self._plain: dict[str, tuple[str, frozenset[str]]] = {}
 
-    def copy(self, scenario: str, folder: Path) -> Pair:
+    def copy(self, scenario: str, folder: Path, legs: DummyLegs | None = None) -> Pair:
         pair = Pair(folder)
         for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
-            shutil.copytree(self._legs(scenario, mode), run.root)
+            shutil.copytree((legs or self._legs)(scenario, mode), run.root)
         return pair
 
     def verified(self, root: Path) -> tuple[str, frozenset[str]]:
@@ -49,7 +57,7 @@ class Judge:
         return self._plain[scenario][1]
 
     def signed(self, root: Path) -> tuple[str | None, list[str]]:
-        verdict = sign_off("harness", [root], sources=self._sources)
+        verdict = sign_off("bundle", [root], sources=self._sources)
         return verdict.decision, [f"{one.rule}: {one.text}" for one in verdict.reasons if one.severity != "note"]
 
 
@@ -67,8 +75,9 @@ CASES = [
 ]
 
 
-def test_there_are_sixty() -> None:
-    assert len(CASES) + len(ZONES) + len(SCENARIOS) >= 60
+def test_there_are_a_hundred() -> None:
+    """Distinct ones: the same in another scenario does not count."""
+    assert len(VARIATIONS) + len(LATE) + len(STEPPED) + len(LEGS) + len(ZONES) + len(LOCALES) >= 100
 
 
 def accepted(judge: Judge, scenario: str, root: Path, folder: Path, name: str = "") -> None:
@@ -96,6 +105,81 @@ SCENARIOS = ("SingleStream", "Interactive", "Offline", "Server")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_each_scenario_as_it_is(judge: Judge, tmp_path: Path, scenario: str) -> None:
     accepted(judge, scenario, judge.copy(scenario, tmp_path / "result").root, tmp_path)
+
+
+# By name: how the legs are run, and their user.conf.
+LEAST = """
+*.Offline.min_duration = 1
+*.Offline.min_query_count = 65
+*.Offline.target_qps = 1
+*.Server.min_duration = 1
+*.Server.min_query_count = 460
+*.Server.target_qps = 400
+*.SingleStream.min_duration = 1
+*.SingleStream.min_query_count = 65
+*.SingleStream.target_latency = 8
+"""
+FAST = "--dummy-ttft-ms 0 --dummy-tpot-ms 0"
+LEGS: dict[str, tuple[str, str]] = {
+    "done-at-once": (f"Server {FAST}", USER_CONF),
+    "done-at-once-single-stream": (f"SingleStream {FAST}", LEAST),
+    "done-at-once-interactive": (f"Interactive {FAST}", USER_CONF),
+    "done-at-once-offline": (f"Offline {FAST}", LEAST),
+    "one-query-more-than-the-least": ("Server", LEAST),
+    "one-query-more-than-the-least-single-stream": ("SingleStream", LEAST),
+    "one-sample-more-than-the-least-offline": ("Offline", LEAST),
+    "answers-as-long-as-allowed": ("Server --dummy-shortest-tokens 128", USER_CONF),
+    "answers-as-long-as-allowed-offline": ("Offline --dummy-shortest-tokens 128", USER_CONF),
+    "answers-of-one-token-and-more": ("Server --dummy-shortest-tokens 1", USER_CONF),
+    "answers-of-few-tokens": ("SingleStream --sampling-arg max_tokens=32 --sampling-arg min_tokens=1", LEAST),
+    "one-at-a-time": ("Offline --dummy-slots 1 --dummy-tpot-ms 0.01 --dummy-ttft-ms 4", USER_CONF),
+    "few-samples": ("Server --total-sample-count 16", USER_CONF),
+    "with-a-trace": ("Server --enable-log-trace", USER_CONF),
+    "with-a-trace-single-stream": ("SingleStream --enable-log-trace", USER_CONF),
+    "in-another-order": ("Server --admission shortest --admission-tokens 4096", USER_CONF),
+    "several-engines": ("Server --replicas 2", USER_CONF),
+    "several-engines-offline": ("Offline --replicas 3", USER_CONF),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEGS)
+def test_an_unusual_leg_is_accepted(
+    judge: Judge, tmp_path: Path, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    options, settings = LEGS[name]
+    root = judge.copy(options, tmp_path / "result", DummyLegs(tmp_path_factory, settings)).root
+    outcome, broken = judge.verified(root)
+    assert not {rule for rule in broken if RULES[rule].kind == "contradiction"}, outcome
+    decision, reasons = judge.signed(root)
+    assert decision in ("PASS", "FLAG"), reasons
+
+
+# By name: the locale's source and letters, where this machine can make it.
+LOCALES = {"C": None, "tr_TR.UTF-8": ("tr_TR", "UTF-8"), "de_DE.ISO-8859-1": ("de_DE", "ISO-8859-1")}
+
+
+def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
+    """Variables that set the locale."""
+    if (made_of := LOCALES[name]) is not None:
+        source, letters = made_of
+        if shutil.which("localedef") is None or not Path("/usr/share/i18n/locales", source).is_file():
+            pytest.skip(f"this machine cannot make the locale {name}")
+        subprocess.run(["localedef", "-i", source, "-f", letters, folder / name], check=True)
+    return {"LC_ALL": name, "LOCPATH": str(folder)}
+
+
+@pytest.mark.parametrize("name", LOCALES)
+def test_legs_may_be_run_and_judged_in_any_language(tmp_path: Path, name: str) -> None:
+    around = _surroundings(name, tmp_path)
+    conf, root = tmp_path / "user.conf", tmp_path / "result"
+    conf.write_text(USER_CONF)
+    plain = ("--scenario", "Server", "--engine", "dummy", "--user-conf", conf, "--output-log-dir")
+    for more in ((root / "performance" / "run_1",), (root / "accuracy", "--accuracy")):
+        code, stdout, stderr = warm.run([*plain, *more], tmp_path, 60, around)
+        assert code == 0, stdout + stderr
+    moved = shutil.move(root, tmp_path / "İstanbul ß")
+    signed = StartedMain(("signoff", "--scope", "bundle", "--ref", moved), tmp_path, dict(around)).wait()
+    assert signed.code == 0, signed.stdout + signed.stderr
 
 
 ZONES = ("Asia/Kathmandu", "Pacific/Kiritimati", "Pacific/Pago_Pago")

@@ -1,12 +1,10 @@
 """Ways in which an honest result differs from the plainest one. Each changes a copy as the circumstance would.
 
-A variation gets the two legs of a result (performance, accuracy) and may move or add files; it returns where the result
-lies afterwards, None where it stayed. Files that only the leg's own process writes are sealed anew.
+A variation gets the two legs of a result (performance, accuracy). Files that only the leg's own process writes are
+sealed anew.
 """
 
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,114 +13,23 @@ import orjson
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.honest.clocks import CLOCKS, run_at, utc
-from tests.honest.pair import Pair, Variation, close, manifest_of, told
-from tests.signoff.forge.faults import cover
-from tests.signoff.forge.rebuilt_faults import beat, rebuild
-from tests.signoff.forge.record_faults import each_record
+from tests.honest.pair import Pair, Variation, close, manifest_of, told, varied
+from tests.honest.places import PLACES
+from tests.signoff.forge.faults import cover, set_manifest
+from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock
+from tests.signoff.forge.record_faults import each_record, stretch_requests
 from tests.support.editing import reseal
 
-VARIATIONS: dict[str, Variation] = dict(CLOCKS)
+VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES}
 OFFLINE_TOO = frozenset(
     {"new-year", "zone-east", "summer-time-begins", "moved", "busy", "renamed-host", "two-localhosts"}
 )
 
 
-def varied(name: str) -> Callable[[Variation], Variation]:
-    def add(variation: Variation) -> Variation:
-        assert name not in VARIATIONS
-        VARIATIONS[name] = variation
-        return variation
-
-    return add
-
-
-# Places and files -----------------------------------------------------------------------------------------------------
-
-
-def _to(*parts: str) -> Variation:
-    def variation(pair: Pair) -> Path:
-        target = pair.root.parent.joinpath(*parts)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.move(pair.root, target))
-
-    return variation
-
-
-for _name, _parts in {
-    "moved": ("archive", "2026", "result"),
-    "name-with-spaces": ("my results (final)", "result 1"),
-    "name-in-another-script": ("результаты", "結果-é"),
-    "name-in-capitals": ("RESULT",),
-    "name-with-brackets": ("[b]{x}", "result*1?"),
-    "name-with-a-dash": ("-x", "--result"),
-    "long-name": ("a" * 200, "b" * 200),
-    "hidden": (".cache", ".result"),
-}.items():
-    VARIATIONS[_name] = _to(*_parts)
-
-
-@varied("through-a-link")
-def _through_a_link(pair: Pair) -> Path:
-    link = pair.root.with_name("link")
-    link.symlink_to(pair.root.name)
-    return link
-
-
-@varied("legs-are-links")
-def _legs_are_links(pair: Pair) -> None:
-    elsewhere = pair.root.with_name("big-disk")
-    shutil.move(pair.accuracy.root, elsewhere)
-    pair.accuracy.root.symlink_to(elsewhere)
-
-
-@varied("read-only")
-def _read_only(pair: Pair) -> None:
-    for path in (*pair.root.rglob("*"), pair.root):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-
-
-@varied("times-of-files-lost")
-def _times_lost(pair: Pair) -> None:
-    for path in pair.root.rglob("*"):
-        os.utime(path, (0, 0))
-
-
-@varied("hard-links")
-def _hard_links(pair: Pair) -> Path:
-    target = pair.root.with_name("linked")
-    shutil.copytree(pair.root, target, copy_function=os.link)
-    return target
-
-
-@varied("files-of-a-desktop")
-def _desktop(pair: Pair) -> None:
-    for run in pair.legs:
-        for name in (".DS_Store", "Thumbs.db", "._manifest.json", "manifest.json~", ".nfs0001"):
-            (run.root / name).write_bytes(b"\0\1\2")
-
-
-@varied("notes-beside")
-def _notes(pair: Pair) -> None:
-    (pair.performance.root / "NOTES.md").write_text("looked at by Ada\n")
-    (pair.root / "report.html").write_text("<html></html>")
-
-
-@varied("verified-before")
-def _verified_before(pair: Pair) -> None:
-    for run in pair.legs:
-        (run.root / "verify_performance.txt").write_text("TEST PASS\n")
-        (run.root / "verify_performance.json").write_text("{}\n")
-
-
-@varied("an-older-verdict-elsewhere")
-def _older(pair: Pair) -> None:
-    (pair.root / "audit_verdict.json").write_text('{"verdict": "FAIL"}')
-
-
 # Campaigns ------------------------------------------------------------------------------------------------------------
 
 
-@varied("resumed-campaign")
+@varied(VARIATIONS, "resumed-campaign")
 def _resumed(pair: Pair) -> None:
     """What was interrupted lies beside."""
     lost = pair.root / "discarded" / "performance-1"
@@ -132,30 +39,30 @@ def _resumed(pair: Pair) -> None:
         (lost / name).unlink()
 
 
-@varied("interrupted-audit-beside")
+@varied(VARIATIONS, "interrupted-audit-beside")
 def _audit_beside(pair: Pair) -> None:
     (pair.root / "audit" / "TEST06").mkdir(parents=True)
 
 
-@varied("commented-configuration")
+@varied(VARIATIONS, "commented-configuration")
 def _commented(pair: Pair) -> None:
     for run in pair.legs:
         run.user_conf.write_text("# rates of Monday\n\n" + run.user_conf.read_text())
         close(run)
 
 
-@varied("no-git")
+@varied(VARIATIONS, "no-git")
 def _no_git(pair: Pair) -> None:
     for run in pair.legs:
         told(run, harness__git_commit=None, harness__git_changed=None)
 
 
-@varied("environment-elsewhere")
+@varied(VARIATIONS, "environment-elsewhere")
 def _environment_elsewhere(pair: Pair) -> None:
     told(pair.accuracy, loadgen__extension="/scratch/venv/mlperf_loadgen.so")
 
 
-@varied("data-set-by-another-name")
+@varied(VARIATIONS, "data-set-by-another-name")
 def _other_name(pair: Pair) -> None:
     data = Path(manifest_of(pair.accuracy)["resolved"]["dataset_path"])
     copy = pair.root.with_name("cnn_eval.json")
@@ -163,7 +70,7 @@ def _other_name(pair: Pair) -> None:
     told(pair.accuracy, resolved__dataset_path=str(copy), dataset__path=str(copy))
 
 
-@varied("other-place-for-the-output")
+@varied(VARIATIONS, "other-place-for-the-output")
 def _other_output(pair: Pair) -> None:
     told(pair.accuracy, asked__output_log_dir="/mnt/results/accuracy")
 
@@ -197,6 +104,27 @@ VARIATIONS["busy"] = _busy(0.3)
 VARIATIONS["very-busy"] = _busy(0.95)
 
 
+@varied(VARIATIONS, "fast-legs-on-a-busy-machine")
+def _disturbed(pair: Pair) -> None:
+    """An engine that needs next to nothing waits for the cores, in the accuracy leg eight times as long as before."""
+    slowed(pair.accuracy, 8)
+    _busy(0.95)(pair)
+
+
+def slowed(run: RunDir, factor: int) -> None:
+    """All of an accuracy leg, so many times as long."""
+    before_s = _window_s(run)
+    stretch_requests(run, factor)
+    scale_clock(run, factor)
+    by_ns = int((_window_s(run) - before_s) * 1e9)
+    set_manifest(run, "end_time_ns", manifest_of(run)["end_time_ns"] + by_ns)
+    beat(run)
+    progress = orjson.loads(run.progress.read_bytes())
+    write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
+    cover(run)
+    reseal(run)
+
+
 def _late(by_ms: int, every: int) -> Variation:
     """LoadGen is late with some queries of a Server leg, and their answers are, so its results too."""
 
@@ -218,38 +146,38 @@ def _late(by_ms: int, every: int) -> Variation:
     return variation
 
 
-@varied("slow-event-loop")
+@varied(VARIATIONS, "slow-event-loop")
 def _slow_loop(pair: Pair) -> None:
     for run in pair.legs:
         told(run, observed__loop_lag={**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
 
 
-@varied("processor-times-unreadable")
+@varied(VARIATIONS, "processor-times-unreadable")
 def _unreadable(pair: Pair) -> None:
     for run in pair.legs:
         told(run, observed__contention={"not_recorded": "/proc/stat: Permission denied"})
 
 
-@varied("renamed-host")
+@varied(VARIATIONS, "renamed-host")
 def _renamed(pair: Pair) -> None:
     """The lease of its address ended."""
     for run, name in zip(pair.legs, ("ip-10-0-0-7", "ip-10-0-0-9"), strict=True):
         told(run, host__hostname=name, host__boot_id="0b7a")
 
 
-@varied("container-anew")
+@varied(VARIATIONS, "container-anew")
 def _container(pair: Pair) -> None:
     for run, name in zip(pair.legs, ("3f1c9aa1", "77be0021"), strict=True):
         told(run, host__hostname=name, host__boot_id="0b7a")
 
 
-@varied("rebooted-between")
+@varied(VARIATIONS, "rebooted-between")
 def _rebooted(pair: Pair) -> None:
     for run, boot in zip(pair.legs, ("0b7a", "91cc"), strict=True):
         told(run, host__boot_id=boot)
 
 
-@varied("no-boot-id")
+@varied(VARIATIONS, "no-boot-id")
 def _no_boot_id(pair: Pair) -> None:
     for run in pair.legs:
         told(run, host__boot_id=None)
@@ -271,7 +199,7 @@ VARIATIONS["two-localhosts"] = _at_once(("localhost", "0b7a"), ("localhost", "91
 VARIATIONS["two-localhosts-without-boot-id"] = _at_once(("localhost", None), ("localhost", None))
 
 
-@varied("same-process-number-after-a-reboot")
+@varied(VARIATIONS, "same-process-number-after-a-reboot")
 def _same_pid(pair: Pair) -> None:
     """Containers number their processes anew."""
     pid, old = (manifest_of(run)["pid"] for run in pair.legs)
@@ -280,18 +208,18 @@ def _same_pid(pair: Pair) -> None:
     close(pair.accuracy)
 
 
-@varied("less-memory-after-a-reboot")
+@varied(VARIATIONS, "less-memory-after-a-reboot")
 def _less_memory(pair: Pair) -> None:
     told(pair.accuracy, host__memory_bytes=manifest_of(pair.accuracy)["host"]["memory_bytes"] - 4_194_304)
 
 
-@varied("ports-differ")
+@varied(VARIATIONS, "ports-differ")
 def _ports(pair: Pair) -> None:
     for run, port in zip(pair.legs, ("29500", "29617"), strict=True):
         told(run, resolved__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
 
 
-@varied("many-heartbeats-missed")
+@varied(VARIATIONS, "many-heartbeats-missed")
 def _heartbeats(pair: Pair) -> None:
     """A disk that was slow at the end: the last heartbeat is a second younger than the leg's end."""
     for run in pair.legs:
@@ -300,7 +228,7 @@ def _heartbeats(pair: Pair) -> None:
         close(run)
 
 
-@varied("warm-up-longer")
+@varied(VARIATIONS, "warm-up-longer")
 def _warm_up(pair: Pair) -> None:
     run_at(pair.accuracy, utc(2026, 11, 22, 8))
     run_at(pair.performance, utc(2026, 11, 22, 10))
@@ -308,65 +236,21 @@ def _warm_up(pair: Pair) -> None:
         told(run, start_time_ns=manifest_of(run)["start_time_ns"] - 1_800_000_000_000)
 
 
-@varied("copied-without-times")
-def _copied(pair: Pair) -> Path:
-    """As `cp -r` or `rsync -r` leave it: other times, other modes, in another order."""
-    target = pair.root.with_name("copied")
-    for path in sorted(pair.root.rglob("*"), reverse=True):
-        if path.is_file():
-            to = target / path.relative_to(pair.root)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            to.write_bytes(path.read_bytes())
-            to.chmod(0o600)
-    return target
-
-
-@varied("restored-from-an-archive")
-def _archived(pair: Pair) -> Path:
-    archive = shutil.make_archive(str(pair.root.with_name("archive")), "gztar", pair.root)
-    target = pair.root.with_name("restored")
-    shutil.unpack_archive(archive, target, filter="data")
-    return target
-
-
-@varied("group-writable")
-def _group(pair: Pair) -> None:
-    for path in (*pair.root.rglob("*"), pair.root):
-        path.chmod(0o2775 if path.is_dir() else 0o664)
-
-
-@varied("notes-in-the-leg")
-def _notes_in_folders(pair: Pair) -> None:
-    """Profiles, core dumps and notebooks that somebody left beside the logs."""
-    for run in pair.legs:
-        (run.root / "profile").mkdir()
-        (run.root / "profile" / "trace.json").write_text("{}")
-        with (run.root / "core.1234").open("wb") as stream:
-            stream.truncate(3 << 30)
-        (run.root / "notes.ipynb").write_text("[")
-
-
-@varied("name-of-no-text")
-def _bytes_name(pair: Pair) -> Path:
-    target = Path(os.fsdecode(os.fsencode(pair.root.parent) + b"/r\xe9sultat"))
-    return Path(shutil.move(pair.root, target))
-
-
-@varied("configuration-of-another-editor")
+@varied(VARIATIONS, "configuration-of-another-editor")
 def _crlf(pair: Pair) -> None:
     for run in pair.legs:
         run.user_conf.write_bytes(run.user_conf.read_bytes().replace(b"\n", b"\r\n").replace(b" = ", b"\t=  "))
         close(run)
 
 
-@varied("discarded-legs-beside")
+@varied(VARIATIONS, "discarded-legs-beside")
 def _discarded(pair: Pair) -> None:
     for number in (1, 2):
         shutil.copytree(pair.accuracy.root, pair.root / "discarded" / f"{number}-accuracy")
     (pair.root / "discarded" / "1-accuracy" / "mlperf_log_detail.txt").write_bytes(b"")
 
 
-@varied("process-numbers-of-a-large-machine")
+@varied(VARIATIONS, "process-numbers-of-a-large-machine")
 def _large_pids(pair: Pair) -> None:
     for run, pid in zip(pair.legs, (4_194_303, 4_194_301), strict=True):
         old = manifest_of(run)["pid"]
@@ -375,7 +259,7 @@ def _large_pids(pair: Pair) -> None:
         close(run)
 
 
-@varied("paused-between-end-and-seal")
+@varied(VARIATIONS, "paused-between-end-and-seal")
 def _slow_seal(pair: Pair) -> None:
     """The files of a long leg took minutes to hash."""
     for run in pair.legs:
@@ -383,19 +267,19 @@ def _slow_seal(pair: Pair) -> None:
         write_json(run.seal, seal | {"sealed_ns": seal["sealed_ns"] + 1_200_000_000_000})
 
 
-@varied("host-without-a-processor-name")
+@varied(VARIATIONS, "host-without-a-processor-name")
 def _no_cpu(pair: Pair) -> None:
     for run in pair.legs:
         told(run, host__cpu="", host__cores_logical=None)
 
 
-@varied("leg-over-in-a-moment")
+@varied(VARIATIONS, "leg-over-in-a-moment")
 def _no_lag(pair: Pair) -> None:
     for run in pair.legs:
         told(run, observed__loop_lag=None)
 
 
-@varied("asked-in-a-file")
+@varied(VARIATIONS, "asked-in-a-file")
 def _asked(pair: Pair) -> None:
     """By a YAML file that names defaults, too."""
     for run in pair.legs:
@@ -412,7 +296,7 @@ def _asked(pair: Pair) -> None:
         )
 
 
-@varied("started-by-another-user")
+@varied(VARIATIONS, "started-by-another-user")
 def _user(pair: Pair) -> None:
     for run in pair.legs:
         told(run, asked__output_log_dir="/home/ada/über/out", asked__user_conf="/home/ada/user.conf")

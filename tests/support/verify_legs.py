@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -28,12 +29,13 @@ OURS = (
 class DummyLegs:
     """Makes legs when they are asked for."""
 
-    def __init__(self, factory: pytest.TempPathFactory) -> None:
-        self._factory = factory
+    def __init__(self, factory: pytest.TempPathFactory, conf: str = USER_CONF) -> None:
+        self._factory, self._conf = factory, conf
 
     def __call__(self, scenario: str, mode: str = "performance") -> Path:
         """The leg's directory. Read it only."""
-        return once(self._factory, f"{scenario}-{mode}", lambda home: _make(home, scenario, mode)) / mode
+        name = f"{scenario}-{mode}" + ("" if self._conf == USER_CONF else f"-{crc32(self._conf.encode())}")
+        return once(self._factory, name, lambda home: _make(home, scenario, mode, self._conf)) / mode
 
     def copy(self, target: Path, scenario: str, mode: str = "performance", *, bare: bool = False) -> RunDir:
         """A copy to change; `bare` leaves LoadGen's logs alone, and accuracy.txt."""
@@ -44,12 +46,12 @@ class DummyLegs:
         return RunDir(target)
 
 
-def _make(home: Path, scenario: str, mode: str) -> None:
+def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
     conf = home / "user.conf"
-    conf.write_text(USER_CONF)
+    conf.write_text(settings)
     scenario, *more = scenario.split()  # further options behind it
     command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
     command += ["--accuracy"] if mode == "accuracy" else []
-    command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
+    command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" and "--dummy-ttft-ms" not in more else []
     code, stdout, stderr = warm.run(command, home, 120)
     assert code == 0, stdout + stderr

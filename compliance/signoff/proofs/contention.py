@@ -19,6 +19,7 @@ from compliance.signoff.limits import (
     WINDOW_SLACK_SHARE,
 )
 from runs.errors import InputError
+from runs.record.manifest import Manifest
 from runs.record.observed import Contention, contention_of
 from runs.wording import counted
 
@@ -68,6 +69,15 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
     for sides in _sides_by_scenario(known):
         yield from _alone(sides[0]) if len(sides) == 1 else _compared(sides)
+
+
+def foreign_share(manifest: Manifest) -> float:
+    """What others used of the cores while a leg's clock ran, 0 to 1; 0 where nothing sound is on record."""
+    try:
+        found = contention_of(manifest.observed)
+    except InputError:
+        return 0.0
+    return 0.0 if isinstance(found, str) else min(1.0, found.foreign_share)
 
 
 def _contradiction(evidence: Evidence, found: Contention) -> Finding | None:

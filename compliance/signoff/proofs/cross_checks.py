@@ -24,12 +24,11 @@ from compliance.signoff.limits import (
     STAMP_MEDIAN_NS,
     WINDOW_EARLY_S,
 )
+from compliance.signoff.proofs.contention import foreign_share
 from compliance.signoff.proofs.given_settings import given_settings
 from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
 from compliance.signoff.proofs.replicas import replicas
-from runs.errors import InputError
 from runs.record.manifest import Manifest
-from runs.record.observed import contention_of
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
@@ -49,7 +48,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _asked(evidence, manifest)
     yield from _settings(evidence, manifest)
     yield from given_settings(evidence, manifest)
-    yield from replicas(evidence, manifest, table, contended=_was_contended(manifest))
+    yield from replicas(evidence, manifest, table, contended=foreign_share(manifest) > FOREIGN_SHARE)
 
 
 def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
@@ -163,7 +162,7 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain and not _was_contended(manifest) else warn
+    make = fail if certain and foreign_share(manifest) <= FOREIGN_SHARE else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 
@@ -172,14 +171,6 @@ def _worst_lag_ns(manifest: Manifest) -> int:
     lag = manifest.observed.get("loop_lag")
     worst_ms = lag.get("worst_ms") if isinstance(lag, dict) else None
     return round(worst_ms * 1e6) if isinstance(worst_ms, int | float) and math.isfinite(worst_ms) else 0
-
-
-def _was_contended(manifest: Manifest) -> bool:
-    try:
-        found = contention_of(manifest.observed)
-    except InputError:
-        return False
-    return not isinstance(found, str) and found.foreign_share > FOREIGN_SHARE
 
 
 def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:

@@ -69,6 +69,19 @@ def test_pace_is_compared_at_no_lower_load_and_in_one_direction(legs: FrozenLegs
     assert list(pace(evidence(lower), evidence(legs("srv-acc")))) == []
 
 
+@pytest.mark.parametrize(("busy", "severity"), [(0.0, "FAIL"), (0.2, "FAIL"), (0.5, "FLAG"), (0.95, "FLAG")])
+def test_an_accuracy_leg_is_slower_by_the_cores_that_others_took(
+    legs: FrozenLegs, tmp_path: Path, busy: float, severity: str
+) -> None:
+    fast = legs.copy(tmp_path / "fast", "srv-1")
+    shorten_requests(RunDir(fast), 0.15)
+    times = {"window_s": 5.0, "usable_cores": 2, "busy_cpu_s": 10 * busy, "own_cpu_s": 0.0, "foreign_cpu_s": 10 * busy}
+    more = {"stolen_cpu_s": 0.0, "load_average_start": 9.0, "load_average_end": 9.0}
+    accuracy = legs.copy(tmp_path / "accuracy", "srv-acc", ["set_manifest", "observed.contention", times | more])
+    (reason,) = pace(evidence(fast), evidence(accuracy))
+    assert (as_word(reason), reason.slug) == (severity, "faster_than_accuracy")
+
+
 @pytest.mark.slow
 def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     run_main: Callable[..., Finished], tmp_path: Path
