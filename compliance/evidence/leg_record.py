@@ -1,17 +1,16 @@
 """Contradictions between a leg's logs and its own record: manifest.json and the hash in accuracy.txt."""
 
-import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from compliance.evidence.told_twice import Fact, contradicted
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
-from runs.loadgen.detail_log import DetailLog
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.layout import RunDir
@@ -19,6 +18,7 @@ from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.manifest_parts import absent_fields
 
+_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
 
@@ -43,42 +43,35 @@ def hash_in_accuracy_text(text: str, path: Path) -> str | None:
 
 def record_contradictions(leg: FinishedLeg, accuracy_text: str | None) -> Iterator[Finding]:
     """What a leg's manifest says and its logs do not."""
-    manifest, detail = leg.manifest, leg.detail
+    manifest = leg.manifest
     if manifest is None:
         if leg.run.seal.is_file() and not leg.foreign:
             yield fail("record-seal", f"{leg.run.manifest.name} is missing beside a seal", leg.run.manifest)
         return
     yield from _hashes(leg, manifest, accuracy_text)
     yield from record_is_whole(leg.run, manifest)
-    for sentence in _of_another_leg(manifest, detail):
-        yield fail("record-manifest", sentence, leg.run.manifest)
+    yield from contradicted(_facts(leg, manifest))
+    if manifest.resolved.loadgen_key not in BENCHMARKS:
+        text = f"manifest.json has the benchmark {manifest.resolved.loadgen_key[:40]!r}, which there is not"
+        yield fail("record-manifest", text, leg.run.manifest)
 
 
-def _of_another_leg(manifest: Manifest, detail: DetailLog) -> Iterator[str]:
-    plan = manifest.resolved
+def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
+    plan, detail, file = manifest.resolved, leg.detail, leg.run.manifest
     modes = {"performance": PERFORMANCE, "accuracy": ACCURACY}
-    for name, recorded, logged in (
+    pairs: list[tuple[str, Any, Any]] = [
         ("LoadGen scenario", plan.loadgen_scenario, detail.scenario),
         ("sample count", plan.sample_count, detail.integer("qsl_reported_total_count")),
-    ):
-        if recorded != logged:
-            yield f"manifest.json has {name} {recorded}, the detail log {logged}"
-    for name, told, planned in _told_twice(manifest) if manifest.current else ():
-        if told != planned:
-            yield f"manifest.json has {name} {str(told)[:80]}, and planned {str(planned)[:80]}"
-    chosen, rate = manifest.chosen_rate, detail.get("requested_server_target_qps")
-    if chosen is not None and not (
-        isinstance(rate, int | float) and math.isclose(chosen.target_qps, rate, rel_tol=1e-4)
-    ):
-        yield f"manifest.json has a chosen target_qps of {chosen.target_qps:g}, the detail log {rate}"
-    if plan.loadgen_key not in BENCHMARKS:
-        yield f"manifest.json has the benchmark {plan.loadgen_key[:40]!r}, which there is not"
-    if not plan.audit and modes[plan.mode] != detail.mode:
-        yield f"manifest.json has mode {plan.mode}, the detail log {detail.mode}"
-    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-        seed = manifest.loadgen_settings.get(name)
-        if seed is not None and seed != detail.get(f"effective_{name}"):
-            yield f"manifest.json has {name} {seed}, the detail log {detail.get(f'effective_{name}')}"
+    ]
+    if not plan.audit:
+        pairs.append(("mode", modes[plan.mode], detail.mode))
+    seeds = {name: manifest.loadgen_settings.get(name) for name in _SEEDS}
+    pairs += [(name, seed, detail.get(f"effective_{name}")) for name, seed in seeds.items() if seed is not None]
+    for name, told, record in (*pairs, *(_told_twice(manifest) if manifest.current else ())):
+        yield Fact("record-manifest", name, file, told, record)
+    if manifest.chosen_rate is not None:
+        rate = detail.get("requested_server_target_qps")
+        yield Fact("record-manifest", "chosen target_qps", file, manifest.chosen_rate.target_qps, rate, 1e-4)
 
 
 def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:

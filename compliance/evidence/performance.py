@@ -8,7 +8,6 @@ from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, d
 from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.plausible import performance_plausible
-from compliance.evidence.summary_text import summary_contradictions
 from compliance.finding import Finding, applied, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
@@ -39,7 +38,6 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part = _part(leg, result)
     part.findings += [_disagreement(item, leg) for item in result.disagreements]
     part.findings += detail_contradictions(leg.detail, result.reported)
-    part.findings += summary_contradictions(summary, leg.detail, result.reported)
     part.findings += record_contradictions(leg, None)
     part.findings += result_record(leg, result)
     part.findings += _foreign_accuracy_log(leg)

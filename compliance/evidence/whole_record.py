@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
+from compliance.evidence.told_twice import Fact, contradicted
 from compliance.finding import Finding, applied, fail
 from runs.errors import InputError
 from runs.reading import read_record
@@ -86,7 +87,5 @@ def _progress(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
         "issued": manifest.observed["samples_issued"],
         "error": None,
     }
-    for name, value in expected.items():
-        if (found := getattr(progress, name)) != value:
-            text = f"{name} of {run.progress.name} is {found!r}, {run.manifest.name} has {value!r}"
-            yield fail("record-progress", text, run.progress)
+    rows = (Fact("record-progress", name, run.progress, getattr(progress, name), expected[name]) for name in expected)
+    yield from contradicted(rows)

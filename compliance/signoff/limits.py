@@ -52,6 +52,7 @@ REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares it
 # P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.
 WINDOW_EARLY_S = 0.005  # a clock that was set meanwhile, too
 WINDOW_LATE_S = 1.0
+WHOLE_SECOND_S = 1.5  # of logs that print whole seconds
 ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
 ZONE_MOST_S = 14 * 3600
 # P-5: LoadGen's own clock starts before the samples are loaded and is read when the last answer has come.

@@ -20,9 +20,10 @@ _COUNT = re.compile(r"^\s*(?P<count>no|\d+) (?P<what>warning|error)s? encountere
 _RENAMED = {"time to output token": "time per output token"}
 # Settings that both logs have under one name, in the detail log behind `effective_`.
 _AS_IN_DETAIL = (
-    "target_qps", "samples_per_query", "min_query_count", "performance_sample_count", "performance_issue_unique",
-    "performance_issue_same", "performance_issue_same_index", "qsl_rng_seed", "sample_index_rng_seed",
-    "schedule_rng_seed",
+    "target_qps", "samples_per_query", "min_query_count", "max_query_count", "max_async_queries", "print_timestamps",
+    "performance_sample_count", "accuracy_sample_count", "performance_issue_unique", "performance_issue_same",
+    "performance_issue_same_index", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed",
+    "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target",
 )  # fmt: skip
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
@@ -31,9 +32,10 @@ _NO_FIELDS = ("WARNING", "Check ")
 
 @dataclass
 class SummaryLog:
-    """What a summary says: `fields` in order, with normalised names (lower case, single spaces)."""
+    """What a summary says: `fields` in order, with normalised names (lower case, single spaces); `text` likewise."""
 
     path: Path
+    text: str = ""
     fields: list[tuple[str, str]] = field(default_factory=list)
     error_count: int | None = None
     warning_count: int | None = None
@@ -69,7 +71,7 @@ def read_summary(path: Path) -> SummaryLog:
         raise InputError(f"{path} is not text (byte {error.start})", _FIX) from error
     if not content:
         raise InputError(f"{path} is empty", "LoadGen died before it wrote its results: run the leg again")
-    summary = SummaryLog(path)
+    summary = SummaryLog(path, " ".join(text.split()))
     for line in text.splitlines():
         if counted := _COUNT.match(line):
             count = 0 if counted["count"].lower() == "no" else int(counted["count"][:18])
@@ -97,22 +99,48 @@ def _normalise(name: str) -> str:
 
 
 def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
-    """Contradictions between a summary and a detail log, as sentences; empty when they agree."""
-    found: list[str] = []
+    """Contradictions between a summary and a detail log, as sentences; empty when they agree.
+
+    Raises:
+        InputError: the summary of a performance run lacks its end, or the detail log a result.
+    """
+    found = ["the summary holds several summaries"] if summary.joined else []
     if summary.verdict != detail.validity:
         found.append(f"the summary's verdict is {summary.verdict}, the detail log's {detail.validity}")
     if summary.error_count is not None and summary.error_count != detail.error_count:
         found.append(f"the summary counts {summary.error_count} errors, the detail log has {detail.error_count}")
     if not detail.has_results:
         return found
-    for name, key in _comparable(detail):
-        said, known = summary.get(name), detail.get(key)
-        if said is not None and known is not None and not _same(said, known):
+    if summary.error_count is None or summary.warning_count is None:
+        text = f"{summary.path} is cut off: its end, the number of warnings and errors, is missing"
+        raise InputError(text, "give LoadGen's own summary, whole", path=summary.path)
+    keys = _comparable(detail)
+    for name, said in summary.fields:  # some stand there twice
+        headline = _headline_key(name)
+        key = headline or keys.get(name, "")
+        known = detail.get(key)
+        known = known * 1e9 if key == _PER_NANOSECOND and isinstance(known, int | float) else known
+        wrong = bool(headline) if known is None else not _same(said, known, *_tolerance(key, detail))
+        if wrong:
             found.append(f"the summary's {name!r} is {said[:40]}, the detail log's {key} {str(known)[:40]}")
+    names = {name for name, _ in summary.fields}
+    statistics = _STATISTICS.items()
+    found += [f"the summary has no {name!r}" for name, key in statistics if key in detail.values and name not in names]
+    for key in ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"):
+        text = " ".join(str(detail.get(key, "")).split())
+        if text not in summary.text:
+            found.append(f"the summary does not have the detail log's {key}: {text[:120]}")
     return found
 
 
-def _same(said: str, known: object) -> bool:
+def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
+    """(absolute, share): the detail log has six digits; of rates the summary has two decimals (Offline: six digits)."""
+    if key not in RATE_KEYS.get(detail.scenario, {}).values():
+        return 0.0, 1e-5
+    return (0.0, 1e-9) if detail.scenario == "Offline" else (0.0051, 1e-5)
+
+
+def _same(said: str, known: object, absolute: float, share: float) -> bool:
     if isinstance(known, bool):
         return said.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
     if isinstance(known, str):
@@ -127,45 +155,51 @@ def _same(said: str, known: object) -> bool:
         return False
     if math.isnan(number) or math.isnan(known):
         return math.isnan(number) and math.isnan(known)
-    # Rates are printed with six significant digits here, with two decimals there.
-    return abs(number - known) <= 0.0051 + 1e-5 * abs(known)
+    return abs(number - known) <= absolute + share * abs(known)
 
 
-def _comparable(detail: DetailLog) -> list[tuple[str, str]]:
-    """(normalised name in the summary, key in the detail log)."""
-    pairs = [
-        ("scenario", "effective_scenario"),
-        ("mode", "effective_test_mode"),
-        ("performance constraints satisfied", "result_perf_constraints_met"),
-        ("min duration satisfied", "result_min_duration_met"),
-        ("min queries satisfied", "result_min_queries_met"),
-        ("early stopping satisfied", "early_stopping_met"),
-        ("min_duration (ms)", "effective_min_duration_ms"),
-        *((name, f"effective_{name}") for name in _AS_IN_DETAIL),
-    ]
-    if detail.scenario != "Offline":
-        pairs += [
-            ("ttft_latency (ns)", "requested_server_ttft_latency"),
-            ("tpot_latency (ns)", "requested_server_tpot_latency"),
-        ]
-    keys = RATE_KEYS.get(detail.scenario, {})
-    for name, rate in {
-        "samples per second": "samples_per_second",
-        "tokens per second": "tokens_per_second",
-        "completed samples per second": "samples_per_second",
-        "completed tokens per second": "tokens_per_second",
-        "scheduled samples per second": "scheduled_samples_per_second",
-        "qps w/ loadgen overhead": "samples_per_second",
-        "qps w/o loadgen overhead": "samples_per_second_without_overhead",
-        "tps w/ loadgen overhead": "tokens_per_second_with_overhead",
-    }.items():
-        if rate in keys:
-            pairs.append((name, keys[rate]))
-    spoken = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns": "time per output token"}
-    for measure, words in spoken.items():
-        for statistic, key in latency_keys(measure):
-            if statistic in PERCENTILE_NAMES:
-                pairs.append((f"{PERCENTILE_NAMES[statistic]} percentile {words} (ns)", key))
-            else:
-                pairs.append((f"{statistic} {words} (ns)", key))
-    return pairs
+def _headline_key(name: str) -> str:
+    """Of SingleStream: `90.0th percentile latency (ns)`, `90.0th first token percentile latency (ns)`."""
+    found = _HEADLINE.fullmatch(name)
+    return f"result_{'first_token_' if found[2] else ''}{float(found[1]):.2f}_percentile_latency_ns" if found else ""
+
+
+_HEADLINE = re.compile(r"(\d+(?:\.\d+)?)th (first token )?percentile latency \(ns\)")
+_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
+_RATES = {
+    "samples per second": "samples_per_second",
+    "tokens per second": "tokens_per_second",
+    "completed samples per second": "samples_per_second",
+    "completed tokens per second": "tokens_per_second",
+    "scheduled samples per second": "scheduled_samples_per_second",
+    "qps w/ loadgen overhead": "samples_per_second",
+    "qps w/o loadgen overhead": "samples_per_second_without_overhead",
+    "tps w/ loadgen overhead": "tokens_per_second_with_overhead",
+    "tps w/o loadgen overhead": "tokens_per_second_without_overhead",
+}
+_SPOKEN = {"latency_ns": "latency", "ttft_ns": "first token latency", "tpot_ns": "time per output token"}
+_STATISTICS = {
+    f"{f'{PERCENTILE_NAMES[statistic]} percentile' if statistic in PERCENTILE_NAMES else statistic} {words} (ns)": key
+    for measure, words in _SPOKEN.items()
+    for statistic, key in latency_keys(measure)
+}
+
+
+def _comparable(detail: DetailLog) -> dict[str, str]:
+    """Key in the detail log by normalised name in the summary."""
+    rates = RATE_KEYS.get(detail.scenario, {})
+    limits = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
+    return {
+        "scenario": "effective_scenario",
+        "mode": "effective_test_mode",
+        "performance constraints satisfied": "result_perf_constraints_met",
+        "min duration satisfied": "result_min_duration_met",
+        "min queries satisfied": "result_min_queries_met",
+        "early stopping satisfied": "early_stopping_met",
+        "min_duration (ms)": "effective_min_duration_ms",
+        "max_duration (ms)": "effective_max_duration_ms",
+        **{name: f"effective_{name}" for name in _AS_IN_DETAIL},
+        **(limits if detail.scenario != "Offline" else {}),
+        **{name: rates[rate] for name, rate in _RATES.items() if rate in rates},
+        **_STATISTICS,
+    }

@@ -6,28 +6,25 @@ has to remember.
 
 import math
 from collections.abc import Iterator
-from datetime import datetime
 
 import numpy as np
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.conditions import asked_options, batch_limit
+from compliance.signoff.conditions import batch_limit
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
     FOREIGN_SHARE,
     HEARTBEAT_SLACK,
     HISTOGRAM_BIN,
     HISTOGRAM_LOW_MS,
-    LOADGEN_CLOCK_LATE_S,
     RATE_SLACK,
-    SIX_DIGITS,
     STAMP_MEDIAN_NS,
-    WINDOW_EARLY_S,
 )
 from compliance.signoff.proofs.contention import foreign_share
-from compliance.signoff.proofs.given_settings import given_settings
-from compliance.signoff.proofs.provenance import WHOLE_SECOND, zone_of
 from compliance.signoff.proofs.replicas import replicas
+from runs.errors import InputError
+from runs.loadgen.given import mismatches
+from runs.loadgen.user_conf import read_conf
 from runs.record.manifest import Manifest
 from runs.record.requests_log import NO_TIME, RequestTable
 
@@ -40,34 +37,12 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     table, manifest = evidence.requests, evidence.manifest
     if table is None or manifest is None or not len(table):
         return
-    yield from _loadgens_clock(evidence, manifest, table)
     yield from _heartbeat(evidence, table)
     yield from _ends(evidence, manifest, table)
     yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
-    yield from _asked(evidence, manifest)
-    yield from _settings(evidence, manifest)
-    yield from given_settings(evidence, manifest)
+    yield from _user_conf(evidence, manifest)
     yield from replicas(evidence, manifest, table, contended=foreign_share(manifest) > FOREIGN_SHARE)
-
-
-def _loadgens_clock(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-5: LoadGen's own clock (`time_ms`, from its start) ran as long as the queries took; it names the same day."""
-    window_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
-    ended_ms = evidence.detail.ended_ms
-    if ended_ms is not None and not -WINDOW_EARLY_S <= ended_ms / 1e3 - window_s <= LOADGEN_CLOCK_LATE_S:
-        text = f"LoadGen's clock stood at {ended_ms / 1e3:.3f} s when it had ended, the queries took {window_s:.3f} s"
-        yield fail("P-5/clock", text, evidence.run.detail, loadgen_s=ended_ms / 1e3, window_s=window_s)
-    try:  # local time, though it ends with a Z
-        said = datetime.strptime(f"{evidence.detail.get('test_datetime')}", "%Y-%m-%dT%H:%M:%SZ")
-    except ValueError:
-        yield fail("P-1/missing_raw", "test_datetime is missing or no time", evidence.run.detail)
-        return
-    begun_s = (said - datetime(1970, 1, 1)).total_seconds() + zone_of(evidence)
-    first_s, start_s = int(table.issue_ns.min()) / 1e9, (manifest.start_time_ns or 0) / 1e9
-    if not start_s - WHOLE_SECOND <= begun_s <= first_s + WHOLE_SECOND:
-        text = f"the test began at {begun_s:.0f} by its log, the leg at {start_s:.3f}, its first query at {first_s:.3f}"
-        yield fail("P-5/clock", text, evidence.run.detail, begun_s=begun_s, first_s=first_s)
 
 
 def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
@@ -173,30 +148,16 @@ def _worst_lag_ns(manifest: Manifest) -> int:
     return round(worst_ms * 1e6) if isinstance(worst_ms, int | float) and math.isfinite(worst_ms) else 0
 
 
-def _asked(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: the options that the user named are those that the leg was planned with."""
-    planned = manifest.resolved.engine_options
-    for name, value in asked_options(manifest).items():
-        if name in planned and planned[name] != value:
-            text = f"{name} {value} was asked for, and the leg planned with {planned[name]}"
-            yield fail("P-7/engine_contradicts_record", text, evidence.run.manifest, name=name, asked=value)
-
-
-# Where LoadGen's log has another name for a setting.
-_LOGGED_AS = {"mode": "test_mode", "ttft_latency": "server_ttft_latency", "tpot_latency": "server_tpot_latency"}
-
-
-def _settings(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: LoadGen logged the settings that it was given."""
-    logged = evidence.detail.values
-    for name, given in manifest.loadgen_settings.items():
-        said = logged.get(f"requested_{_LOGGED_AS.get(name, name)}")
-        if said is None or said == given:  # what the log does not have, `LoadgenSettingsPart` names or nobody reads
-            continue
-        if isinstance(given, str) or (type(said) is not type(given) and not {type(said), type(given)} <= {int, float}):
-            yield fail(
-                "P-7/settings_contradict_record", f"{name} is {given!r}, in LoadGen's log {said!r}", evidence.run.detail
-            )
-        elif abs(said - given) > SIX_DIGITS * abs(given):
-            text = f"LoadGen was given {name} {given}, and by its log {said}"
-            yield fail("P-7/settings_contradict_record", text, evidence.run.detail, given=given, logged=said)
+def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+    """P-7: LoadGen ran with what user.conf gives, but for what audit.config decides."""
+    run, plan = evidence.run, manifest.resolved
+    try:
+        settings = read_conf(run.user_conf)
+        audited = {line.key for line in read_conf(run.audit_config)} if plan.audit else set()
+    except InputError as error:
+        yield fail("P-1/damaged_raw", error.message, run.user_conf)
+        return
+    for found in mismatches(settings, (plan.loadgen_key,), evidence.detail, audited):
+        said = found.line.value if found.line else "not given"
+        text = f"{found.key} of user.conf is {said}, {found.record} of LoadGen's log has {found.logged:g}"
+        yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)

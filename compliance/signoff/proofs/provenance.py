@@ -1,32 +1,24 @@
 """P: is everything there, unchanged, and from this one run? Missing or null evidence is a FAIL, never a pass."""
 
-import contextlib
 import math
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
+from compliance.evidence.told_twice import contradicted
 from compliance.finding import Finding, fail, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.limits import WINDOW_EARLY_S, WINDOW_LATE_S, ZONE_MOST_S, ZONE_STEP_S
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
+from compliance.signoff.proofs.clocks import clocks, zone_of
 from compliance.signoff.proofs.contention import contention
+from compliance.signoff.proofs.told_twice import facts_of_process, facts_of_requests
 from compliance.signoff.proofs.twins import twins
-from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
-from runs.reading import open_record
 from runs.record.manifest import Manifest
-from runs.record.requests_log import RequestTable
 
 SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
 
 MISMATCHES_SHOWN = 4
-WHOLE_SECOND = 1.5  # logs print whole seconds
 _MISMATCH = "P-3/reported_vs_raw_mismatch"
 _ANY_MACHINE = ("localhost", "")  # names that tell no machine from another
-_TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
 
 
 def provenance(evidence: Evidence) -> Iterator[Finding]:
@@ -36,10 +28,11 @@ def provenance(evidence: Evidence) -> Iterator[Finding]:
     yield from _rederived(evidence)
     manifest = evidence.manifest
     if manifest is not None:
-        yield from _process(evidence, manifest)
         yield from _engine(evidence, manifest)
+        yield from contradicted(facts_of_process(evidence, manifest))
         if evidence.requests is not None and len(evidence.requests):
-            yield from _window(evidence, manifest, evidence.requests)
+            yield from contradicted(facts_of_requests(evidence, manifest, evidence.requests))
+            yield from clocks(evidence, manifest, evidence.requests)
 
 
 def _present(evidence: Evidence) -> Iterator[Finding]:
@@ -125,74 +118,11 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-3/reported_vs_raw_mismatch", f"and {more} more numbers of this leg", evidence.run.root)
 
 
-def _process(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-5: LoadGen, the engine and our own record ran in one process, and the record names it."""
-    run = evidence.run
-    known = {
-        run.detail.name: evidence.detail.pids,
-        run.engine_log.name: evidence.engine_log.main_pids,
-        run.trace.name: _trace_pids(evidence),
-    }
-    replicas = {record.get("pid") for record in manifest.replicas}
-    for name, pids in known.items():
-        ours = replicas if replicas and name == run.engine_log.name else {manifest.pid}
-        if pids and pids != ours:
-            text = f"{name} was written by process {sorted(pids)}, the leg was process {manifest.pid}"
-            yield fail("P-5/foreign_file", text, run.root / name, pids=sorted(pids), manifest_pid=manifest.pid)
-    version = str(evidence.detail.get("loadgen_version", ""))
-    expected = str(manifest.loadgen.get("version") or "")
-    if not expected or version.split()[:1] != [expected]:
-        text = f"the log is of LoadGen {version}, the leg ran LoadGen {expected or 'of no version'}"
-        yield fail("P-5/foreign_file", text, run.detail)
-    table = evidence.requests
-    if table is None:
-        return
-    count, tokens = manifest.observed.get("samples_completed"), evidence.progress.get("output_tokens")
-    if count is not None and count != len(table):
-        text = f"samples_completed of manifest.json is {count}, requests.jsonl has {len(table)} lines"
-        yield fail("P-4/record_incomplete", text, run.requests, said=count, lines=len(table))
-    if tokens is not None and tokens != int(table.output_tokens.sum()):
-        text = f"output_tokens of progress.json is {tokens}, the lines of requests.jsonl add up to"
-        yield fail("P-4/tokens_changed", f"{text} {int(table.output_tokens.sum())}", run.requests)
-
-
-def _trace_pids(evidence: Evidence) -> set[int]:
-    if not evidence.run.trace.is_file():
-        return set()
-    with open_record(evidence.run.trace, "give the leg's own trace") as lines:  # which was read before, by line
-        return {int(pid) for line in lines for pid in _TRACE_PID.findall(line)}
-
-
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: the configuration that the record gives is the one that the engine printed, and the declared technique's."""
+    """An engine was started, lived to the end, cached no prompt, and is of the declared technique."""
     run, log = evidence.run, evidence.engine_log
     if manifest.resolved.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
-    printed_at = log.configuration_line
-    configuration = manifest.engine.get("configuration") or {}
-    for name, value in log.configuration.items():
-        said = configuration.get(name, "not recorded")
-        if said != value:
-            text = f"{name} is {said} in manifest.json, the engine printed {value}"
-            yield fail(
-                "P-7/engine_contradicts_record",
-                text,
-                run.engine_log,
-                line=printed_at,
-                name=name,
-                manifest=said,
-                log=value,
-            )
-    in_force = manifest.engine.get("in_force") or {}
-    for name, asked in manifest.resolved.engine_options.items():
-        value = in_force.get(name, configuration.get(name, asked))
-        # "auto" leaves the choice to the engine, and what its configuration does not show is told as a sentence.
-        if isinstance(asked, int | float) and isinstance(value, int | float | None) and asked != value:
-            text = f"{name} was to be {asked}, and by the record {value} was in force: such a leg does not start"
-            yield fail("P-7/engine_contradicts_record", text, run.manifest, name=name, asked=asked, in_force=value)
-    if log.model is not None and log.model != manifest.resolved.model_path:
-        text = f"the engine loaded {log.model}, manifest.json names {manifest.resolved.model_path}"
-        yield fail("P-7/other_model", text, run.engine_log, line=printed_at)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
@@ -202,92 +132,6 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     if manifest.engine.get("prefix_caching") is True or cached:
         text = f"prefix caching was on, {cached} prompt tokens came from a cache"
         yield fail("H-6/prefix_caching", text, run.manifest, cached_prompt_tokens=cached)
-
-
-def _window(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-5: the record's first and last stamp lie in LoadGen's own window, and that in the leg's."""
-    first_ns, last_ns = int(table.issue_ns.min()), int(table.complete_ns.max())
-    if not (manifest.start_time_ns or 0) <= first_ns <= last_ns <= (manifest.end_time_ns or 0):
-        text = (
-            f"requests from {_clock(first_ns)} to {_clock(last_ns)}, the leg ran from "
-            f"{_clock(manifest.start_time_ns or 0)} to {_clock(manifest.end_time_ns or 0)}"
-        )
-        yield fail("P-5/clock", text, evidence.run.requests, first_ns=first_ns, last_ns=last_ns)
-    begin_s, end_s = (_power_s(evidence, key) for key in ("power_begin", "power_end"))
-    if begin_s is None or end_s is None:
-        yield fail("P-1/missing_raw", "power_begin or power_end is missing", evidence.run.detail)
-        return
-    before_s = first_ns / 1e9 - begin_s
-    zone_s = zone_of(evidence)
-    yield from _others_clocks(evidence, manifest, zone_s)
-    gaps_s: dict[str, Any] = {
-        "first issue after power_begin": before_s - zone_s,
-        "power_end after last completion": 0.0,
-    }
-    end_zone_s = _zone_s(last_ns / 1e9, end_s)  # another one, where the clock was changed meanwhile
-    if end_zone_s - zone_s not in SUMMER_TIME_CHANGES_S:
-        end_zone_s = zone_s
-    gaps_s["power_end after last completion"] = end_s + end_zone_s - last_ns / 1e9
-    wrong = {name: gap for name, gap in gaps_s.items() if not -WINDOW_EARLY_S <= gap <= WINDOW_LATE_S}
-    if abs(zone_s) > ZONE_MOST_S or wrong:
-        name, gap = next(iter(wrong.items()), ("time zone", float(zone_s)))
-        text = f"the clocks of requests.jsonl and LoadGen differ: {name} by {gap:.3f} s"
-        yield fail("P-5/clock", text, evidence.run.requests, **{key: round(gap, 4) for key, gap in gaps_s.items()})
-
-
-def zone_of(evidence: Evidence) -> int:
-    """How far LoadGen's local time is behind UTC, in s, by the first request."""
-    begin_s = _power_s(evidence, "power_begin")
-    if begin_s is None or evidence.requests is None or not len(evidence.requests):
-        return 0
-    return _zone_s(float(evidence.requests.issue_ns.min()) / 1e9, begin_s)
-
-
-def _zone_s(utc_s: float, local_s: float) -> int:
-    return round((utc_s - local_s) / ZONE_STEP_S) * ZONE_STEP_S
-
-
-def _others_clocks(evidence: Evidence, manifest: Manifest, zone_s: int) -> Iterator[Finding]:
-    """The heartbeat and the engine's log were written while the leg ran."""
-    run = evidence.run
-    stamps_s: list[tuple[Path, list[float]]] = []  # of each stamp the moments that it can mean
-    beat_ns = evidence.progress.get("time_ns")
-    if isinstance(beat_ns, int):
-        stamps_s.append((run.progress, [beat_ns / 1e9]))
-    start_s, end_s = (manifest.start_time_ns or 0) / 1e9, (manifest.end_time_ns or 0) / 1e9
-    year = datetime.fromtimestamp(start_s, UTC).year
-    stamps_s += [(run.engine_log, moments_of(stamp, year, zone_s)) for stamp in evidence.engine_log.first_and_last]
-    for path, moments_s in stamps_s:
-        if moments_s and not any(start_s - WHOLE_SECOND <= moment_s <= end_s + WHOLE_SECOND for moment_s in moments_s):
-            moment_s = min(moments_s, key=lambda moment_s: abs(moment_s - start_s))
-            text = f"written at {moment_s:.1f}, the leg ran from {start_s:.1f} to {end_s:.1f}"
-            yield fail("P-5/clock", text, path, moment_s=moment_s)
-            return
-
-
-def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[float]:
-    """What a stamp of the engine's log can mean, in s: it has no year (a leg may run over New Year, or be in another
-    one by its own clock), and the clock may have been changed while the leg ran."""
-    month, day, clock = stamp
-    found = []
-    for one in (year - 1, year, year + 1):
-        with contextlib.suppress(ValueError):
-            moment = datetime.strptime(f"{one}-{month}-{day} {clock}+0000", "%Y-%m-%d %H:%M:%S%z")
-            found += [moment.timestamp() + zone_s + change_s for change_s in SUMMER_TIME_CHANGES_S]
-    return found
-
-
-def _power_s(evidence: Evidence, key: str) -> float | None:
-    """A time stamp of the log, in s, as if it were UTC."""
-    try:
-        moment = datetime.strptime(f"{evidence.detail.get(key)}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
-    except ValueError:
-        return None
-    return moment.timestamp()
-
-
-def _clock(time_ns: int) -> str:
-    return f"{time_ns / 1e9:.3f}"
 
 
 def between_legs(legs: list[Evidence]) -> Iterator[Finding]:

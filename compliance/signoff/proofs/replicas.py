@@ -1,4 +1,4 @@
-"""The replicas of one leg, held against its record and against each other.
+"""The replicas of one leg, held against its plan and against each other; what each counted: see told_twice.py.
 
 Imbalance is honest: what shares a replica's cores, or a pause of its host, slows it. So a share of the work is never
 more than a FLAG; the median time per token, which no pause moves, is more where all have devices of one kind.
@@ -11,7 +11,7 @@ import numpy as np
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
-from runs.numbers.replicas import replica_numbers, times_per_token_ns
+from runs.numbers.replicas import times_per_token_ns
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -33,35 +33,7 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
         if len(table) >= planned and (silent := set(recorded) - known):
             text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
             yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
-        yield from _numbers(evidence, manifest, table)
-        yield from _one_engine(evidence, manifest)
         yield from _speed(evidence, manifest, table, contended)
-
-
-def _numbers(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
-    """P-3: what the record says that each did follows from the requests."""
-    for record in manifest.replicas:
-        for name, value in replica_numbers(table, record["replica"]).items():
-            if record[name] != value:
-                text = f"{name} of replica {record['replica']} is {record[name]}, requests.jsonl gives {value}"
-                yield fail("P-3/reported_vs_raw_mismatch", text, evidence.run.manifest, said=record[name], raw=value)
-
-
-def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-7: each is the engine of the record: its versions and options, the software of the first, the leg's weights."""
-    kind, hashes = manifest.resolved.engine_record, manifest.model["sha256"]
-    for record in manifest.replicas:
-        weights = record["weights_sha256"]
-        here = kind.runs_model and kind.computes_here
-        for what, same in (
-            ("versions", record["versions"] == manifest.engine["versions"]),
-            ("options in force", record["in_force"] == manifest.engine["in_force"]),
-            ("software", record["software"] == manifest.replicas[0]["software"]),
-            ("weights", all(hashes.get(name) == digest for name, digest in weights.items()) and (weights or not here)),
-        ):
-            if not same:
-                text = f"the {what} of replica {record['replica']} ({record['host']}) are not those of the leg"
-                yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record["replica"], what=what)
 
 
 def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contended: bool) -> Iterator[Finding]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.evidence.summary_text import summary_contradictions
-from compliance.finding import Finding, Policy
+from compliance.finding import Finding, Policy, fail
 from compliance.rules import UnknownRuleError
 from compliance.signoff.limits import MOST_DAYS_APART
 from compliance.submission.check.finding import Findings
@@ -19,7 +18,7 @@ from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, read_detail
-from runs.loadgen.summary_log import read_summary
+from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
@@ -87,9 +86,9 @@ def judged(judge: Callable[[], Judged], run: RunDir, findings: Findings) -> Judg
 
 def contradictions(run: RunDir, detail: DetailLog) -> list[Finding]:
     """Numbers of both logs that do not stand together."""
-    numbers = reported_numbers(detail)
-    summary = summary_contradictions(read_summary(run.summary), detail, numbers)
-    return [*detail_contradictions(detail, numbers), *summary]
+    differ = cross_check(read_summary(run.summary), detail)
+    summary = [fail("log-summary", sentence, run.summary, detail.path) for sentence in differ]
+    return [*detail_contradictions(detail, reported_numbers(detail)), *summary]
 
 
 def without_root(sentence: str, path: Path) -> str:

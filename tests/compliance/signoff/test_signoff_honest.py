@@ -6,8 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from compliance.signoff.proofs.clocks import moments_of
 from compliance.signoff.proofs.cross_checks import cross_checks
-from compliance.signoff.proofs.provenance import moments_of, one_machine, provenance
+from compliance.signoff.proofs.provenance import one_machine, provenance
 from compliance.signoff.proofs.schedule import late_issues
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir

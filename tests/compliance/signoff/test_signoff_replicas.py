@@ -8,8 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from compliance.evidence.told_twice import contradicted
 from compliance.finding import Finding
 from compliance.signoff.proofs.replicas import replicas
+from compliance.signoff.proofs.told_twice import facts_of_requests
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.numbers.replicas import replica_numbers
@@ -39,7 +41,8 @@ def findings(run: RunDir, *, contended: bool = False) -> list[Finding]:
     leg = evidence(run.root)
     assert leg.manifest is not None
     assert leg.requests is not None
-    return list(replicas(leg, leg.manifest, leg.requests, contended=contended))
+    facts = facts_of_requests(leg, leg.manifest, leg.requests)
+    return [*replicas(leg, leg.manifest, leg.requests, contended=contended), *contradicted(facts)]
 
 
 def copy_of(leg: Path, target: Path, change: Forgery) -> RunDir:

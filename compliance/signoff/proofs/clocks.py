@@ -1,0 +1,98 @@
+"""P-5: do all clocks of a leg tell of one time? Each reading of one, and between which others it has to lie."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from compliance.finding import Finding, fail
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.limits import (
+    LOADGEN_CLOCK_LATE_S,
+    WHOLE_SECOND_S,
+    WINDOW_EARLY_S,
+    WINDOW_LATE_S,
+    ZONE_MOST_S,
+    ZONE_STEP_S,
+)
+from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
+from runs.record.manifest import Manifest
+from runs.record.requests_log import RequestTable
+
+
+class Reading(NamedTuple):
+    """One reading, in s since 1970: all that it can mean (a date without a year, a local time), and its bounds."""
+
+    name: str
+    file: Path
+    can_mean_s: list[float]
+    low_s: float
+    high_s: float
+
+
+def clocks(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """Every reading that does not fit, or is not there."""
+    for name, file, can_mean_s, low_s, high_s in _readings(evidence, manifest, table):
+        if not can_mean_s:
+            yield fail("P-1/missing_raw", f"{name} is missing or no time", file)
+        elif not any(low_s <= moment_s <= high_s for moment_s in can_mean_s):
+            nearest_s = min(can_mean_s, key=lambda moment_s: abs(moment_s - low_s))
+            text = f"{name} is at {nearest_s:.3f}, and not between {low_s:.3f} and {high_s:.3f}"
+            yield fail("P-5/clock", text, file, moment_s=nearest_s, low_s=low_s, high_s=high_s)
+
+
+def _readings(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Reading]:
+    run, detail = evidence.run, evidence.detail
+    start_s, end_s = (manifest.start_time_ns or 0) / 1e9, (manifest.end_time_ns or 0) / 1e9
+    first_s, last_s = int(table.issue_ns.min()) / 1e9, int(table.complete_ns.max()) / 1e9
+    zone_s = zone_of(evidence)
+    local = (zone_s,) if abs(zone_s) <= ZONE_MOST_S else ()
+    begin, end = _stamp(evidence, "power_begin"), _stamp(evidence, "power_end")
+    changed = [zone_s + change_s for change_s in SUMMER_TIME_CHANGES_S]  # while the leg ran
+    leg_s = start_s - WHOLE_SECOND_S, end_s + WHOLE_SECOND_S
+    yield Reading("the first query", run.requests, [first_s], start_s, end_s)
+    yield Reading("the last answer", run.requests, [last_s], first_s, end_s)
+    yield Reading("power_begin", run.detail, _plus(begin, local), first_s - WINDOW_LATE_S, first_s + WINDOW_EARLY_S)
+    yield Reading("power_end", run.detail, _plus(end, changed), last_s - WINDOW_EARLY_S, last_s + WINDOW_LATE_S)
+    # From its start, before it loads the samples, to its end.
+    ran = [] if detail.ended_ms is None else [first_s + detail.ended_ms / 1e3]
+    yield Reading("LoadGen's clock", run.detail, ran, last_s - WINDOW_EARLY_S, last_s + LOADGEN_CLOCK_LATE_S)
+    date = _plus(_parsed(detail.get("test_datetime"), "%Y-%m-%dT%H:%M:%SZ"), [zone_s])  # local, though it ends with a Z
+    yield Reading("test_datetime", run.detail, date, leg_s[0], first_s + WHOLE_SECOND_S)
+    if isinstance(beat_ns := evidence.progress.get("time_ns"), int):
+        yield Reading("the heartbeat", run.progress, [beat_ns / 1e9], *leg_s)
+    year = datetime.fromtimestamp(start_s, UTC).year
+    for stamp in evidence.engine_log.first_and_last:
+        yield Reading("a stamp of the engine", run.engine_log, moments_of(stamp, year, zone_s), *leg_s)
+
+
+def _plus(moment_s: float | None, zones_s: Iterable[int]) -> list[float]:
+    return [] if moment_s is None else [moment_s + zone_s for zone_s in zones_s] or [moment_s]
+
+
+def zone_of(evidence: Evidence) -> int:
+    """How far LoadGen's local time is behind UTC, in s, by the first request."""
+    begin_s = _stamp(evidence, "power_begin")
+    if begin_s is None or evidence.requests is None or not len(evidence.requests):
+        return 0
+    return round((float(evidence.requests.issue_ns.min()) / 1e9 - begin_s) / ZONE_STEP_S) * ZONE_STEP_S
+
+
+def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[float]:
+    """What a stamp of the engine's log can mean, in s: it has no year (a leg may run over New Year, or be in another
+    one by its own clock), and the clock may have been changed while the leg ran."""
+    month, day, clock = stamp
+    found = [_parsed(f"{one}-{month}-{day} {clock}", "%Y-%m-%d %H:%M:%S") for one in (year - 1, year, year + 1)]
+    return [moment_s + zone_s + change_s for moment_s in found if moment_s for change_s in SUMMER_TIME_CHANGES_S]
+
+
+def _stamp(evidence: Evidence, key: str) -> float | None:
+    return _parsed(evidence.detail.get(key), "%m-%d-%Y %H:%M:%S.%f")
+
+
+def _parsed(text: object, form: str) -> float | None:
+    """A printed time in s, as if it were UTC."""
+    with contextlib.suppress(ValueError):
+        return datetime.strptime(f"{text}+0000", f"{form}%z").timestamp()
+    return None
