@@ -28,7 +28,7 @@ from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
-from compliance.evidence.plausible import scores_plausible
+from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer
 from compliance.finding import Finding, applied, fail
 from qsl.dataset import References
@@ -367,7 +367,7 @@ def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
         return
     part.lines.append(f"reference: {label}")
     part.lines += _score_lines(verdict)
-    part.findings += scores_plausible(metric, scores, targets)
+    part.findings.append(scores_within_reach(metric, scores, targets))
     part.findings += verdict.checks
 
 

@@ -48,7 +48,7 @@ def record_contradictions(leg: FinishedLeg, accuracy_text: str | None) -> Iterat
         if leg.run.seal.is_file() and not leg.foreign:
             yield fail("record-seal", f"{leg.run.manifest.name} is missing beside a seal", leg.run.manifest)
         return
-    yield from _hashes(leg, manifest, accuracy_text)
+    yield from contradicted(_hashes(leg, manifest, accuracy_text))
     yield from record_is_whole(leg.run, manifest)
     yield from contradicted(_facts(leg, manifest))
     if manifest.resolved.loadgen_key not in BENCHMARKS:
@@ -121,19 +121,10 @@ def result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
         yield fail("record-result", text, leg.run.manifest, leg.run.detail)
 
 
-def _hashes(leg: FinishedLeg, manifest: Manifest, accuracy_text: str | None) -> Iterator[Finding]:
-    run, found = leg.run, leg.hashes
-    recorded = manifest.observed.get(LOG_HASHES)
-    if not isinstance(recorded, dict):
-        return
-    for name, digest in recorded.items():
-        if name == run.accuracy_log.name and is_truncated(run):
-            said = hash_in_accuracy_text(accuracy_text or "", run.accuracy_text)
-            if said is not None and said != digest:
-                text = f"accuracy.txt has hash={said}, manifest.json {digest} for {name}"
-                yield fail("record-hash", text, run.accuracy_text)
-        elif name not in found:
-            yield fail("record-hash", f"{name} is missing, manifest.json has its hash", run.root / name)
-        elif found[name] != digest:
-            text = f"{name} was changed, or is another run's: SHA-256 {found[name]}, manifest.json has {digest}"
-            yield fail("record-hash", text, run.root / name)
+def _hashes(leg: FinishedLeg, manifest: Manifest, accuracy_text: str | None) -> Iterator[Fact]:
+    run, found, recorded = leg.run, leg.hashes, manifest.observed.get(LOG_HASHES)
+    for name, digest in recorded.items() if isinstance(recorded, dict) else ():
+        if name != run.accuracy_log.name or not is_truncated(run):
+            yield Fact("record-hash", f"SHA-256 of {name}", run.root / name, found.get(name), digest)
+        elif said := hash_in_accuracy_text(accuracy_text or "", run.accuracy_text):
+            yield Fact("record-hash", f"hash= of {name}", run.accuracy_text, said, digest)

@@ -25,21 +25,11 @@ CLOCK_S = 0.1  # between two readings of one clock
 
 # Settings that LoadGen logs twice: as requested_X and as effective_X.
 _SAME_NAME = (
-    "min_duration_ms",
-    "max_duration_ms",
-    "max_query_count",
-    "qsl_rng_seed",
-    "sample_index_rng_seed",
-    "schedule_rng_seed",
-    "accuracy_log_rng_seed",
-    "accuracy_log_probability",
-    "accuracy_log_sampling_target",
-    "print_timestamps",
-    "performance_issue_unique",
-    "performance_issue_same",
-    "performance_issue_same_index",
+    "min_duration_ms", "max_duration_ms", "max_query_count", "qsl_rng_seed", "sample_index_rng_seed",
+    "schedule_rng_seed", "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target",
+    "print_timestamps", "performance_issue_unique", "performance_issue_same", "performance_issue_same_index",
     "sample_concatenate_permutation",
-)
+)  # fmt: skip
 # ... or under other names, by scenario.
 _SAME_VALUE = {
     "Offline": (

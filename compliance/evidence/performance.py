@@ -7,7 +7,7 @@ from compliance.evidence.leg_record import record_contradictions, result_record
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
 from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
-from compliance.evidence.plausible import performance_plausible
+from compliance.evidence.plausibility import performance_plausible
 from compliance.finding import Finding, applied, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries

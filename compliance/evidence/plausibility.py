@@ -7,14 +7,17 @@ one leg's own record. Each limit lies far from what honest systems show, so that
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.accuracy.scores import TokenIds
+from compliance.accuracy.scores import DecodedAnswer, TokenIds
 from compliance.finding import Finding, applied
+from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
-from runs.numbers.numbers import LatencyNumbers
+from runs.numbers.numbers import LatencyNumbers, reported_numbers
+from runs.record.leg import FinishedLeg
 from runs.record.requests_log import NO_TIME, RequestTable
 
 # The same text for different articles: two of them may be the same article. Outputs of few different ids do not count:
@@ -263,14 +266,8 @@ def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
     yield range(count)
 
 
-def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None) -> Finding | None:
-    """Are the scores those of this model? The official checker has no upper limit for them.
-
-    Returns:
-        The finding, or None where no target applies.
-    """
-    if targets is None:
-        return None
+def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> Finding:
+    """Are the scores those of this model? The official checker has no upper limit for them."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return applied(
         "plausible-scores",
@@ -279,3 +276,42 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
         f"{name} {scores[name]:.4f} is {share:.3f} of the reference score",
         f"at most {ROUGE_SHARE:g} of it",
     )
+
+
+def performance_plausible(leg: FinishedLeg) -> list[Finding]:
+    """Rules on the times of a performance leg; most of them need our record of every request."""
+    table, scenario, found = leg.requests, leg.detail.scenario, [*_first_tokens(leg)]
+    if table is not None:
+        found += [repeats_cost_as_much(table, scenario), first_token_takes_a_step(table, scenario)]
+    return [finding for finding in found if finding is not None]
+
+
+def _first_tokens(leg: FinishedLeg) -> Iterator[Finding | None]:
+    if leg.detail.scenario != "Server" or not leg.detail.has_results:
+        return
+    logged_ns = leg.detail.get("requested_server_ttft_latency")
+    limit_ns = float(logged_ns) if isinstance(logged_ns, int | float) else 0.0
+    table, p10_ns = leg.requests, None
+    if table is not None and len(table) and not (table.first_token_ns == NO_TIME).any():
+        p10_ns = float(np.percentile(table.first_token_ns - table.issue_ns, 10))
+    found = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
+    # This harness tells LoadGen at once, so in its legs the engine held back. Of others it is for a reviewer to ask.
+    yield _to_ask(found) if leg.manifest is None else found
+    yield _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns))
+
+
+def _to_ask(found: Finding | None) -> Finding | None:
+    return found if found is None or found.passed else replace(found, severity="warning")
+
+
+def answers_plausible(
+    answers: Sequence[DecodedAnswer], references: Sequence[str], tokenizer: Tokenizer
+) -> list[Finding]:
+    """Rules on the answers of an accuracy leg that are scored; `references` of the same samples, in the same order."""
+    texts = [answer.text.strip() for answer in answers]
+    found = (
+        shared_answers((answer.sample_index, answer.ids) for answer in answers),
+        not_padded([len(answer.ids) for answer in answers], texts, tokenizer.encode_batch),
+        not_the_reference(texts, references),
+    )
+    return [finding for finding in found if finding is not None]

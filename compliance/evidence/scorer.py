@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from compliance.accuracy.metrics import METRICS, Scores
 from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.scores import DecodedAnswer, Progress, decoded_answers, scoring_of
-from compliance.evidence.plausible import answers_plausible
+from compliance.evidence.plausibility import answers_plausible
 from compliance.finding import Finding
 from qsl.dataset import References, load_references
 from qsl.tokenizers import Tokenizer, load_tokenizer, tokenizer_fingerprint

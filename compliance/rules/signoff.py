@@ -38,7 +38,6 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("record_incomplete", "error", "the record has every request"),
         ("tokens_changed", "error", "one answer has one length, one sample one prompt"),
         ("impossible_times", "error", "the times of a request are in an order that can be"),
-        ("idle_gaps", "warning", "SingleStream issues right after a completion"),
         ("record_made_to_fit", "error", "times were read from a clock, not computed"),
         ("coarse_stamps", "warning", "stamps have the digits of the clock"),
         ("stamps_differ", "error", "our stamps lie inside LoadGen's, and near them"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.conditions import all_alike, in_words
+from compliance.signoff.conditions import all_alike, unlike
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS
 from compliance.signoff.metrics import headline_of, metrics_of
@@ -35,9 +35,8 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
 
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """Repeats are of one thing."""
-    if found := all_alike(repeats):
-        text = f"the repeats ran under different conditions: {in_words(found)}"
-        yield fail("B-3/other_conditions", text, repeats[0].run.root, keys=sorted(found))
+    said = "the repeats ran under different conditions"
+    yield from unlike("B-3/other_conditions", said, all_alike(repeats), repeats[0].run.root)
 
 
 def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:

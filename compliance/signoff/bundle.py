@@ -6,7 +6,7 @@ from typing import Any
 
 from compliance.evidence.leg_record import hash_in_accuracy_text
 from compliance.finding import Finding, fail, note
-from compliance.signoff.conditions import conditions_of, in_words
+from compliance.signoff.conditions import conditions_of, in_words, unlike
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import MOST_DAYS_APART
 from runs.errors import HarnessError
@@ -42,9 +42,8 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
         for kind, keys in groups:
             here = _of(everything, keys)
             other, there = first.setdefault(kind, (evidence, here))
-            if found := differences(there, here):
-                text = f"the legs of this bundle are of several systems: {in_words(found)}"
-                yield fail("H-9/several_systems", text, other.run.root, evidence.run.root, keys=sorted(found))
+            said, roots = "the legs of this bundle are of several systems", (other.run.root, evidence.run.root)
+            yield from unlike("H-9/several_systems", said, differences(there, here), *roots)
     yield from far_apart(legs)
 
 

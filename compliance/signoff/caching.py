@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from compliance.audits.base import AuditRequest
 from compliance.audits.output_caching import OutputCaching, specs_of
 from compliance.audits.record import read_audit
 from compliance.audits.rejudge import leg_as_left
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.bundle import far_apart, older_record
-from compliance.signoff.coherence import one_model, repetitions
-from compliance.signoff.conditions import conditions_of, in_words
+from compliance.signoff.coherence import one_model
+from compliance.signoff.conditions import conditions_of, unlike
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES, IDLE_LEAST
 from compliance.signoff.proofs.contention import foreign_share
@@ -79,12 +78,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
             return
         logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
         legs = [leg_as_left(folder, spec) for spec in specs_of(evidence.scenario, logs)]
-        request = AuditRequest(
-            scenario=evidence.scenario,
-            loadgen_key=evidence.benchmark.loadgen_key,
-            loaded_count=evidence.detail.integer("qsl_reported_total_count"),
-        )
-        outcome = _AUDIT.verify(request, legs)
+        outcome = _AUDIT.verify(evidence.audit_request, legs)
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
@@ -104,19 +98,13 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
     broken = [*reasons, *between_legs(every), *one_model(every), *far_apart(every)]
-    broken += [reason for other in found for reason in (*leg_proofs(other), *repetitions(other), *older_record(other))]
+    broken += [reason for other in found for reason in (*leg_proofs(other), *older_record(other))]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     here = conditions_of(evidence)
     for other in found:
-        different = {
-            key: values
-            for key, values in differences(here, conditions_of(other)).items()
-            if key.startswith((*_SYSTEM, "engine."))
-        }
-        if different:
-            text = f"the audit is of another system: {in_words(different)}"
-            yield fail("H-5/caching_audit_forged", text, other.run.root, keys=sorted(different))
-            return
+        there = differences(here, conditions_of(other))
+        found_there = {key: values for key, values in there.items() if key.startswith(_SYSTEM)}
+        yield from unlike("H-5/caching_audit_forged", "the audit is of another system", found_there, other.run.root)
 
 
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:

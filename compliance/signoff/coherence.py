@@ -192,37 +192,33 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     return low
 
 
-def repetitions(evidence: Evidence) -> Iterator[Finding]:
-    """H-5: a greedy model gives the same sample hardly ever another answer; invented answers are never the same."""
-    table = evidence.requests
-    if table is None:
-        return
-    first: dict[int, str] = {}
-    repeated = alike = 0
-    for index, digest in zip(table.sample_index.tolist(), table.output_sha256, strict=True):
-        if index in first:
-            repeated += 1
-            alike += first[index] == digest
-        first.setdefault(index, digest)
-    if repeated >= LEAST_REPETITIONS and alike < LEAST_ALIKE * repeated:
-        text = f"{alike} of {repeated} repetitions of a sample have its first answer: greedy decoding repeats itself"
-        yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, repeated=repeated)
-
-
 def one_model(legs: list[Evidence]) -> Iterator[Finding]:
-    """H-5 across legs that record one model, data set and sampling: they answer the same samples alike."""
+    """H-5: a greedy model answers a sample alike, in the repetitions of one leg, and in all legs that record one model,
+    data set and sampling; invented answers are never the same."""
     known: dict[str, tuple[dict[int, str], Evidence]] = {}
     for evidence in legs:
         manifest, table = evidence.manifest, evidence.requests
-        if manifest is None or table is None:
+        if table is None:
+            continue
+        answers: dict[int, str] = {}
+        same = [
+            answers.setdefault(index, digest) == digest
+            for index, digest in zip(table.sample_index.tolist(), table.output_sha256, strict=True)
+        ]
+        where = "its first answer: greedy decoding repeats itself"
+        yield from _unlike(evidence, sum(same) - len(answers), len(same) - len(answers), where)
+        if manifest is None:
             continue
         plan = manifest.resolved
         precision = {name: value for name, value in plan.engine_options.items() if name in NEEDS_QUALITY_GATE}
         system = repr((plan.model_path, manifest.model.get("sha256"), plan.dataset_sha256, plan.sampling, precision))
-        answers = dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
         before, other = known.setdefault(system, (answers, evidence))
         common = before.keys() & answers.keys()
         alike = sum(before[index] == answers[index] for index in common)
-        if len(common) >= LEAST_REPETITIONS and alike < LEAST_ALIKE * len(common):
-            text = f"{alike} of {len(common)} samples have the answers they have in {other.run.root}: another model"
-            yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, common=len(common))
+        yield from _unlike(evidence, alike, len(common), f"the answer it has in {other.run.root}: another model")
+
+
+def _unlike(evidence: Evidence, alike: int, again: int, where: str) -> Iterator[Finding]:
+    if again >= LEAST_REPETITIONS and alike < LEAST_ALIKE * again:
+        text = f"{alike} of {again} times a sample that comes again has {where}"
+        yield fail("H-5/other_answers", text, evidence.run.requests, alike=alike, again=again)

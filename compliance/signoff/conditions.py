@@ -1,10 +1,12 @@
 """G-1, B-3 and H-1: under which conditions a leg ran, from its raw files, and what differs between two legs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from compliance.finding import Finding, fail
 from compliance.signoff.evidence import Evidence
 from runs.record.conditions import Conditions, differences, shown
 from runs.record.manifest import Manifest
@@ -12,19 +14,10 @@ from runs.record.requests_log import RequestTable
 
 # LoadGen's settings that decide what is measured. The load of a Server run is its result, and is left out.
 _SETTINGS = (
-    "min_duration_ms",
-    "max_duration_ms",
-    "min_query_count",
-    "max_query_count",
-    "performance_sample_count",
-    "sample_concatenate_permutation",
-    "performance_issue_unique",
-    "performance_issue_same",
-    "qsl_rng_seed",
-    "sample_index_rng_seed",
-    "schedule_rng_seed",
-    "target_latency_percentile",
-)
+    "min_duration_ms", "max_duration_ms", "min_query_count", "max_query_count", "performance_sample_count",
+    "sample_concatenate_permutation", "performance_issue_unique", "performance_issue_same", "qsl_rng_seed",
+    "sample_index_rng_seed", "schedule_rng_seed", "target_latency_percentile",
+)  # fmt: skip
 _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "requested_use_token_latencies")
 # Of an accuracy leg LoadGen sets these itself.
 _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms")})
@@ -146,6 +139,12 @@ def in_words(found: dict[str, tuple[Any, Any]], most: int = 4) -> str:
     texts = [f"{key} {shown(one, 40)} / {shown(other, 40)}" for key, (one, other) in list(found.items())[:most]]
     more = len(found) - most
     return "; ".join(texts) + (f"; and {more} more" if more > 0 else "")
+
+
+def unlike(rule: str, said: str, found: dict[str, tuple[Any, Any]], *roots: Path) -> Iterator[Finding]:
+    """A finding where legs differ that may not."""
+    if found:
+        yield fail(rule, f"{said}: {in_words(found)}", *roots, keys=sorted(found))
 
 
 def peak_in_flight(table: RequestTable) -> tuple[int, int]:

@@ -1,11 +1,13 @@
 """The raw files of the legs that are signed off, each read once. Nothing here writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
+from compliance.audits.base import AuditRequest
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
@@ -20,6 +22,8 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
+
+Read = TypeVar("Read")
 
 
 @dataclass(eq=False)
@@ -59,12 +63,7 @@ class Evidence(FinishedLeg):
     @cached_property
     def references(self) -> References | None:
         """The data set that the leg was run on, read once for all legs; None where it is not at hand unchanged."""
-        if self.manifest is None:
-            return None
-        try:
-            return references_of(self, self.sources)
-        except (HarnessError, OSError):
-            return None
+        return _or_none(lambda: references_of(self, self.sources)) if self.manifest is not None else None
 
     @cached_property
     def answer_ids(self) -> list[TokenIds]:
@@ -78,24 +77,21 @@ class Evidence(FinishedLeg):
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """What decodes the answers; None where it is not at hand."""
-        if self.manifest is None:
-            return None
-        try:
-            return load_tokenizer(model_of(self, self.sources))
-        except HarnessError:
-            return None
+        return _or_none(lambda: load_tokenizer(model_of(self, self.sources))) if self.manifest is not None else None
 
     @cached_property
     def vocabulary_size(self) -> int | None:
         """How many ids the model has, by its config.json, else its tokenizer; None where neither is at hand."""
-        if self.manifest is None:
-            return None
-        try:
-            if (model := model_of(self, self.sources)) != BYTES:
-                return model_facts(model).vocab_size
-        except HarnessError:
-            pass
+        model = _or_none(lambda: model_of(self, self.sources)) if self.manifest is not None else None
+        if model is not None and model != BYTES and (facts := _or_none(lambda: model_facts(model))) is not None:
+            return facts.vocab_size
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
+
+    @property
+    def audit_request(self) -> AuditRequest:
+        """What an audit beside this leg was asked for."""
+        loaded = self.detail.integer("qsl_reported_total_count")
+        return AuditRequest(scenario=self.scenario, loadgen_key=self.benchmark.loadgen_key, loaded_count=loaded)
 
     @cached_property
     def times(self) -> Timeline:
@@ -104,6 +100,14 @@ class Evidence(FinishedLeg):
             text, path = f"{self.run.requests} is missing", self.run.requests
             raise InputError(text, "give the run directory whole", path=path, missing=True)
         return timeline(self.detail, self.requests, self.trace)
+
+
+def _or_none(read: Callable[[], Read]) -> Read | None:
+    """What is read, where it can be."""
+    try:
+        return read()
+    except (HarnessError, OSError):
+        return None
 
 
 def require_directory(path: Path, option: str) -> None:

@@ -13,7 +13,7 @@ from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.bundle import foreign_legs, one_system, tree_logs
 from compliance.signoff.claim import Claim
-from compliance.signoff.coherence import coherent, correctness, one_model, repetitions
+from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, load, require_directory
 from compliance.signoff.gain import (
     SignedPatch,
@@ -32,7 +32,6 @@ from compliance.signoff.metrics import medians
 from compliance.signoff.parity import harness
 from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
-from compliance.signoff.proofs.stamps import across_legs
 from compliance.signoff.time_limit import time_limit
 from compliance.signoff.verdict import Policy, Scope, Verdict
 from runs.errors import HarnessError, InputError
@@ -116,11 +115,9 @@ def _judge(
     legs = reference + candidate
     for evidence in legs:
         verdict.reasons += leg_proofs(evidence)
-        verdict.reasons += repetitions(evidence)
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
     verdict.reasons += between_legs(legs)
     readable = [evidence for evidence in legs if evidence.part is not None]
-    verdict.reasons += across_legs(readable)
     verdict.reasons += one_model(readable)
     verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}
     if not all(evidence.complete for evidence in legs) or not reference:

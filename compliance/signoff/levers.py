@@ -28,57 +28,24 @@ from runs.record.conditions import differences
 
 CLASS_A = frozenset(
     {
-        "attention_backend",
-        "compilation_config",
-        "cudagraph_mode",
-        "disable_custom_all_reduce",
-        "enforce_eager",
-        "kernel_config",
-        "linear_backend",
-        "moe_backend",
-        "OMP_NUM_THREADS",
-        "OMP_PLACES",
-        "OMP_PROC_BIND",
-        "VLLM_ATTENTION_BACKEND",
-        "VLLM_CPU_OMP_THREADS_BIND",
-        "VLLM_USE_DEEP_GEMM",
-        "VLLM_USE_FLASHINFER_SAMPLER",
+        "attention_backend", "compilation_config", "cudagraph_mode", "disable_custom_all_reduce", "enforce_eager",
+        "kernel_config", "linear_backend", "moe_backend", "OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND",
+        "VLLM_ATTENTION_BACKEND", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_USE_DEEP_GEMM", "VLLM_USE_FLASHINFER_SAMPLER",
         # the dummy engine's speed
-        "prefill_us",
-        "tpot_ms",
-        "ttft_ms",
+        "prefill_us", "tpot_ms", "ttft_ms",
     }
-)
+)  # fmt: skip
 CLASS_B = frozenset(
     {
-        "async_scheduling",
-        "block_size",
-        "data_parallel_size",
-        "distributed_executor_backend",
-        "dtype",
-        "enable_chunked_prefill",
-        "enable_prefix_caching",
-        "gpu_memory_utilization",
-        "kv_cache_dtype",
-        "kv_cache_memory_bytes",
-        "load_format",
-        "max_model_len",
-        "max_num_batched_tokens",
-        "max_num_seqs",
-        "model",
-        "num_gpu_blocks_override",
-        "pipeline_parallel_size",
-        "quantization",
-        "speculative",
-        "speculative_config",
-        "swap_space",
-        "tensor_parallel_size",
-        "VLLM_CPU_KVCACHE_SPACE",
-        "VLLM_ENABLE_V1_MULTIPROCESSING",
+        "async_scheduling", "block_size", "data_parallel_size", "distributed_executor_backend", "dtype",
+        "enable_chunked_prefill", "enable_prefix_caching", "gpu_memory_utilization", "kv_cache_dtype",
+        "kv_cache_memory_bytes", "load_format", "max_model_len", "max_num_batched_tokens", "max_num_seqs", "model",
+        "num_gpu_blocks_override", "pipeline_parallel_size", "quantization", "speculative", "speculative_config",
+        "swap_space", "tensor_parallel_size", "VLLM_CPU_KVCACHE_SPACE", "VLLM_ENABLE_V1_MULTIPROCESSING",
         # the dummy engine's batch size
         "slots",
     }
-)
+)  # fmt: skip
 # These change the answers or the model's numbers: they also need the gate on quality.
 NEEDS_QUALITY_GATE = frozenset(
     {"dtype", "kv_cache_dtype", "model", "quantization", "speculative", "speculative_config"}

@@ -24,7 +24,6 @@ CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two
 STAMP_MEDIAN_NS = 5_000_000
 SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
 SPAN_SHARE = 0.05
-HANDOVER_NS = 2_000  # a sample, while LoadGen hands many over in one call (runs/numbers/compare.py)
 LONE_STAMP_NS = 1_000_000_000
 FAR_STAMP_NS = 100_000_000
 # Numbers of nanoseconds are never equal by chance; a record made from LoadGen's own numbers has them equal.
@@ -62,7 +61,6 @@ HISTOGRAM_BIN = 1.02
 HISTOGRAM_LOW_MS = 0.001
 HEARTBEAT_SLACK = 0.001
 SIX_DIGITS = 1e-5  # LoadGen logs numbers with a point in six digits
-RATE_SLACK = 1e-6  # of numbers that were divided and are multiplied again
 
 # H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
 # what a model does.

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compliance.audits.base import AuditRequest, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
-from compliance.signoff.conditions import conditions_of, in_words, without_mode
+from compliance.signoff.conditions import conditions_of, unlike, without_mode
 from compliance.signoff.evidence import Evidence
 from runs.errors import HarnessError
 from runs.record.conditions import differences
@@ -36,11 +36,9 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-1 and H-3 by the records, H-7 and the answers by the audits that need no legs of their own."""
     found = without_mode(differences(conditions_of(accuracy), conditions_of(performance)))
     roots = accuracy.run.root, performance.run.root
-    if found:
-        data = {key: value for key, value in found.items() if key in ("data set", "model", "model revision")}
-        rule = "H-3/other_model_or_data" if data else "H-1/other_path"
-        text = f"accuracy and performance ran differently: {in_words(data or found)}"
-        yield fail(rule, text, *roots, keys=sorted(found))
+    data = {key: value for key, value in found.items() if key in ("data set", "model", "model revision")}
+    rule = "H-3/other_model_or_data" if data else "H-1/other_path"
+    yield from unlike(rule, "accuracy and performance ran differently", data or found, *roots)
     if performance.part is None or accuracy.part is None or performance.requests is None:
         return
     audits: tuple[tuple[str, str, AuditTest], ...] = (
@@ -58,13 +56,8 @@ def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
 def _audit(
     broken: str, kept: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
 ) -> Iterator[Finding]:
-    request = AuditRequest(
-        scenario=performance.scenario,
-        loadgen_key=performance.benchmark.loadgen_key,
-        loaded_count=performance.detail.integer("qsl_reported_total_count"),
-    )
     try:
-        result = audit.verify(request, legs)
+        result = audit.verify(performance.audit_request, legs)
     except HarnessError as error:
         yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
         return

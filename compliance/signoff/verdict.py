@@ -32,6 +32,13 @@ _ACTIONS: dict[str, Action] = {
 }
 # Of several flags, the one that says most about the headline names the action.
 _FLAG_ACTIONS: tuple[Action, ...] = ("replace_headline_with_e2e", "downgrade_headline", "remeasure", "flag")
+# Fields of the record, in order.
+_RECORDED = (
+    *("short_name", "audit_scope", "auditor_status", "error", "policy", "blocks", "verdict", "action", "unverifiable"),
+    *("noise_band_pct", "levers", "lever_class", "lever_evidence", "counts_as_kernel_win", "e2e_delta_pct"),
+    *("lever_decomposition", "non_overlapping", "same_conditions_ok", "baseline_drift_pct", "engagement_ok"),
+    *("headline_integrity", "metrics", "correctness_status", "flags", "reasons", "note", "ref", "cand", "log_sha256"),
+)
 # Evidence that is not there: nothing can then be said of the result.
 _UNVERIFIABLE = frozenset({"missing_raw", "unverifiable_noncoherent_reference"})
 
@@ -135,38 +142,18 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """The record, in the fields of a sign-off, whatever the scope; plain types only."""
         decision = self.decision
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "short_name": self.short_name,
+        said = {
             "audit_scope": self.scope,
             "auditor_status": "degraded" if self.degraded else "ok",
             "error": self.degraded,
-            "policy": self.policy,
-            "blocks": self.blocks,
             "verdict": decision,
-            "action": self.action,
-            "unverifiable": self.unverifiable,
-            "noise_band_pct": self.noise_band_pct,
-            "levers": self.levers,
-            "lever_class": self.lever_class,
-            "lever_evidence": self.lever_evidence,
             "counts_as_kernel_win": decision == "PASS" and self.lever_class == "A",
-            "e2e_delta_pct": self.e2e_delta_pct,
-            "lever_decomposition": self.lever_decomposition,
-            "non_overlapping": self.non_overlapping,
-            "same_conditions_ok": self.same_conditions_ok,
-            "baseline_drift_pct": self.baseline_drift_pct,
-            "engagement_ok": self.engagement_ok,
-            "headline_integrity": self.headline_integrity,
-            "metrics": self.metrics,
-            "correctness_status": self.correctness_status,
             "flags": [reason.slug for reason in self.reasons if reason.severity == "warning"],
             "reasons": [reason_json(reason) for reason in self.reasons],
             "note": self.headline,
-            "ref": self.ref,
-            "cand": self.cand,
-            "log_sha256": self.log_sha256,
         }
+        record: dict[str, Any] = {"schema_version": SCHEMA_VERSION}
+        record |= {name: said[name] if name in said else getattr(self, name) for name in _RECORDED}
         # The numbers of a reason may be NumPy's, which are no JSON by themselves.
         plain: dict[str, Any] = orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
         return plain

@@ -4,7 +4,6 @@ A result's times are what they are, so contention is no FAIL; a record that cann
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import mean
 
 from compliance.finding import Finding, fail, note, warn
@@ -23,17 +22,7 @@ from runs.record.manifest import Manifest
 from runs.record.observed import Contention, contention_of
 from runs.wording import counted
 
-
-@dataclass(frozen=True)
-class _Side:
-    """Repeats of one configuration, and what others used of the cores meanwhile, as a share of their time."""
-
-    legs: list[Evidence]
-    shares: list[float]
-
-    @property
-    def name(self) -> str:
-        return str(self.legs[0].run.root) + (f" and {len(self.legs) - 1} more" if len(self.legs) > 1 else "")
+Repeats = list[tuple[Evidence, float]]  # of one configuration, with the share of the cores that others used meanwhile
 
 
 def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
@@ -43,7 +32,7 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
     as in a patch, it is the difference between them that counts: what slows all alike favours none. No time of an
     accuracy leg counts, so of those it is only told.
     """
-    known: list[tuple[Evidence, float]] = []
+    known: dict[tuple[str, str], dict[str, Repeats]] = {}  # by benchmark and scenario, by conditions
     unknown: list[tuple[Evidence, str]] = []
     for evidence in legs:
         if evidence.manifest is None:
@@ -62,13 +51,15 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         else:
             yield _told(evidence, found)
             if evidence.is_performance:
-                known.append((evidence, found.foreign_share))
+                sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
+                conditions = repr(sorted(conditions_of(evidence).items()))
+                sides.setdefault(conditions, []).append((evidence, found.foreign_share))
     if unknown:
         first, why = unknown[0]
         text = f"foreign CPU time is not recorded for {counted(len(unknown), 'leg')}, first {first.run.root}: {why}"
         yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
-    for sides in _sides_by_scenario(known):
-        yield from _alone(sides[0]) if len(sides) == 1 else _compared(sides)
+    for one in known.values():
+        yield from _alone(*one.values()) if len(one) == 1 else _compared([*one.values()])
 
 
 def foreign_share(manifest: Manifest) -> float:
@@ -105,41 +96,19 @@ def _told(evidence: Evidence, found: Contention) -> Finding:
     return note("B-4/foreign_cpu", text, evidence.run.manifest, **numbers)
 
 
-def _sides_by_scenario(known: list[tuple[Evidence, float]]) -> list[list[_Side]]:
-    """The configurations of each benchmark's scenarios, each with its repeats."""
-    groups: dict[tuple[str, str], dict[str, _Side]] = {}
-    for evidence, share in known:
-        sides = groups.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
-        side = sides.setdefault(repr(sorted(conditions_of(evidence).items())), _Side([], []))
-        side.legs.append(evidence)
-        side.shares.append(share)
-    return [list(sides.values()) for sides in groups.values()]
-
-
-def _alone(side: _Side) -> Iterator[Finding]:
-    for evidence, share in zip(side.legs, side.shares, strict=True):
+def _alone(repeats: Repeats) -> Iterator[Finding]:
+    for evidence, share in repeats:
         if share > FOREIGN_SHARE:
             text = f"others used {share:.1%} of the usable cores while LoadGen ran, more than {FOREIGN_SHARE:.0%}"
-            yield warn(
-                "B-4/contended",
-                f"{text}: compare these times with nothing",
-                evidence.run.manifest,
-                foreign_share=share,
-                limit_share=FOREIGN_SHARE,
-            )
+            text, numbers = f"{text}: compare these times with nothing", {"foreign_share": share}
+            yield warn("B-4/contended", text, evidence.run.manifest, **numbers, limit_share=FOREIGN_SHARE)
 
 
-def _compared(sides: list[_Side]) -> Iterator[Finding]:
-    quiet, busy = (choose(sides, key=lambda side: mean(side.shares)) for choose in (min, max))
-    shares = [mean(side.shares) for side in (quiet, busy)]
-    if shares[1] - shares[0] > FOREIGN_DIFFERENCE:
-        text = (
-            f"others used {shares[1]:.1%} of the usable cores beside {busy.name}, {shares[0]:.1%} beside {quiet.name}"
-        )
-        yield warn(
-            "B-4/contended",
-            f"{text}: more than {FOREIGN_DIFFERENCE:.0%} apart, so what differs is not the change's doing alone",
-            busy.legs[0].run.manifest,
-            foreign_shares=shares,
-            limit_difference=FOREIGN_DIFFERENCE,
-        )
+def _compared(sides: list[Repeats]) -> Iterator[Finding]:
+    shares = [mean(share for _, share in repeats) for repeats in sides]
+    (low, quiet), (high, busy) = (choose(enumerate(shares), key=lambda one: one[1]) for choose in (min, max))
+    if busy - quiet > FOREIGN_DIFFERENCE:
+        roots = [sides[place][0][0].run.root for place in (low, high)]
+        text = f"others used {busy:.1%} of the usable cores beside {roots[1]}, {quiet:.1%} beside {roots[0]}: more than"
+        text += f" {FOREIGN_DIFFERENCE:.0%} apart, so what differs is not the change's doing alone"
+        yield warn("B-4/contended", text, *roots, foreign_shares=[quiet, busy], limit_difference=FOREIGN_DIFFERENCE)

@@ -1,6 +1,5 @@
 """P: is everything there, unchanged, and from this one run? Missing or null evidence is a FAIL, never a pass."""
 
-import math
 from collections.abc import Iterator
 
 from compliance.evidence.told_twice import contradicted
@@ -38,37 +37,18 @@ def provenance(evidence: Evidence) -> Iterator[Finding]:
 def _present(evidence: Evidence) -> Iterator[Finding]:
     """P-1. The logs of another harness lack our own record: such a result cannot be verified."""
     run, manifest = evidence.run, evidence.manifest
-    own = [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
-    needed = [
-        *own,
-        run.manifest,
-        run.requests,
-        run.trace,
-        run.accuracy_log,
-        run.engine_log,
-        run.user_conf,
-        run.progress,
-    ]
+    needed = [run.manifest, run.requests, run.trace, run.accuracy_log, run.engine_log, run.user_conf, run.progress]
+    needed += [] if evidence.is_performance else [run.accuracy_text, run.accuracy_json]
     if missing := [path.name for path in needed if not path.is_file()]:
         text = f"unverifiable, for want of {', '.join(missing)}"
         yield fail("P-1/missing_raw", text, run.root, missing=missing)
     if manifest is None:
         return
-    if (
-        manifest.resolved.engine_record.prints_configuration
-        and run.engine_log.is_file()
-        and not run.engine_log.stat().st_size
-    ):
-        yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
     traced = evidence.trace is not None
     if traced != manifest.resolved.trace and run.trace.is_file() and evidence.is_performance:
         asked = "on" if manifest.resolved.trace else "off"
         text = f"the trace was {asked}, but the file {'has samples' if traced else 'is empty'}"
         yield fail("P-1/missing_raw" if not traced else "foreign_file", text, run.trace)
-    for key, value in evidence.detail.values.items():
-        absent = value is None or (isinstance(value, float) and not math.isfinite(value))
-        if absent and key.startswith("result_"):
-            yield fail("P-1/null_metric", f"{key} is {value}", run.detail, key=key)
 
 
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
@@ -88,10 +68,6 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
         said = str(detail.get("sut_name"))[:40]
         yield fail("P-2/foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
-    if detail.error_count:
-        first = detail.errors[0]
-        text = f"{detail.error_count} error records, first: {first}"
-        yield fail("P-2/loadgen_errors", text, run.detail, line=first.line_number, errors=detail.error_count)
     if evidence.summary.joined:
         yield fail("P-2/joined_logs", "the summary holds several summaries", run.summary)
 
@@ -123,6 +99,8 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     run, log = evidence.run, evidence.engine_log
     if manifest.resolved.engine_record.prints_configuration and run.engine_log.is_file() and not log.configuration:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
+        if not run.engine_log.stat().st_size:
+            yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
@@ -135,19 +113,38 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
 
 
 def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
-    """P-5, H-4 and B-4 across legs: each its own process and files, one at a time on a host."""
+    """P-4, P-5, H-4 and B-4 across legs: each its own process and files, one at a time on a host, of one story."""
     for place, one in enumerate(legs):
         for other in legs[place + 1 :]:
             yield from _pair(one, other)
     yield from contention(legs)
+    yield from _lengths([one for one in legs if one.part is not None])
+
+
+def _lengths(legs: list[Evidence]) -> Iterator[Finding]:
+    """The same answer, by its SHA-256, and the same prompt have one length wherever they occur."""
+    known: dict[tuple[str, object], tuple[int, Evidence]] = {}
+    for evidence in legs:
+        table, manifest = evidence.requests, evidence.manifest
+        if table is None:
+            continue
+        data = manifest.resolved.dataset_sha256 if manifest is not None else ""
+        for kind, keys, values in (
+            ("answer", table.output_sha256, table.output_tokens),
+            (f"sample of {data}", table.sample_index.tolist(), table.prompt_tokens),
+        ):
+            for key, value, seq in zip(keys, values.tolist(), table.seq.tolist(), strict=True):
+                before, other = known.setdefault((kind, key), (value, evidence))
+                if before != value:
+                    text = (
+                        f"{kind.split()[0]} {str(key)[:12]} has {before} tokens in {other.run.root}, and {value} here"
+                    )
+                    yield fail("P-4/tokens_changed", text, evidence.run.requests, seq=seq)
+                    break
 
 
 def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     roots = one.run.root, other.run.root
-    alike = [name for name in (one.run.detail.name, one.run.requests.name) if _same_file(one, other, name)]
-    if alike:
-        yield fail("H-4/same_run_twice", f"two legs have the same {' and '.join(alike)}", *roots)
-        return
     yield from twins(one, other)
     first, second = one.manifest, other.manifest
     if first is None or second is None:
@@ -177,8 +174,3 @@ def one_machine(first: Manifest, second: Manifest) -> bool | None:
     if names[0] != names[1]:
         return False
     return None if str(names[0]).partition(".")[0] in _ANY_MACHINE else True
-
-
-def _same_file(one: Evidence, other: Evidence, name: str) -> bool:
-    digest = one.hashes.get(name)
-    return digest is not None and digest == other.hashes.get(name)

@@ -21,45 +21,56 @@ from compliance.signoff.limits import (
     MANY_SAMPLES,
 )
 from compliance.signoff.proofs.schedule import issue_delays_ns
-from runs.numbers.numbers import STATISTICS, reported_numbers
+from runs.numbers.numbers import reported_numbers
 
 
 def twins(one: Evidence, other: Evidence) -> Iterator[Finding]:
-    """What shows that one leg was made from the other; at most one reason.
+    """What shows that one leg was made from the other; at most one reason."""
+    for text, number in _signs(one, other):
+        yield fail("H-4/same_run_twice", text, one.run.root, other.run.root, number=number)
+        return
 
-    The latencies of the same samples in the same order, where half of them are one leg's times one factor, to a
-    microsecond. And LoadGen's own statistics, which are not equal by chance, also where the record was blurred.
-    """
-    roots = one.run.root, other.run.root
-    ours, theirs = one.requests, other.requests
-    as_many = ours is not None and theirs is not None and len(ours) == len(theirs) >= FEW_SAMPLES
-    if as_many and ours is not None and theirs is not None and np.array_equal(ours.sample_index, theirs.sample_index):
-        spans = [table.complete_ns - table.issue_ns for table in (ours, theirs)]
-        share = float(np.mean(spans[0] == spans[1]))
-        if share > EQUAL_STAMP_SHARE:
-            text = f"{share:.0%} of the latencies of two legs are the same to the nanosecond: one run under two names"
-            yield fail("H-4/same_run_twice", text, *roots, share=share)
-            return
-        if (spans[1] > 0).all():
-            factor = float(np.median(spans[0] / spans[1]))
-            if np.median(np.abs(spans[0] - factor * spans[1])) < COMPUTED_NS:
-                text = f"the latencies of one leg are {factor:.4f} times the other's: computed, not measured"
-                yield fail("H-4/same_run_twice", text, *roots, factor=factor)
-                return
-    equal = _equal_statistics(one, other)
-    if len(equal) >= EQUAL_STATISTICS:
-        text = f"{len(equal)} statistics of LoadGen's are the same to the nanosecond in two legs, first {equal[0]}"
-        yield fail("H-4/same_run_twice", text, *roots, equal=len(equal))
-        return
-    readings = one.detail.clock_ms & other.detail.clock_ms
-    if len(readings) >= EQUAL_STATISTICS:
-        text = f"{len(readings)} readings of LoadGen's clock are the same in two legs, first {min(readings)} ms"
-        yield fail("H-4/same_run_twice", text, *roots, equal=len(readings))
-        return
-    alike = _delays_alike(one, other)
-    if alike is not None and alike > DELAYS_ALIKE:
-        text = f"LoadGen was late at the same queries in two legs (correlation {alike:.3f}): one run, blurred"
-        yield fail("H-4/same_run_twice", text, *roots, correlation=alike)
+
+def _signs(one: Evidence, other: Evidence) -> Iterator[tuple[str, float]]:
+    """The same file; the latencies of the same samples in the same order, where half of them are one leg's times one
+    factor, to a microsecond; LoadGen's own statistics and clock, which are not equal by chance, also where the record
+    was blurred; and its delays."""
+    names = (one.run.detail.name, one.run.requests.name)
+    if alike := [name for name in names if name in one.hashes and one.hashes[name] == other.hashes.get(name)]:
+        yield f"two legs have the same {' and '.join(alike)}", len(alike)
+    tables = [table for table in (one.requests, other.requests) if table is not None and len(table) >= FEW_SAMPLES]
+    if len(tables) == 2 and np.array_equal(tables[0].sample_index, tables[1].sample_index):
+        yield from _latencies(*(table.complete_ns - table.issue_ns for table in tables))
+    for what, equal in (
+        ("statistics of LoadGen's", _statistics(one) & _statistics(other)),
+        ("readings of LoadGen's clock", one.detail.clock_ms & other.detail.clock_ms),
+    ):
+        if len(equal) >= EQUAL_STATISTICS:
+            yield f"{len(equal)} {what} are the same in two legs, such as {min(equal)}", len(equal)
+    alike_delays = _delays_alike(one, other)
+    if alike_delays is not None and alike_delays > DELAYS_ALIKE:
+        text = f"LoadGen was late at the same queries in two legs (correlation {alike_delays:.3f}): one run, blurred"
+        yield text, alike_delays
+
+
+def _latencies(ours: NDArray[np.int64], theirs: NDArray[np.int64]) -> Iterator[tuple[str, float]]:
+    share = float(np.mean(ours == theirs))
+    if share > EQUAL_STAMP_SHARE:
+        text = f"{share:.0%} of the latencies of two legs are the same to the nanosecond: one run under two names"
+        yield text, share
+    elif (theirs > 0).all():
+        factor = float(np.median(ours / theirs))
+        if np.median(np.abs(ours - factor * theirs)) < COMPUTED_NS:
+            yield f"the latencies of one leg are {factor:.4f} times the other's: computed, not measured", factor
+
+
+def _statistics(evidence: Evidence) -> set[int]:
+    """Of a performance leg, in ns; of few samples, p99 and the maximum are one number."""
+    if not (evidence.is_performance and evidence.detail.has_results):
+        return set()
+    numbers = reported_numbers(evidence.detail)
+    known = [measure for measure in (numbers.latency_ns, numbers.ttft_ns) if measure is not None]
+    return {value for measure in known for value in measure.model_dump().values() if value > 0}
 
 
 def _delays_alike(one: Evidence, other: Evidence) -> float | None:
@@ -82,19 +93,3 @@ def _cut_delays(evidence: Evidence) -> NDArray[np.float64] | None:
     later = delays_ns[FIRST_QUERIES:].astype(np.float64)
     low, high = np.quantile(later, (0.005, 0.995)).tolist()
     return np.clip(later, low, high)
-
-
-def _equal_statistics(one: Evidence, other: Evidence) -> list[str]:
-    if not (one.is_performance and other.is_performance and one.detail.has_results and other.detail.has_results):
-        return []
-    both = [reported_numbers(evidence.detail) for evidence in (one, other)]
-    equal: dict[int, str] = {}  # by value: of few samples, p99 and the maximum are one number
-    for measure in ("latency_ns", "ttft_ns"):
-        mine, their = (getattr(numbers, measure) for numbers in both)
-        if mine is None or their is None:
-            continue
-        for name in STATISTICS:
-            value = getattr(mine, name)
-            if value == getattr(their, name) and value > 0:
-                equal[value] = f"{name} {measure.removesuffix('_ns')} {value} ns"
-    return list(equal.values())

@@ -104,7 +104,7 @@ def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkey
     def stumbles(*given: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("compliance.signoff.judge.across_legs", stumbles)
+    monkeypatch.setattr("compliance.signoff.judge.one_model", stumbles)
     assert "sign-off: DEGRADED: no verdict, the sign-off itself failed: ZeroDivisionError" in reasons(build())
     outcome = build(division="open")
     assert (outcome.refusals, outcome.signed) == ([], None)
