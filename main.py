@@ -69,6 +69,8 @@ def main(arguments: list[str]) -> int:
     lacking = _lacking()
     if lacking:
         return _go_on_elsewhere(lacking, arguments)
+    if str(HERE) not in sys.path:  # as with PYTHONSAFEPATH
+        sys.path.insert(0, str(HERE))
     try:
         from scenarios.commands.command_line import main as command_line
     except ImportError as error:  # what is installed is broken

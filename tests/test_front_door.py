@@ -80,6 +80,11 @@ def test_a_broken_environment_is_no_traceback(tmp_path: Path, run_main: Callable
     assert "Traceback" not in finished.stderr
 
 
+def test_a_python_that_leaves_out_the_scripts_directory(run_main: Callable[..., Finished]) -> None:
+    finished = run_main("--version", environment={"PYTHONSAFEPATH": "1"})
+    assert (finished.code, finished.stderr) == (0, "")
+
+
 def test_an_old_python_can_read_it() -> None:
     tree = ast.parse((ROOT / "main.py").read_text(), feature_version=(3, 7))
     imported = {

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from compliance.submission.system_detect import detect
 from runs.accelerators import accelerators
-from runs.environment import HARNESS_ROOT, IN_CHECKOUT, host_facts
+from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from scenarios.commands import answer
@@ -20,7 +20,6 @@ from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 
-DEFAULT = (HARNESS_ROOT.parent if IN_CHECKOUT else Path.cwd()) / "mlperf"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
 EXAMPLES = (
@@ -61,10 +60,11 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
 
     Exit codes: 0 done, 2 bad input, 3 a file is there already or cannot be written.
     """
-    folder = (folder or DEFAULT).absolute()
+    folder = (folder or default_folder()).absolute()
     if folder.resolve().is_relative_to(HARNESS_ROOT):
         raise InputError(
-            f"{folder} lies in the checkout {HARNESS_ROOT}", f"name a directory outside of it, such as {DEFAULT}"
+            f"{folder} lies in the checkout {HARNESS_ROOT}",
+            f"name a directory outside of it, such as {default_folder()}",
         )
     if model_path == "":
         raise InputError("--model-path is empty", "name a model; is a shell variable unset?")
@@ -95,6 +95,12 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
     say(console, f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
     say(console, f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")
     return ExitCode.OK
+
+
+def default_folder() -> Path:
+    """Beside the harness's own directory, with git or unpacked without; an installed package has none."""
+    own = (HARNESS_ROOT / "pyproject.toml").exists()
+    return (HARNESS_ROOT.parent if own else Path.cwd()) / "mlperf"
 
 
 def _run_yaml(folder: Path, model: str, dataset: str) -> str:

@@ -57,6 +57,19 @@ def test_what_could_be_detected_is_filled_in_and_the_rest_is_asked_for(tmp_path:
         assert not any(name.startswith("accelerator_") for name in filled)
 
 
+@pytest.mark.parametrize(("unpacked", "place"), [(True, "mlperf"), (False, "harness/mlperf")])
+def test_the_default_lies_outside_of_what_was_unpacked(
+    unpacked: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "harness"
+    root.mkdir()
+    if unpacked:
+        (root / "pyproject.toml").write_text("")
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(init, "HARNESS_ROOT", root)
+    assert init.default_folder() == tmp_path / place
+
+
 def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(path: Path, text: str) -> None:
         if path.name == "system.yaml":
