@@ -7,6 +7,7 @@ Everything here happens on one asyncio event loop.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,9 +35,9 @@ class Sink(Protocol):
 
     def first_token(self, request: Request, token_id: int) -> None: ...
 
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
-        """`token_ids` is the whole output, first token included; `cached_tokens` counts prompt tokens whose
-        computation the engine skipped by a prefix cache."""
+    def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
+        """`token_ids` is the whole output, first token included (if an array, of int32); `cached_tokens` counts prompt
+        tokens whose computation the engine skipped by a prefix cache."""
 
     def failed(self, request: Request, error: BaseException) -> None: ...
 
@@ -56,9 +57,9 @@ class OneAnswer:
     def first_token(self, request: Request, token_id: int) -> None:
         self.first_token_s = time.perf_counter()
 
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+    def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         self.complete_s = time.perf_counter()
-        self.ids, self.finish_reason, self.cached_tokens = token_ids, finish_reason, cached_tokens
+        self.ids, self.finish_reason, self.cached_tokens = list(token_ids), finish_reason, cached_tokens
         if not self.done.done():
             self.done.set_result(None)
 

@@ -11,6 +11,7 @@ from sut.engine_kind import TextFacts
 from sut.engines import engine_kind
 from sut.replicas.cluster.cluster import ClusterLaunch
 from sut.replicas.fleet import Fleet, Start
+from sut.replicas.line import LOOK_S, may_gather
 from sut.replicas.local import launch
 from sut.replicas.messages import ReplicaSpec
 
@@ -42,7 +43,8 @@ def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
     start = Start(specs, launch)
     if replicas.cluster is not None:
         start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
-    return Fleet(start, replicas.routing, plan.stall_timeout_s)
+    look_s = LOOK_S if may_gather(plan.loadgen_scenario) else 0.0
+    return Fleet(start, replicas.routing, plan.stall_timeout_s, look_s)
 
 
 def _references(plan: LegPlan) -> list[list[int]]:

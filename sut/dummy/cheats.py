@@ -7,7 +7,7 @@ import random
 import tempfile
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -255,7 +255,7 @@ CHEAT_KINDS["overcount"] = "tells LoadGen of more tokens than it returns"
 class OvercountingSut(LoadgenSut):
     """A harness that adds tokens to the count that it hands to LoadGen."""
 
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+    def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         honest = self._response
         self._response = lambda response_id, address, size, count: honest(
             response_id, address, size, count + OVERCOUNT_TOKENS

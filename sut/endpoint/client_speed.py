@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +48,7 @@ class _Listener:
     def first_token(self, request: Request, token_id: int) -> None:
         self.ttft_ns.append(time.time_ns() - request.issue_ns)
 
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+    def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         self._left -= 1
         if not self._left:
             self.over.set()

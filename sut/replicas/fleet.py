@@ -60,10 +60,12 @@ class Fleet:
         start: how they are brought up.
         routing: which of them a query goes to.
         stall_timeout_s: how long an open query may wait at a replica with nothing moving.
+        look_s: see `Line`.
     """
 
-    def __init__(self, start: Start, routing: RoutingPolicy, stall_timeout_s: float) -> None:
+    def __init__(self, start: Start, routing: RoutingPolicy, stall_timeout_s: float, look_s: float = 0.0) -> None:
         self._start = start
+        self._look_s = look_s
         self._routing = Routing(routing, len(start.specs))
         self._stall_timeout_s = stall_timeout_s
         self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
@@ -82,7 +84,7 @@ class Fleet:
         allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
         keys = [KeyPair.new() for _ in self._start.specs]
         self._socket = LegSocket(self._start.listen_on, {pair.public for pair in keys})
-        self._line = Line(self._socket.socket, self._receive)
+        self._line = Line(self._socket.socket, self._receive, look_s=self._look_s)
         self._watch_strangers()
         for spec, pair in zip(self._start.specs, keys, strict=True):
             spec.address, spec.leg_key = self._socket.address, self._socket.keys.public
@@ -186,7 +188,7 @@ class Fleet:
     def _answered(self, member: Member, request: Request, answer: Answer) -> None:
         self._routing.answered(member.index, answer.tag)
         member.cached_tokens += answer.cached_tokens
-        request.sink.complete(request, array("i", answer.ids).tolist(), answer.finish_reason, answer.cached_tokens)
+        request.sink.complete(request, array("i", answer.ids), answer.finish_reason, answer.cached_tokens)
         self._told(request, answer.heard_ns)
 
     def _told(self, request: Request, heard_ns: int) -> None:

@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,7 +31,7 @@ from sut.collector import rest_collector
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.loadgen_sut import int32_ids
-from sut.replicas.line import KeyPair, Line, replica_socket
+from sut.replicas.line import GATHER_S, KeyPair, Line, may_gather, replica_socket
 from sut.replicas.messages import (
     About,
     Answer,
@@ -66,6 +67,7 @@ class Replica:
         self._stopped = asyncio.Event()
         self._first_tokens: list[tuple[int, int, int]] = []
         self._answers: list[Answer] = []
+        self._may_gather = may_gather(spec.plan["loadgen_scenario"])
         self._engine: Engine | None = None
         self._line: Line | None = None
         self._family: list[psutil.Process] = [psutil.Process()]
@@ -154,7 +156,7 @@ class Replica:
         self._plan_flush()
         self._first_tokens.append((request.response_id, token_id, request.heard_ns))
 
-    def complete(self, request: Request, token_ids: list[int], finish_reason: str, cached_tokens: int) -> None:
+    def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
         self._plan_flush()
         ids = int32_ids(token_ids).tobytes()
         self._answers.append(Answer(request.response_id, ids, finish_reason, cached_tokens, request.heard_ns))
@@ -163,8 +165,13 @@ class Replica:
         self._fail(error)
 
     def _plan_flush(self) -> None:
-        if not self._first_tokens and not self._answers:
-            asyncio.get_running_loop().call_soon(self._flush)  # behind the other outcomes of the same step
+        if self._first_tokens or self._answers:
+            return
+        loop = asyncio.get_running_loop()
+        if self._may_gather:
+            loop.call_later(GATHER_S, self._flush)
+        else:
+            loop.call_soon(self._flush)  # behind the other outcomes of the same step
 
     def _flush(self) -> None:
         outcomes = Outcomes(self._first_tokens, self._answers)

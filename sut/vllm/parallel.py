@@ -15,7 +15,7 @@ from runs.errors import InputError
 
 MOST_PARTS = 8  # Llama's 8 key-value heads divide by it
 QUERIES_AT_LEAST = 32  # of the longest, for whose cache a copy must have room: fewer leave a device idle in decoding
-MEMORY_SHARE = 0.9  # of a device, for weights, cache and activations [vLLM, gpu_memory_utilization]
+MEMORY_SHARE = 0.9  # of a device, for weights, cache and activations [vLLM, gpu_memory_utilization; 0.92 in 0.32]
 WORKING_BYTES = 2 << 30  # of a device, for activations and graphs
 GIB = 1 << 30
 

@@ -38,6 +38,36 @@ def test_messages_there_and_back() -> None:
     asyncio.run(run())
 
 
+def test_a_line_looks_no_sooner_again_than_it_may() -> None:
+    async def run() -> None:
+        keys = KeyPair.new()
+        leg = LegSocket("127.0.0.1", {keys.public})
+        at_leg: list[bytes] = []
+        leg_line = Line(leg.socket, lambda frames: at_leg.append(frames[-1]), look_s=1e9)
+        line = Line(replica_socket(leg.address, leg.keys.public, keys, b"7"), lambda _: None)
+        line.send(b"first")
+        await until(lambda: bool(at_leg))
+        for word in (b"second", b"third"):
+            line.send(word)
+        await until(leg_line._has_message)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert at_leg == [b"first"]
+        leg_line._look()
+        assert at_leg[:2] == [b"first", b"second"]
+        await until(lambda: len(at_leg) == 3 or leg_line._has_message())
+        while leg_line._has_message():
+            leg_line._look()
+        leg_line._look()  # nothing has come meanwhile: what comes now is heard at once
+        line.send(b"fourth")
+        await until(lambda: at_leg == [b"first", b"second", b"third", b"fourth"])
+        line.close()
+        leg_line.close()
+        leg.stop()
+
+    asyncio.run(run())
+
+
 def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
     large = b"x" * 200_000  # more than the kernel's buffers take
 
