@@ -142,6 +142,7 @@ LEGS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEGS)
 def test_an_unusual_leg_is_accepted(
     judge: Judge, tmp_path: Path, name: str, tmp_path_factory: pytest.TempPathFactory
@@ -168,6 +169,7 @@ def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
     return {"LC_ALL": name, "LOCPATH": str(folder)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOCALES)
 def test_legs_may_be_run_and_judged_in_any_language(tmp_path: Path, name: str) -> None:
     around = _surroundings(name, tmp_path)

@@ -58,9 +58,6 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         key, line = next(iter(detail.repeated.items()))
         text = f"{len(detail.repeated)} records stand there twice, first {key}: logs were joined"
         yield fail("P-2/joined_logs", text, run.detail, line=line, repeated=list(detail.repeated)[:10])
-    if len(detail.pids) > 1:
-        text = f"written by several processes: {sorted(detail.pids)}"
-        yield fail("P-2/joined_logs", text, run.detail, pids=sorted(detail.pids))
     if detail.get("loadgen_git_status_message"):
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
