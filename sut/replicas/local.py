@@ -1,15 +1,21 @@
 """Replicas on this machine: processes in the leg's process group."""
 
+import contextlib
 import os
 import platform
 import subprocess
 import sys
+import time
 
 import msgspec
+import psutil
 
 from runs.environment import module_path
 from sut.replicas.member import Host
 from sut.replicas.messages import ReplicaSpec
+
+STOPPED_S = 20.0
+LOOK_S = 1.0  # it takes some 20 µs
 
 
 def launch(specs: list[ReplicaSpec]) -> list[Host]:
@@ -41,15 +47,47 @@ def start_replica(spec: ReplicaSpec, *, own_group: bool = False) -> "subprocess.
 def _host(spec: ReplicaSpec) -> Host:
     process = start_replica(spec)
 
-    def ended() -> str | None:
-        return None if process.poll() is None else f"exit code {process.returncode}"
-
     def end() -> None:
         process.kill()
         process.wait()
 
     where = f"{place_of(spec.devices, spec.cores)}, host {platform.node()}"
-    return Host(lambda: where, ended, end)
+    return Host(lambda: where, Ending(process), end)
+
+
+class Ending:
+    """Tells how a replica's process ended, None while it runs. To be called every few seconds.
+
+    Args:
+        process: a child of this one.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._stop = Stop(process.pid)
+
+    def __call__(self) -> str | None:
+        if self._process.poll() is not None:
+            return f"exit code {self._process.returncode}"
+        return f"or as good as that: a signal stopped it {STOPPED_S:.0f} s ago" if self._stop.lasts() else None
+
+
+class Stop:
+    """Whether a signal has stopped a process of this machine for too long to wait for its going on."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+        self._looked_s = self._ran_s = time.monotonic()
+
+    def lasts(self) -> bool:
+        """To be called every few seconds."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_S:
+            self._looked_s = now_s
+            with contextlib.suppress(psutil.Error):
+                if self._process.status() != psutil.STATUS_STOPPED:
+                    self._ran_s = now_s
+        return now_s - self._ran_s > STOPPED_S
 
 
 def place_of(devices: list[str], cores: list[int]) -> str:

@@ -181,6 +181,14 @@ def test_a_replica_that_dies_before_it_is_ready(run_main: RunMain, tmp_path: Pat
     check_failed(finished, out, ExitCode.REFUSED, "ended before it was ready, exit code 7")
 
 
+@pytest.mark.slow
+def test_a_replica_that_is_stopped_before_it_is_ready(run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    stop = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    finished = run_main(*arguments("Server", out, "--replicas", 2), environment=in_replicas(tmp_path, stop))
+    check_failed(finished, out, ExitCode.REFUSED, "ended before it was ready, or as good as that: a signal stopped it")
+
+
 @pytest.mark.parametrize("whom", ["leg", "main"])
 def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
     started, out = running
