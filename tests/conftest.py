@@ -101,12 +101,13 @@ def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
 
 @pytest.fixture
 def run_main(start_main: Callable[..., StartedMain], tmp_path: Path) -> Callable[..., Finished]:
-    """Runs `main.py ARGUMENTS…` to its end; with an environment of its own in a Python that is started anew."""
+    """Runs `main.py ARGUMENTS…` to its end; in a Python that is started anew where its environment is of its own, and
+    not its leg's alone."""
 
-    def run(*arguments: object, **more: dict[str, str]) -> Finished:
-        if more:
-            return start_main(*arguments, **more).wait()
-        return Finished(*warm.run(arguments, tmp_path / "working-directory", 60))
+    def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = 60) -> Finished:
+        if environment and not warm.is_for_legs(environment):
+            return start_main(*arguments, environment=environment).wait(timeout_s)
+        return Finished(*warm.run(arguments, tmp_path / "working-directory", timeout_s, environment))
 
     return run
 

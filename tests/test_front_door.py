@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Finished
+from tests.conftest import ROOT, Finished, StartedMain
 from tests.support.legs import patched
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
@@ -96,7 +96,7 @@ def test_an_old_python_can_read_it() -> None:
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.commands.command_line"])
 @pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None", "os.abort()"])
 def test_an_interrupt_while_importing(
-    module: str, becomes: str, tmp_path: Path, start_main: Callable[..., object], run_main: Callable[..., Finished]
+    module: str, becomes: str, tmp_path: Path, start_main: Callable[..., StartedMain]
 ) -> None:
     code = f"""
     import os, signal, sys
@@ -109,6 +109,6 @@ def test_an_interrupt_while_importing(
                     {becomes}
     sys.meta_path.insert(0, Finder())
     """
-    finished = run_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code))
+    finished = start_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr == "error: interrupted by SIGINT\n"

@@ -11,10 +11,9 @@ import pytest
 
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from tests.conftest import ROOT, Finished
+from tests.conftest import ROOT, StartedMain
 from tests.support.legs import LONG_USER_CONF, arguments, progress, until
 
-RunMain = Callable[..., Finished]
 MAIN = [sys.executable, str(ROOT / "main.py")]
 
 
@@ -48,9 +47,9 @@ def test_a_full_disk_behind_the_output_does_not_lose_the_leg(tmp_path: Path) -> 
     assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
 
 
-def test_an_output_that_lacks_a_letter(tmp_path: Path, run_main: RunMain) -> None:
+def test_an_output_that_lacks_a_letter(tmp_path: Path, start_main: Callable[..., StartedMain]) -> None:
     out = tmp_path / "Läufe"
-    finished = run_main(*arguments("Offline", out), environment={"PYTHONIOENCODING": "ascii"})
+    finished = start_main(*arguments("Offline", out), environment={"PYTHONIOENCODING": "ascii"}).wait()
     assert finished.code == 0, finished.stderr
     assert "L\\xe4ufe" in finished.stdout
 

@@ -15,7 +15,7 @@ import pytest
 
 import main
 from scenarios.commands.command_line import COMMANDS
-from tests.conftest import ROOT, Finished
+from tests.conftest import ROOT, StartedMain
 from tests.support.legs import USER_CONF, arguments, patched
 
 DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
@@ -156,14 +156,16 @@ def at_import(name: str, *signals: signal.Signals) -> str:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_signal_ends_it_as_an_interrupt_does(name: str, tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+def test_a_signal_ends_it_as_an_interrupt_does(
+    name: str, tmp_path: Path, start_main: Callable[..., StartedMain]
+) -> None:
     code = at_import(f"scenarios.commands.{name}", signal.SIGTERM)
-    finished = run_main(*CALLS[name], environment=patched(tmp_path, in_parent=code))
+    finished = start_main(*CALLS[name], environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr.strip() == "error: interrupted by SIGTERM"
 
 
-def test_the_first_of_several_signals_counts(tmp_path: Path, run_main: Callable[..., Finished]) -> None:
+def test_the_first_of_several_signals_counts(tmp_path: Path, start_main: Callable[..., StartedMain]) -> None:
     code = at_import("scenarios.commands.results", signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
-    finished = run_main("results", environment=patched(tmp_path, in_parent=code))
+    finished = start_main("results", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stderr.strip()) == (130, "error: interrupted by SIGHUP")

@@ -15,6 +15,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import ROOT, Finished
+from tests.support.warm import FOR_LEGS
 
 # Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
 USER_CONF = """
@@ -62,6 +63,9 @@ def patched(folder: Path, *, in_leg: str = "", in_parent: str = "") -> dict[str,
     Python imports a `sitecustomize` module by itself; this one looks which of the two processes it is in.
     """
     indent = " " * 4
+    if not in_parent:
+        folder /= FOR_LEGS
+        folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         'if "scenarios.leg.start" in sys.orig_argv:\n'

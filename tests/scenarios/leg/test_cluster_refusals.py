@@ -10,10 +10,11 @@ import pytest
 from runs.errors import ExitCode
 from sut.replicas.cluster.session import passed_on
 from sut.replicas.cluster.survey import shares
-from tests.conftest import Finished
+from tests.conftest import Finished, StartedMain
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
+StartMain = Callable[..., StartedMain]
 
 
 def without_ray(folder: Path) -> dict[str, str]:
@@ -21,17 +22,17 @@ def without_ray(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-def test_without_ray(run_main: RunMain, tmp_path: Path) -> None:
+def test_without_ray(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    finished = run_main(*arguments("Offline", out, "--cluster", "auto"), environment=without_ray(tmp_path))
+    finished = start_main(*arguments("Offline", out, "--cluster", "auto"), environment=without_ray(tmp_path)).wait()
     assert finished.code == ExitCode.REFUSED
     assert "--cluster auto needs Ray: No module named ray" in finished.stderr
     assert "pip install ray==" in finished.stderr
     assert not out.exists()
 
 
-def test_doctor_without_ray(run_main: RunMain, tmp_path: Path) -> None:
-    finished = run_main("doctor", "--cluster", environment=without_ray(tmp_path))
+def test_doctor_without_ray(start_main: StartMain, tmp_path: Path) -> None:
+    finished = start_main("doctor", "--cluster", environment=without_ray(tmp_path)).wait()
     assert finished.code == ExitCode.REFUSED
     assert "cluster" in finished.stdout
     assert "--cluster auto needs Ray" in finished.stdout

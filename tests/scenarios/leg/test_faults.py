@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,9 @@ StartMain = Callable[..., StartedMain]
 
 
 @pytest.fixture
-def run_main(start_main: StartMain) -> RunMain:
+def run_main(run_main: RunMain) -> RunMain:
     """Runs `main.py ARGUMENTS…`; a leg that fails has to end within 30 s."""
-    return lambda *arguments, **more: start_main(*arguments, **more).wait(30)
+    return partial(run_main, timeout_s=30)
 
 
 # Faults of the engine -----------------------------------------------------------------------------------------------

@@ -91,16 +91,16 @@ def test_interrupted_before_the_leg_is_checked(start_main: StartMain, tmp_path: 
     assert not out.exists()
 
 
-def test_another_environment_than_planned_means_another_process(run_main: RunMain, tmp_path: Path) -> None:
+def test_another_environment_than_planned_means_another_process(start_main: StartMain, tmp_path: Path) -> None:
     out, notes = tmp_path / "run", tmp_path / "notes"
     guess = """
     from sut.dummy.kind import DummyKind
     DummyKind.early_environment = lambda kind, asked: {"GUESSED": "wrongly"}
     """
-    finished = run_main(
+    finished = start_main(
         *arguments("Offline", out),
         environment=patched(tmp_path, in_leg=NOTE_START.format(path=str(notes)), in_parent=guess),
-    )
+    ).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     # The first may be ended before it comes to write its line; the last one ran the leg.
     assert starts(notes)[-1] == (read_manifest(RunDir(out).manifest).pid, "-")
@@ -132,14 +132,14 @@ def test_the_last_words_of_a_process_that_ends_while_it_imports_are_kept(run_mai
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_while_it_imports_is_ended(run_main: RunMain, tmp_path: Path) -> None:
+def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(
         tmp_path,
         in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(60)',
         in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_STARTING_S = 2.0",
     )
-    finished = run_main(*arguments("Offline", out), environment=environment)
+    finished = start_main(*arguments("Offline", out), environment=environment).wait()
     check_failed(finished, out, ExitCode.FAILED, "no sign of life for 2 s (phase starting)")
     assert RunDir(out).engine_log.read_text() == "waiting for a lock\n"
 

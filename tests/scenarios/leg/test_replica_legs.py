@@ -6,6 +6,7 @@ import signal
 import textwrap
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ ENDS_WITHIN_S = 30
 
 
 @pytest.fixture
-def run_main(start_main: StartMain) -> RunMain:
+def run_main(run_main: RunMain) -> RunMain:
     """Runs `main.py ARGUMENTS…`; a busy machine is given twice the time that a leg may take to fail."""
-    return lambda *arguments, **more: start_main(*arguments, **more).wait(2 * ENDS_WITHIN_S)
+    return partial(run_main, timeout_s=2 * ENDS_WITHIN_S)
 
 
 def in_replicas(folder: Path, code: str) -> dict[str, str]:

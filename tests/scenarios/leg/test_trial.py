@@ -20,22 +20,24 @@ StartMain = Callable[..., StartedMain]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", ["Server", "Interactive"])
-def test_the_rate_is_found_said_and_on_record(
-    scenario: str, tmp_path: Path, start_main: Callable[..., StartedMain]
-) -> None:
-    out = tmp_path / "leg"
-    finished = start_main("--scenario", scenario, "--engine", "dummy", "--output-log-dir", out).wait(200)
-    assert finished.code == 0, finished.stdout + finished.stderr
-    manifest = read_manifest(RunDir(out).manifest)
-    chosen = manifest.chosen_rate
-    assert chosen is not None
-    assert 0 < chosen.target_qps <= trial.HIGHEST_QPS
-    assert read_detail(RunDir(out).detail).number("effective_target_qps") == pytest.approx(chosen.target_qps)
-    assert f"target_qps = {chosen.target_qps:.4f}" in RunDir(out).user_conf.read_text()
-    assert trial.WHY_UNOFFICIAL in manifest.unofficial_reasons
-    assert "VALID" in finished.stdout
-    assert str(chosen) in finished.stdout
+def test_the_rate_is_found_said_and_on_record(tmp_path: Path, start_main: StartMain) -> None:
+    """Legs of a minute each, of both scenarios at once: their engines only wait."""
+    started = {
+        scenario: start_main("--scenario", scenario, "--engine", "dummy", "--output-log-dir", tmp_path / scenario)
+        for scenario in ("Server", "Interactive")
+    }
+    for scenario, one in started.items():
+        finished, out = one.wait(200), tmp_path / scenario
+        assert finished.code == 0, finished.stdout + finished.stderr
+        manifest = read_manifest(RunDir(out).manifest)
+        chosen = manifest.chosen_rate
+        assert chosen is not None
+        assert 0 < chosen.target_qps <= trial.HIGHEST_QPS
+        assert read_detail(RunDir(out).detail).number("effective_target_qps") == pytest.approx(chosen.target_qps)
+        assert f"target_qps = {chosen.target_qps:.4f}" in RunDir(out).user_conf.read_text()
+        assert trial.WHY_UNOFFICIAL in manifest.unofficial_reasons
+        assert "VALID" in finished.stdout
+        assert str(chosen) in finished.stdout
 
 
 def test_an_engine_that_is_too_slow_alone_is_refused_before_loadgen(tmp_path: Path, run_main: RunMain) -> None:
