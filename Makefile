@@ -34,8 +34,8 @@ test-fast: setup
 # Most tests wait, for legs that sleep or for vLLM to start: several files at a time. Cheats are told by their times, so
 # the red team's tests, and others that are timed, run alone.
 test: lint
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long and not timed"
-	$(PY) -m pytest -q --durations=25 -m "timed and not long"
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long and not timed and not quick"
+	$(PY) -m pytest -q --durations=25 -m "timed and not long and not quick"
 
 # What takes longer than `make test` may, or fetches packages.
 test-long: setup

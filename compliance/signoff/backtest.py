@@ -130,8 +130,15 @@ def read_cases(folder: Path) -> list[Case]:
     return cases
 
 
-def run_cases(folder: Path = DEFAULT_FOLDER, cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
+def run_cases(
+    folder: Path = DEFAULT_FOLDER, cases: Iterable[Case] | None = None, *, max_bytes: int = MOST_UNPACKED_BYTES
+) -> Iterator[CaseOutcome]:
     """Sign off cases of a folder anew, by default every one, on copies in a temporary folder.
+
+    Args:
+        folder: holds cases and archive.
+        cases: some of them.
+        max_bytes: that the archive may unpack to.
 
     Raises:
         InputError: the folder is damaged, or names a leg that there is not.
@@ -144,11 +151,11 @@ def run_cases(folder: Path = DEFAULT_FOLDER, cases: Iterable[Case] | None = None
                 open_file(folder / RUNS_NAME, "take the archive as it was") as stream,
                 tarfile.open(fileobj=stream) as archive,
             ):
-                left = MOST_UNPACKED_BYTES  # a few kilobytes may be as many gigabytes
+                left = max_bytes  # a few kilobytes may be as many gigabytes
                 for member in archive:
                     left -= max(0, member.size)
                     if left < 0:
-                        raise tarfile.TarError(f"more than {MOST_UNPACKED_BYTES:,} bytes")
+                        raise tarfile.TarError(f"more than {max_bytes:,} bytes")
                     archive.extract(member, unpacked, filter="data")
         except (OSError, EOFError, lzma.LZMAError, ValueError, tarfile.TarError) as error:
             raise InputError(

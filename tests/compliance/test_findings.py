@@ -65,7 +65,12 @@ def test_verify_gives_the_same_verdict_without_a_word(
 
 
 @pytest.mark.parametrize(
-    "one_in", [30, pytest.param(3, marks=pytest.mark.slow), pytest.param(1, marks=[pytest.mark.slow, pytest.mark.long])]
+    "one_in",
+    [
+        pytest.param(30, marks=pytest.mark.quick),
+        pytest.param(3, marks=pytest.mark.slow),
+        pytest.param(1, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
 )
 def test_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None], one_in: int) -> None:
     wordless()

@@ -54,8 +54,8 @@ def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
 
 
+@pytest.mark.quick
 def test_one_cheat(tmp_path: Path) -> None:
-    """A quick look at the same thing."""
     said = run_audit("TEST06", "SingleStream", tmp_path / "legs", "pad-eos")
     assert said == documented("SingleStream")["pad-eos"]["TEST06"] == CAUGHT
 
