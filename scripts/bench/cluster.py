@@ -56,22 +56,23 @@ class TwoNodes:
 
 def run(work: Path, sizes: Sizes) -> BenchPart:
     """Offline legs of T, both sides in turns."""
-    part = BenchPart("n", "replicas on two Ray nodes of this machine against local ones")
     model = make_llama(work / "model", TINY)
-    common = {
-        "vllm": True,
-        "model_path": str(model),
-        "dataset_path": str(bundled_dataset(str(model))),
-        "replicas": 2,
-    }
+    dataset = bundled_dataset(str(model))
+    return measure_nodes(work, sizes, {"vllm": True, "model_path": str(model), "dataset_path": str(dataset)})
+
+
+def measure_nodes(work: Path, sizes: Sizes, options: dict[str, Any]) -> BenchPart:
+    """The same, of an engine by its options."""
+    part = BenchPart("n", "replicas on two Ray nodes of this machine against local ones")
+    local_options = {**options, "replicas": 2}
     local: list[float] = []
     ray: list[float] = []
     for repeat in range(sizes.repeats):
-        local.append(offline_leg(work / f"local-{repeat}", common, sizes.cluster_samples).rate)
+        local.append(offline_leg(work / f"local-{repeat}", local_options, sizes.cluster_samples).rate)
         nodes = TwoNodes()
         try:
-            options = {**common, "cluster": nodes.address}
-            ray.append(offline_leg(work / f"ray-{repeat}", options, sizes.cluster_samples).rate)
+            on_nodes = {**local_options, "cluster": nodes.address}
+            ray.append(offline_leg(work / f"ray-{repeat}", on_nodes, sizes.cluster_samples).rate)
         finally:
             nodes.shutdown()
     ours, theirs = part.add("T, Ray", "samples/s", ray), part.add("T, local", "samples/s", local)

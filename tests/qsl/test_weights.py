@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
@@ -37,11 +35,14 @@ def groups(kind: str, bits: int, inputs: int | None) -> dict[str, Any]:
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
 
 
-def model(folder: Path, kind: torch.dtype, quantization: dict[str, Any] | None = None, packed: int = 1) -> Path:
+def model(folder: Path, kind: str, quantization: dict[str, Any] | None = None, packed: int = 1) -> Path:
     """A Llama of one layer, its projections held as `kind`, `packed` numbers in each."""
+    import torch
+    from safetensors.torch import save_file
+
     tensors: dict[str, torch.Tensor] = {}
     for name, (rows, columns) in LAYER.items():
-        tensors[f"model.layers.0.{name}_proj.weight"] = torch.zeros(rows, columns // packed).to(kind)
+        tensors[f"model.layers.0.{name}_proj.weight"] = torch.zeros(rows, columns // packed).to(getattr(torch, kind))
         if quantization:
             tensors[f"model.layers.0.{name}_proj.weight_scale"] = torch.zeros(rows, 1)
     ends = {"model.embed_tokens": (10, 8), "lm_head": (10, 8), "model.norm": (8,), "a_norm": (8,), "b_norm": (8,)}
@@ -57,16 +58,16 @@ def model(folder: Path, kind: torch.dtype, quantization: dict[str, Any] | None =
 @pytest.mark.parametrize(
     ("kind", "packed", "quantization", "precision"),
     [
-        (torch.bfloat16, 1, None, "bfloat16"),
-        (torch.float32, 1, None, "float32"),
-        (torch.int8, 1, groups("int", 8, 8), "int8_w8a8"),
-        (torch.float8_e4m3fn, 1, groups("float", 8, 8), "fp8_w8a8"),
-        (torch.float8_e4m3fn, 1, {"quant_method": "fp8", "activation_scheme": "static"}, "fp8_w8a8"),
-        (torch.int32, 8, groups("int", 4, None), "int4_w4a16"),
-        (torch.int32, 8, {"quant_method": "awq", "bits": 4}, "int4_w4a16"),
-        (torch.uint8, 2, {"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4_w4a4"),
+        ("bfloat16", 1, None, "bfloat16"),
+        ("float32", 1, None, "float32"),
+        ("int8", 1, groups("int", 8, 8), "int8_w8a8"),
+        ("float8_e4m3fn", 1, groups("float", 8, 8), "fp8_w8a8"),
+        ("float8_e4m3fn", 1, {"quant_method": "fp8", "activation_scheme": "static"}, "fp8_w8a8"),
+        ("int32", 8, groups("int", 4, None), "int4_w4a16"),
+        ("int32", 8, {"quant_method": "awq", "bits": 4}, "int4_w4a16"),
+        ("uint8", 2, {"quant_method": "modelopt", "quant_algo": "NVFP4"}, "fp4_w4a4"),
         (
-            torch.uint8,
+            "uint8",
             2,
             {
                 "quant_method": "quark",
@@ -74,12 +75,12 @@ def model(folder: Path, kind: torch.dtype, quantization: dict[str, Any] | None =
             },
             "fp4_w4a4",
         ),
-        (torch.bfloat16, 1, {"quant_method": "bitsandbytes"}, "bitsandbytes (BF16)"),
-        (torch.float8_e5m2, 1, None, "unknown (F8_E5M2)"),
+        ("bfloat16", 1, {"quant_method": "bitsandbytes"}, "bitsandbytes (BF16)"),
+        ("float8_e5m2", 1, None, "unknown (F8_E5M2)"),
     ],
 )
 def test_precision_and_numbers(
-    tmp_path: Path, kind: torch.dtype, packed: int, quantization: dict[str, Any] | None, precision: str
+    tmp_path: Path, kind: str, packed: int, quantization: dict[str, Any] | None, precision: str
 ) -> None:
     found = read_weights(model(tmp_path, kind, quantization, packed))
     assert (found.precision, found.quantized) == (precision, precision not in ("bfloat16", "float32"))
@@ -93,7 +94,7 @@ def test_the_published_numbers_of_parameters_follow_from_the_shapes() -> None:
 
 
 def test_weights_that_were_left_out(tmp_path: Path) -> None:
-    found = read_weights(model(tmp_path, torch.bfloat16))
+    found = read_weights(model(tmp_path, "bfloat16"))
     fewer = found.model_copy(update={"parameters": found.parameters - 8})
     assert "the weights have" in model_reasons(SMALL, found.shape, fewer)[0]
     sparse = {**groups("int", 8, 8), "sparsity_config": {"format": "sparse-24-bitmask"}}

@@ -11,6 +11,7 @@ from tests.support.tiny_llama import make_tiny_llama
 
 # Logits of the tiny model have a spread of 0.2; float32 arithmetic in another order moves them by about 1e-6.
 TIE = 1e-4
+AT_A_TIME, PAD = 16, 0  # prompts
 PROMPTS_FOR_STOP_IDS = 16
 MORE_STOP_IDS = 3
 MOST_ENDED = 13
@@ -71,24 +72,34 @@ def _stop_ids(answers: list[list[int]]) -> list[int]:
 
 
 def _greedy(model_path: Path, prompts: list[list[int]]) -> list[Answer]:
-    """In float32, one prompt at a time."""
+    """In float32, some prompts of about one length at a time, the shorter ones padded in front."""
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)  # the model is far too small for two, which only wait for each other
     model = AutoModelForCausalLM.from_pretrained(str(model_path), dtype="float32")
-    answers = []
-    for prompt in prompts:
+    stops = model.generation_config.eos_token_id
+    stops = {stops} if isinstance(stops, int) else set(stops)
+    answers: dict[int, Answer] = {}
+    order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))
+    for start in range(0, len(order), AT_A_TIME):
+        numbers = order[start : start + AT_A_TIME]
+        longest = len(prompts[numbers[-1]])
+        padding = [longest - len(prompts[number]) for number in numbers]
         output = model.generate(
-            torch.tensor([prompt]),
+            torch.tensor([[PAD] * pad + prompts[number] for pad, number in zip(padding, numbers, strict=True)]),
+            attention_mask=torch.tensor([[0] * pad + [1] * (longest - pad) for pad in padding]),
             min_new_tokens=SAMPLING.min_tokens,
             max_new_tokens=SAMPLING.max_tokens,
             do_sample=False,
             return_dict_in_generate=True,
             output_scores=True,
-            pad_token_id=0,
+            pad_token_id=PAD,
         )
-        best = torch.cat(output.scores).topk(2)
-        ids = output.sequences[0, len(prompt) :].tolist()
-        answers.append(Answer(ids, best.indices[:, 1].tolist(), (best.values[:, 0] - best.values[:, 1]).tolist()))
-    return answers
+        best = torch.stack(output.scores, dim=1).topk(2)
+        margins, runners_up = best.values[..., 0] - best.values[..., 1], best.indices[..., 1]
+        for row, number in enumerate(numbers):
+            ids = output.sequences[row, longest:].tolist()
+            length = next((place + 1 for place, token in enumerate(ids) if token in stops), len(ids))
+            answers[number] = Answer(ids[:length], runners_up[row, :length].tolist(), margins[row, :length].tolist())
+    return [answers[number] for number in range(len(prompts))]

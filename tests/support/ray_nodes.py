@@ -1,14 +1,19 @@
 """A real Ray cluster of two nodes on this machine."""
 
 import subprocess
+from importlib.util import find_spec
 from typing import Any
 
 import psutil
+import pytest
 
 from scripts.bench.cluster import HEAD, SECOND
 from scripts.bench.cluster import TwoNodes as Cluster
 
-__all__ = ["HEAD", "SECOND", "TwoNodes", "is_running"]
+__all__ = ["HEAD", "SECOND", "SharedNodes", "TwoNodes", "is_running", "needs_ray"]
+
+# Asked without importing it, which every test process would do that collects tests.
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (docs/parallel.md)")
 
 
 class TwoNodes(Cluster):
@@ -53,6 +58,22 @@ class TwoNodes(Cluster):
         """After its raylet was killed."""
         self._cluster.remove_node(self._second, allow_graceful=False)
         self.add()
+
+
+class SharedNodes:
+    """A cluster for several tests: started for the first, and anew after its end."""
+
+    def __init__(self) -> None:
+        self._nodes: TwoNodes | None = None
+
+    def running(self) -> TwoNodes:
+        self._nodes = self._nodes or TwoNodes()
+        return self._nodes
+
+    def shutdown(self) -> None:
+        if self._nodes is not None:
+            self._nodes.shutdown()
+            self._nodes = None
 
 
 def _process(node: Any, part: str) -> "subprocess.Popen[bytes]":

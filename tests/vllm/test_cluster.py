@@ -29,23 +29,14 @@ from tests.support.legs import (
     progress,
     until,
 )
-from tests.support.ray_nodes import HEAD, SECOND, TwoNodes, is_running
-from tests.vllm.conftest import leg_command, run_leg
+from tests.support.ray_nodes import HEAD, SECOND, SharedNodes, TwoNodes, is_running, needs_ray
+from tests.support.vllm_legs import leg_command, run_leg
 
-pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
-
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
 ENDS_WITHIN_S = 30
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[TwoNodes]:
-    nodes = TwoNodes()
-    yield nodes
-    nodes.shutdown()
 
 
 @pytest.fixture
@@ -79,8 +70,9 @@ def running(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def leg(cluster: TwoNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished Offline leg."""
+    cluster = nodes.running()
     folder = tmp_path_factory.mktemp("cluster")
     out = folder / "run"
     words = [*arguments("Offline", out, "--cluster", cluster.address, "--routing", "round-robin")]
@@ -177,24 +169,6 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
     cluster.renew_second()
 
 
-@pytest.mark.parametrize(("part", "lost"), [("gcs_server", 2), ("raylet", 1)])
-def test_a_killed_head_ends_the_leg(part: str, lost: int, start_main: StartMain, tmp_path: Path) -> None:
-    cluster = TwoNodes()
-    try:
-        started = start_leg(cluster, start_main, tmp_path / "run")
-        family = [*cluster.keepers(), *cluster.replicas()]
-        assert len(family) == 4
-        cluster.kill_head(part)
-        manifest = check_failed(started.wait(ENDS_WITHIN_S), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
-        assert manifest.error is not None
-        for number, address in enumerate((HEAD, SECOND)[:lost]):
-            named = rf"replica {number} \(all cores, host \S+ \({re.escape(address)}\)\)"
-            assert re.search(named, manifest.error["message"])
-        assert psutil.wait_procs(family, ENDS_WITHIN_S)[1] == []
-    finally:
-        cluster.shutdown()
-
-
 def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     finished = run_main("doctor", "--cluster", cluster.address, "--json")
     assert finished.code == ExitCode.OK, finished.stderr
@@ -216,6 +190,8 @@ def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMa
     assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
 
 
+# Offline in tests/vllm/test_cluster_commands.py; Server with two engines, and no nodes, in tests/vllm/test_replicas.py.
+@pytest.mark.long
 def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
     conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
     words = ["--scenario", "Server", "--cluster", cluster.address]
@@ -227,3 +203,23 @@ def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) 
     cores = sorted(os.sched_getaffinity(0))
     assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]
     assert cluster.left() == []
+
+
+# The last one here, as it leaves no cluster behind.
+@pytest.mark.parametrize(("part", "lost"), [("gcs_server", 2), ("raylet", 1)])
+def test_a_killed_head_ends_the_leg(
+    part: str, lost: int, nodes: SharedNodes, cluster: TwoNodes, start_main: StartMain, tmp_path: Path
+) -> None:
+    try:
+        started = start_leg(cluster, start_main, tmp_path / "run")
+        family = [*cluster.keepers(), *cluster.replicas()]
+        assert len(family) == 4
+        cluster.kill_head(part)
+        manifest = check_failed(started.wait(ENDS_WITHIN_S), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
+        assert manifest.error is not None
+        for number, address in enumerate((HEAD, SECOND)[:lost]):
+            named = rf"replica {number} \(all cores, host \S+ \({re.escape(address)}\)\)"
+            assert re.search(named, manifest.error["message"])
+        assert psutil.wait_procs(family, ENDS_WITHIN_S)[1] == []
+    finally:
+        nodes.shutdown()

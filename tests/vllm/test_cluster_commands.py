@@ -1,7 +1,9 @@
 """Tune, audit, campaign and bench with replicas on two nodes of a real Ray cluster, as a user runs them."""
 
 import json
-from collections.abc import Callable, Iterator
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,18 +11,16 @@ import yaml
 
 from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
-from runs.record.layout import CampaignDir, RunDir, audit_record
+from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
 from scenarios.tune.places import TuneDir
 from scripts.bench import cluster as bench
 from scripts.bench.sizes import SMALLEST
 from tests.conftest import StartedMain
-from tests.support.legs import USER_CONF, arguments
-from tests.support.ray_nodes import TwoNodes
+from tests.support.legs import USER_CONF, arguments, until
+from tests.support.ray_nodes import TwoNodes, needs_ray
 
-pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
-
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 TIMEOUT_S = 400.0
@@ -35,13 +35,6 @@ CAMPAIGN_CONF = """
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 10
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[TwoNodes]:
-    nodes = TwoNodes()
-    yield nodes
-    nodes.shutdown()
 
 
 def on_both_nodes(folder: Path) -> Manifest:
@@ -75,35 +68,73 @@ def test_audit(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None
     assert cluster.left() == []
 
 
-def test_the_bench_holds_them_against_local_replicas(tmp_path: Path) -> None:
-    part = bench.run(tmp_path, SMALLEST)
+@pytest.mark.parametrize("engine", ["dummy", pytest.param("vllm", marks=pytest.mark.long)])
+def test_the_bench_holds_them_against_local_replicas(engine: str, tmp_path: Path) -> None:
+    dummy = {"engine": "dummy", "dummy_ttft_ms": 50}
+    part = bench.run(tmp_path, SMALLEST) if engine == "vllm" else bench.measure_nodes(tmp_path, SMALLEST, dummy)
     assert part.figures[-1].name == "Ray ÷ local"
     assert part.figures[-1].median > 0
     assert read_manifest(RunDir(tmp_path / "ray-0").manifest).resolved.nodes
 
 
-@pytest.mark.parametrize("engine", ["dummy", "vllm"])
-def test_a_campaign_finds_its_legs_done(
-    engine: str, cluster: TwoNodes, start_main: StartMain, tiny_model: Path, tmp_path: Path
-) -> None:
-    conf, file, place = tmp_path / "user.conf", tmp_path / "small.yaml", CampaignDir(tmp_path / "campaign")
-    conf.write_text(USER_CONF if engine == "dummy" else CAMPAIGN_CONF)
-    own = {"model_path": str(tiny_model)} if engine == "vllm" else {"dummy_ttft_ms": 250}
-    content = {
-        "benchmark": "llama3.1-8b", "division": "open", "user_conf": str(conf), "engine": engine,
-        "cluster": cluster.address, **own, "scenarios": {"Offline": None},
-    }  # fmt: skip
-    file.write_text(yaml.safe_dump(content, sort_keys=False))
-    words = ("campaign", "--config", file, "--output-log-dir", place.root)
-    finished = start_main(*words).wait(TIMEOUT_S)
-    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    result = place.result("llama3.1-8b", "Offline")
-    legs = [on_both_nodes(result.performance.root), on_both_nodes(result.accuracy.root)]
-    again = start_main(*words).wait(TIMEOUT_S)
-    assert again.code == ExitCode.OK, again.stdout + again.stderr
-    assert "2 of 2 legs are done" in again.stdout
-    assert on_both_nodes(result.performance.root).start_time_ns == legs[0].start_time_ns
+class Small:
+    """A campaign of one scenario: a performance and an accuracy leg."""
+
+    def __init__(self, engine: str, cluster: TwoNodes, model: Path, folder: Path) -> None:
+        conf, self._file = folder / "user.conf", folder / "small.yaml"
+        conf.write_text(USER_CONF if engine == "dummy" else CAMPAIGN_CONF)
+        own = {"model_path": str(model)} if engine == "vllm" else {"dummy_ttft_ms": 250}
+        content = {
+            "benchmark": "llama3.1-8b", "division": "open", "user_conf": str(conf), "engine": engine,
+            "cluster": cluster.address, **own, "scenarios": {"Offline": None},
+        }  # fmt: skip
+        self._file.write_text(yaml.safe_dump(content, sort_keys=False))
+        self.place = CampaignDir(folder / "campaign")
+        self.result = self.place.result("llama3.1-8b", "Offline")
+
+    @property
+    def words(self) -> tuple[object, ...]:
+        return "campaign", "--config", self._file, "--output-log-dir", self.place.root
+
+
+def check_sign_off(result: ResultDir) -> None:
     signed = sign_off("harness", [result.root])
     assert signed.degraded is None
     assert [one for one in signed.reasons if "replica" in one.rule] == []
+
+
+@pytest.mark.parametrize("engine", ["dummy", pytest.param("vllm", marks=pytest.mark.long)])
+def test_a_campaign_finds_its_legs_done(
+    engine: str, cluster: TwoNodes, start_main: StartMain, tiny_model: Path, tmp_path: Path
+) -> None:
+    small = Small(engine, cluster, tiny_model, tmp_path)
+    finished = start_main(*small.words).wait(TIMEOUT_S)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+    legs = [on_both_nodes(small.result.performance.root), on_both_nodes(small.result.accuracy.root)]
+    again = start_main(*small.words).wait(TIMEOUT_S)
+    assert again.code == ExitCode.OK, again.stdout + again.stderr
+    assert "2 of 2 legs are done" in again.stdout
+    assert on_both_nodes(small.result.performance.root).start_time_ns == legs[0].start_time_ns
+    check_sign_off(small.result)
+    assert cluster.left() == []
+
+
+def test_an_interrupted_campaign_finds_its_leg_of_vllm_done(
+    cluster: TwoNodes, start_main: StartMain, tiny_model: Path, tmp_path: Path
+) -> None:
+    small = Small("vllm", cluster, tiny_model, tmp_path)
+    campaign, accuracy = start_main(*small.words), small.result.accuracy.manifest
+    until(lambda: accuracy.exists() or campaign.process.poll() is not None, "the second leg", TIMEOUT_S)
+    campaign.process.send_signal(signal.SIGINT)
+    finished = campaign.wait()
+    assert finished.code == ExitCode.INTERRUPTED, finished.stdout + finished.stderr
+    leg = on_both_nodes(small.result.performance.root)
+    plan = start_main(*small.words, "--dry-run").wait()
+    assert plan.code == ExitCode.OK, plan.stdout + plan.stderr
+    assert "1 of 2 legs are done" in plan.stdout
+    cores = sorted(os.sched_getaffinity(0))
+    assert leg.replicas[0]["weights_sha256"] == leg.replicas[1]["weights_sha256"]
+    assert any(name.endswith(".safetensors") for name in leg.replicas[0]["weights_sha256"])
+    assert [replica["cores"] for replica in leg.replicas] == [cores[:1], cores[1:2] or cores[:1]]
+    check_sign_off(small.result)
     assert cluster.left() == []

@@ -14,11 +14,9 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import ROOT, StartedMain
 from tests.support.legs import arguments
-from tests.support.ray_nodes import TwoNodes
+from tests.support.ray_nodes import TwoNodes, needs_ray
 
-pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (docs/parallel.md)")
-
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 GPUS = 2  # of each node
 # VLLM_ is among the beginnings of variables that hold on all nodes.

@@ -19,8 +19,8 @@ from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support.greedy import Answer
 from tests.support.http_tricks import ROWS
+from tests.support.vllm_legs import LEG_TIMEOUT_S, FinishedLeg, RunningLeg, run_leg, wait_for
 from tests.sut.endpoint.legs import SAMPLING, look_through
-from tests.vllm.conftest import LEG_TIMEOUT_S, FinishedLeg, RunningLeg, run_leg, wait_for
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from runs.errors import ExitCode
-from tests.vllm.conftest import FinishedLeg, RunningLeg, leg_command
+from tests.support.vllm_legs import FinishedLeg, RunningLeg, leg_command
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

@@ -1,106 +1,24 @@
 """Every scenario and mode through the front door with the real vLLM, each leg started as a user starts it."""
 
-import ast
-import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import orjson
 import pytest
-from rouge_score import rouge_scorer
 
 from compliance.report.leg_section import leg_section
 from qsl.dataset import Dataset
-from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import default_benchmark
 from runs.errors import ExitCode
-from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.observed import QueryTimes
 from runs.rounds import CURRENT_ROUND
 from tests.support.greedy import TIE, Answer
-from tests.support.nltk_data import nltk_sentences
 from tests.support.official import SAMPLING
-from tests.vllm.conftest import FinishedLeg, leg_command, run_leg
+from tests.support.vllm_legs import leg_command, run_leg
+from tests.vllm.legs import LEGS, OFFLINE, PERFORMANCE, WITHOUT_CACHING, Legs, each
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-
-
-@dataclass(frozen=True)
-class Spec:
-    """A leg: its scenario and mode, its user.conf, and what else it is given."""
-
-    scenario: Scenario
-    accuracy: bool
-    conf: str
-    samples: int = 64
-    arguments: tuple[str, ...] = ()
-
-
-OFFLINE = "*.Offline.min_duration = 1000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 100\n"
-# 459 queries are the fewest that early stopping accepts; INTERACTIVE makes fewer, so that it must be INVALID.
-SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
-INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n"
-SINGLE_STREAM = "*.SingleStream.min_duration = 100\n*.SingleStream.target_latency = 1000\n"
-SINGLE_STREAM += "*.SingleStream.min_query_count = 1\n"
-STATISTICS = ("--engine-arg", "disable_log_stats=false")
-CACHING = ("--engine-arg", "enable_prefix_caching=true", *STATISTICS)
-
-LEGS = {
-    "offline": Spec("Offline", False, OFFLINE),
-    "offline-accuracy": Spec("Offline", True, OFFLINE),
-    "server": Spec("Server", False, SERVER),
-    "server-accuracy": Spec("Server", True, SERVER),
-    "single-stream": Spec("SingleStream", False, SINGLE_STREAM, arguments=STATISTICS),
-    "single-stream-accuracy": Spec("SingleStream", True, SINGLE_STREAM, 16, ("--total-sample-count", "16")),
-    "interactive-with-caching": Spec("Interactive", False, INTERACTIVE, arguments=CACHING),
-    "interactive-accuracy": Spec("Interactive", True, SERVER),
-}
-PERFORMANCE = [name for name, spec in LEGS.items() if not spec.accuracy]
-ACCURACY = [name for name, spec in LEGS.items() if spec.accuracy]
-WITHOUT_CACHING = [name for name, spec in LEGS.items() if spec.arguments != CACHING]
-# Interactive's limits are in its performance leg, LoadGen's Server in accuracy mode is in Server's.
-LONG = "interactive-accuracy"
-
-
-def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    marked = [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in names]
-    return pytest.mark.parametrize("name", marked)
-
-
-class Legs:
-    """Runs each leg at its first use."""
-
-    def __init__(self, model: Path, folder: Path) -> None:
-        self._model, self._folder = model, folder
-        self._finished: dict[str, FinishedLeg] = {}
-
-    def __getitem__(self, name: str) -> FinishedLeg:
-        if name not in self._finished:
-            spec, run_dir = LEGS[name], self._folder / name
-            mode = ["--accuracy"] if spec.accuracy else []
-            arguments = ["--scenario", spec.scenario, *mode, *spec.arguments]
-            self._finished[name] = run_leg(leg_command(self._model, run_dir, spec.conf, arguments), run_dir)
-        leg = self._finished[name]
-        assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), f"{name}: {leg}"
-        return leg
-
-
-@pytest.fixture(scope="module")
-def legs(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Legs:
-    return Legs(tiny_model, tmp_path_factory.mktemp("legs"))
-
-
-def entries_of(leg: FinishedLeg) -> list[AccuracyEntry]:
-    return read_accuracy_log(leg.run.accuracy_log)
-
-
-def ids_of(data: bytes) -> list[int]:
-    ids: list[int] = np.frombuffer(data, "<i4").tolist()
-    return ids
 
 
 # The verdict ---------------------------------------------------------------------------------------------------------
@@ -286,93 +204,6 @@ def test_the_manifest_describes_model_and_data(legs: Legs, tiny_model: Path, dat
     assert manifest["model"]["sha256"]["model.safetensors"] == sha256(weights.read_bytes()).hexdigest()
     assert manifest["dataset"]["sha256"] == dataset.sha256
     assert manifest["dataset"]["rows_used"] == LEGS[name].samples
-
-
-# Accuracy ------------------------------------------------------------------------------------------------------------
-
-
-@each(ACCURACY)
-def test_accuracy_legs_hold_every_sample_once(legs: Legs, name: str) -> None:
-    leg, spec = legs[name], LEGS[name]
-    entries = entries_of(leg)
-    assert sorted(entry.qsl_idx for entry in entries) == list(range(spec.samples))
-    assert leg.result["verdict"] == "DONE"
-    assert leg.result["counts"]["accuracy_entries"] == spec.samples
-
-
-@each(ACCURACY)
-def test_loadgen_was_given_the_honest_ids_and_counts(legs: Legs, answers: list[Answer], name: str) -> None:
-    requests = legs[name].requests
-    for entry in entries_of(legs[name]):
-        ids = ids_of(entry.data)
-        assert entry.token_count == len(ids) == requests.output_tokens[entry.seq_id]
-        assert entry.qsl_idx == requests.sample_index[entry.seq_id]
-        assert sha256(entry.data).hexdigest() == requests.output_sha256[entry.seq_id]
-        assert answers[entry.qsl_idx].matches(ids), f"sample {entry.qsl_idx}"
-        if LEGS[name].scenario == "Offline":
-            assert entry.token_data is None
-        else:
-            assert ids_of(entry.token_data or b"") == ids[:1]
-
-
-@each(ACCURACY)
-def test_accuracy_text_is_what_the_official_checker_looks_for(legs: Legs, name: str) -> None:
-    leg = legs[name]
-    text = leg.run.accuracy_text.read_text()
-    record = orjson.loads(leg.run.accuracy_json.read_bytes())["scores"]
-    for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
-        (found,) = re.findall(rf".*'{score}':\s+'?([\d.]+)'?.*", text)
-        assert float(found) == record[score]
-    (length,) = re.findall(r".*'gen_len':\s([\d.]+).*", text)
-    assert int(length) == record["gen_len"]
-    (line,) = [line for line in text.splitlines() if line.startswith("{")]
-    literal = ast.literal_eval(line)  # plain numbers: NumPy's own would not parse
-    assert literal["gen_num"] == LEGS[name].samples
-
-
-@each(ACCURACY)
-def test_scores_equal_the_reference_procedure(
-    legs: Legs, dataset: Dataset, sentences: Callable[[str], list[str]], tiny_model: Path, name: str
-) -> None:
-    leg = legs[name]
-    assert orjson.loads(leg.run.accuracy_json.read_bytes())["scores"] == reference_scores(
-        leg, dataset.targets, sentences, tiny_model
-    )
-
-
-def reference_scores(
-    leg: FinishedLeg, targets: list[str], sentences: Callable[[str], list[str]], model: Path
-) -> dict[str, Any]:
-    """The reference evaluation, from LoadGen's log to the scores, with none of our code."""
-    from transformers import AutoTokenizer
-
-    log = {entry["qsl_idx"]: entry["data"] for entry in orjson.loads(leg.run.accuracy_log.read_bytes())}
-    ids = [np.frombuffer(bytes.fromhex(data), "<i4").tolist() for data in log.values()]
-    texts = AutoTokenizer.from_pretrained(str(model)).batch_decode(ids, skip_special_tokens=True)
-    predictions = ["\n".join(sentences(text.strip())) for text in texts]
-    references = ["\n".join(sentences(targets[index].strip())) for index in log]
-    names = ["rouge1", "rouge2", "rougeL", "rougeLsum"]
-    scorer = rouge_scorer.RougeScorer(names, use_stemmer=True)
-    pairs = zip(references, predictions, strict=True)
-    scored = [scorer.score(reference, prediction) for reference, prediction in pairs]
-    means = {name: round(float(np.mean([scores[name].fmeasure for scores in scored])) * 100, 4) for name in names}
-    return {**means, "gen_len": sum(map(len, predictions)), "gen_num": len(predictions)}
-
-
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    with nltk_sentences(tmp_path_factory.mktemp("nltk_data")) as split:
-        yield split
-
-
-@each(["server-accuracy", "interactive-accuracy"])
-def test_all_scenarios_reach_the_same_scores(legs: Legs, name: str) -> None:
-    """Greedy decoding does not depend on who else is being served (a tie might, and has not in this model)."""
-    one, other = (
-        orjson.loads(legs[leg].run.accuracy_json.read_bytes())["scores"] for leg in (name, "offline-accuracy")
-    )
-    for score in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
-        assert abs(one[score] - other[score]) <= 0.1
 
 
 # Refused before an engine starts --------------------------------------------------------------------------------------

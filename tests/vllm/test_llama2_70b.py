@@ -15,7 +15,7 @@ from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
 from tests.support import orca
 from tests.support.nltk_data import nltk_sentences
-from tests.vllm.conftest import FinishedLeg, leg_command, run_leg
+from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

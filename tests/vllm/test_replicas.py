@@ -10,11 +10,11 @@ import pytest
 
 from runs.errors import ExitCode
 from tests.support.greedy import TIE, Answer
-from tests.vllm.conftest import RunningLeg, is_engine_core, leg_command, run_leg
+from tests.support.vllm_legs import RunningLeg, is_engine_core, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
+SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 128\n"
 LONG = "*.Server.min_duration = 120000\n*.Server.target_qps = 20\n"
 TWO = ["--scenario", "Server", "--replicas", "2"]
 
@@ -42,6 +42,9 @@ def test_answers_are_those_of_one_engine(tiny_model: Path, answers: list[Answer]
     assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
 
 
+# Of one engine tests/vllm/test_faults.py holds it; that an engine's death ends its replica's leg, and leaves nothing,
+# tests/scenarios/leg/test_replica_legs.py does.
+@pytest.mark.long
 def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
     leg = RunningLeg(leg_command(tiny_model, tmp_path / "run", LONG, TWO), tmp_path / "run")
     try:

@@ -1,0 +1,88 @@
+"""The legs with the real vLLM that several files look at: each is started as a user starts it, once a session."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runs.benchmark import Scenario
+from runs.environment import HARNESS_ROOT
+from runs.errors import ExitCode
+from runs.record.layout import RunDir
+from tests.support.once import once
+from tests.support.vllm_legs import FinishedLeg, leg_command, run_leg
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A leg: its scenario and mode, its user.conf, and what else it is given."""
+
+    scenario: Scenario
+    accuracy: bool
+    conf: str
+    samples: int = 64
+    arguments: tuple[str, ...] = ()
+
+
+OFFLINE = "*.Offline.min_duration = 1000\n*.Offline.min_query_count = 1\n*.Offline.target_qps = 100\n"
+# 459 queries are the fewest that early stopping accepts; INTERACTIVE makes fewer, so that it must be INVALID.
+SERVER = "*.Server.min_duration = 1000\n*.Server.target_qps = 40\n*.Server.min_query_count = 459\n"
+INTERACTIVE = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n"
+SINGLE_STREAM = "*.SingleStream.min_duration = 100\n*.SingleStream.target_latency = 1000\n"
+SINGLE_STREAM += "*.SingleStream.min_query_count = 1\n"
+STATISTICS = ("--engine-arg", "disable_log_stats=false")
+CACHING = ("--engine-arg", "enable_prefix_caching=true", *STATISTICS)
+
+
+def shipped(name: str) -> tuple[str, str]:
+    """A configuration that comes with the harness."""
+    return "--config", str(HARNESS_ROOT / "configs" / f"run-{name}.yaml")
+
+
+LEGS = {
+    "offline": Spec("Offline", False, OFFLINE, arguments=shipped("baseline")),
+    "offline-accuracy": Spec("Offline", True, OFFLINE),
+    "server": Spec("Server", False, SERVER),
+    "server-accuracy": Spec("Server", True, SERVER),
+    "single-stream": Spec("SingleStream", False, SINGLE_STREAM, arguments=STATISTICS),
+    "single-stream-accuracy": Spec("SingleStream", True, SINGLE_STREAM, 16, ("--total-sample-count", "16")),
+    "interactive-with-caching": Spec("Interactive", False, INTERACTIVE, arguments=CACHING),
+    "interactive-accuracy": Spec("Interactive", True, SERVER),
+}
+# Of the other data types' answers nothing is known.
+OTHERS = {"fp8-kv": Spec("Offline", False, OFFLINE, 8, (*shipped("fp8-kv"), "--total-sample-count", "8"))}
+PERFORMANCE = [name for name, spec in LEGS.items() if not spec.accuracy]
+ACCURACY = [name for name, spec in LEGS.items() if spec.accuracy]
+WITHOUT_CACHING = [name for name, spec in LEGS.items() if spec.arguments != CACHING]
+# Interactive's limits are in its performance leg, LoadGen's Server in accuracy mode is in Server's.
+LONG = "interactive-accuracy"
+SAID = "said.json"  # beside a leg
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in names]
+    return pytest.mark.parametrize("name", marked)
+
+
+class Legs:
+    """Runs each leg when somebody first asks for it. Read them only."""
+
+    def __init__(self, model: Path, factory: pytest.TempPathFactory) -> None:
+        self._model, self._factory = model, factory
+
+    def __getitem__(self, name: str) -> FinishedLeg:
+        folder = once(self._factory, f"vllm-{name}", lambda folder: self._run(name, folder))
+        said = json.loads((folder / SAID).read_text())
+        leg = FinishedLeg(RunDir(folder / name), **said)
+        assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), f"{name}: {leg}"
+        return leg
+
+    def _run(self, name: str, folder: Path) -> None:
+        spec, run_dir = {**LEGS, **OTHERS}[name], folder / name
+        mode = ["--accuracy"] if spec.accuracy else []
+        arguments = ["--scenario", spec.scenario, *mode, *spec.arguments]
+        leg = run_leg(leg_command(self._model, run_dir, spec.conf, arguments), run_dir)
+        said = {"exit_code": leg.exit_code, "stdout": leg.stdout, "stderr": leg.stderr}
+        (folder / SAID).write_text(json.dumps(said))
