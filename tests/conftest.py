@@ -21,25 +21,40 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 
-SECONDS = {"vllm": 10.0, "slow": 5.0}  # of a test, roughly
+# Seconds of a test, roughly, and of the files that take longest, on two cores with nothing else to do.
+OF_A_TEST, OF_A_SLOW_TEST = 0.1, 1.5
+OF_A_FILE = {
+    "vllm/test_cluster.py": 200, "vllm/test_cluster_commands.py": 150, "vllm/test_legs.py": 120,
+    "vllm/test_endpoint.py": 110, "vllm/test_faults.py": 100, "vllm/test_accuracy.py": 80,
+    "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60, "vllm/test_warm_up.py": 60,
+    "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45, "vllm/test_gate.py": 25,
+    "scenarios/tune/test_tune.py": 140, "scenarios/campaign/test_campaign.py": 90, "scenarios/leg/test_trial.py": 85,
+    "scenarios/leg/test_endpoint_leg.py": 80, "scenarios/leg/test_replica_legs.py": 80,
+    "scenarios/leg/test_faults.py": 75, "scenarios/leg/test_interruptions.py": 60, "test_bench.py": 90,
+    "compliance/submission/test_submission_check.py": 40, "compliance/signoff/test_signoff_backtest.py": 40,
+}  # fmt: skip
 
 
 @pytest.hookimpl(trylast=True)  # after what is deselected is gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that side by side no process is left alone with one, and in turn with vLLM and without."""
-    cost: Counter[Path] = Counter()
-    with_vllm: set[Path] = set()
+    """Long files first, so that side by side no process is left alone with one; those with vLLM, which compute, evenly
+    among the others, which mostly wait."""
+    cost: dict[bool, Counter[Path]] = {True: Counter(), False: Counter()}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        cost[item.path] += max((SECONDS.get(mark, 0.0) for mark in marks), default=0.0)
-        if "vllm" in marks:
-            with_vllm.add(item.path)
-    place: Counter[bool] = Counter()
-    order: dict[Path, int] = {}
-    for path, _ in cost.most_common():
-        order[path] = place[path in with_vllm]
-        place[path in with_vllm] += 1
-    items.sort(key=lambda item: order[item.path])
+        cost["vllm" in marks][item.path] += OF_A_SLOW_TEST if "slow" in marks else OF_A_TEST
+    place: dict[Path, float] = {}
+    for kind in cost.values():
+        kind.update({path: seconds - kind[path] for path in kind if (seconds := _seconds(path)) is not None})
+        before = 0.0
+        for path, seconds in kind.most_common():
+            place[path] = before / kind.total()
+            before += seconds
+    items.sort(key=lambda item: place[item.path])
+
+
+def _seconds(path: Path) -> float | None:
+    return OF_A_FILE.get(path.relative_to(Path(__file__).parent).as_posix())
 
 
 @pytest.fixture(scope="module", autouse=True)
