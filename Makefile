@@ -3,7 +3,9 @@
 PYTHON ?=
 VLLM ?=
 PY := .venv/bin/python
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+# Test files at a time: most of them wait. Fewer where memory is short.
+WORKERS ?= 6
+SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: setup setup-quantize demo test test-fast test-long redteam bench accept lint clean
@@ -31,8 +33,7 @@ test test-fast test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 test-fast: setup
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long and not timed"
 
-# Most tests wait, for legs that sleep or for vLLM to start: several files at a time. Cheats are told by their times, so
-# the red team's tests, and others that are timed, run alone.
+# Cheats are told by their times, so the red team's tests, and others that are timed, run alone.
 test: lint
 	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long and not timed and not quick"
 	$(PY) -m pytest -q --durations=25 -m "timed and not long and not quick"
