@@ -17,7 +17,8 @@ class PathType(click.ParamType[Path]):
     """Turns an argument into a `Path`, refusing what every later step would stumble over.
 
     Refused are: an empty name (an unset shell variable, which would mean the working directory), a name that is not
-    UTF-8 (the records are), a loop of links, and a name that is too long for the file system.
+    UTF-8 (the records are), a loop of links, a name that is too long for the file system, and a place that the user may
+    not enter.
     """
 
     name = "path"
@@ -43,8 +44,12 @@ class PathType(click.ParamType[Path]):
         try:
             Path(text).stat()
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-                why = {errno.ELOOP: "links that lead in a circle"}.get(error.errno, "the name is too long")
+            why = {
+                errno.ELOOP: "links that lead in a circle",
+                errno.ENAMETOOLONG: "the name is too long",
+                errno.EACCES: "you may not enter the directory that it lies in",
+            }.get(error.errno or 0)
+            if why is not None:
                 raise InputError(f"{option} {shown:.200}: {why}", "name another place") from error
         except ValueError as error:
             raise InputError(f"{option} {shown!r}: {error}", "name another place") from error

@@ -1,5 +1,6 @@
 """Paths on the command line that no file can have, in every command that takes one."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,18 @@ def test_refused_before_anything_is_done(
     assert words in told
     assert "fix: " in told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "other"]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+def test_a_place_that_the_user_may_not_enter(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    user = os.geteuid()
+    if user == 0:  # who may enter everything
+        os.seteuid(65534)
+    try:
+        assert main.main([*command, str(tmp_path / "closed" / "x")]) == 2
+    finally:
+        os.seteuid(user)
+    assert "x: you may not enter the directory that it lies in\n  fix: " in capsys.readouterr().err
