@@ -82,6 +82,14 @@ def test_an_accuracy_leg_is_slower_by_the_cores_that_others_took(
     assert (as_word(reason), reason.slug) == (severity, "faster_than_accuracy")
 
 
+def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(legs: FrozenLegs, tmp_path: Path) -> None:
+    pair = [legs.copy(tmp_path / name, name) for name in ("srv-1", "srv-acc")]
+    for leg, factor in zip(pair, (0.001, 0.1), strict=True):
+        shorten_requests(RunDir(leg), factor)
+    (reason,) = pace(*(evidence(leg) for leg in pair))
+    assert (as_word(reason), reason.slug) == ("FLAG", "faster_than_accuracy")
+
+
 @pytest.mark.slow
 def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     run_main: Callable[..., Finished], tmp_path: Path
