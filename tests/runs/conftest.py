@@ -15,8 +15,6 @@ from tests.support.loadgen_runs import Runs
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
-
 
 @pytest.fixture(scope="session")
 def loadgen_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:

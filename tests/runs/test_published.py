@@ -13,10 +13,11 @@ from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.numbers import reported_numbers
-from tests.runs.conftest import PUBLISHED, server_queries
+from tests.runs.conftest import server_queries
+from tests.support.published import NOT_HERE, PUBLISHED
 
 DETAILS = sorted(PUBLISHED.rglob("mlperf_log_detail.txt"))
-pytestmark = pytest.mark.skipif(not DETAILS, reason="no published logs beside the repository")
+pytestmark = pytest.mark.skipif(not DETAILS, reason=NOT_HERE)
 
 
 def name_of(path: Path) -> str:

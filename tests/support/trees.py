@@ -16,8 +16,8 @@ from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start
 from tests.support.official import shorten_benchmarks
 from tests.support.once import once
+from tests.support.published import PUBLISHED
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "shared" / "data" / "published"
 SAMPLES = 100  # of the short runs
 MIN_DURATION_MS = 500
 TEST06 = {

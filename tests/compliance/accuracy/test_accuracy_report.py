@@ -14,8 +14,8 @@ from compliance.accuracy.report import judge, parse_accuracy_text, write_reports
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.support.official import DATACENTER, EDGE, rouge
+from tests.support.published import NOT_HERE, PUBLISHED
 
-PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "data" / "published"
 # The official checker's patterns, which it matches against every line.
 PATTERNS = {
     **{name: rf".*'{name}':\s+'?([\d.]+)'?.*" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")},
@@ -138,7 +138,7 @@ def test_texts_without_one_clear_result_are_refused() -> None:
         parse_accuracy_text(ROUGE, ROUGE.text(EXACT) + "\n" + ROUGE.text({**EXACT, "rouge1": 39.0}))
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="published logs are not here")
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)
 def test_published_results_parse_and_pass() -> None:
     files = sorted(PUBLISHED.rglob("accuracy.txt"))
     assert files

@@ -21,8 +21,8 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from tests.support.audit_legs import entry, logged
+from tests.support.published import NOT_HERE, PUBLISHED
 
-PUBLISHED = Path(__file__).resolve().parents[4] / "shared" / "data" / "published"
 CHECKOUT = os.environ.get("MLPERF_INFERENCE")
 needs_checkout = pytest.mark.skipif(not CHECKOUT, reason="MLPERF_INFERENCE names no checkout of mlcommons/inference")
 
@@ -161,7 +161,7 @@ def test_text_and_score_are_those_of_the_official_script(tmp_path: Path, name: s
 def test_published_summaries_too(tmp_path: Path) -> None:
     found = sorted(PUBLISHED.glob("**/performance/run_1/mlperf_log_summary.txt"))
     if not found:
-        pytest.skip("no published logs beside this checkout")
+        pytest.skip(NOT_HERE)
     for number, (one, other) in enumerate(zip(found, found[1:] + found[:1], strict=True)):
         folder = tmp_path / str(number)
         paths = write_pair(folder, one.read_text(), other.read_text())
@@ -202,7 +202,7 @@ def test_accuracy_text_is_that_of_the_official_script(tmp_path: Path, name: str)
 def test_published_accuracy_logs_too(tmp_path: Path) -> None:
     found = sorted(PUBLISHED.glob("**/TEST06/accuracy/mlperf_log_accuracy.json"))
     if not found:
-        pytest.skip("no published logs beside this checkout")
+        pytest.skip(NOT_HERE)
     for number, path in enumerate(found):
         scenario = path.parents[2].name
         entries = read_accuracy_log(path)

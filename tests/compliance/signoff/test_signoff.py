@@ -20,9 +20,9 @@ from compliance.signoff.verdict import Verdict, as_word
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from tests.conftest import ROOT, Finished
+from tests.support.published import NOT_HERE, PUBLISHED
 from tests.support.signoff_fixtures import FrozenLegs
 
-PUBLISHED = ROOT.parent / "shared" / "data" / "published" / "closed"
 RAW_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl", "mlperf_log_accuracy.json")
 FIELDS = {
     "short_name", "audit_scope", "auditor_status", "verdict", "action", "lever_class", "lever_evidence",
@@ -176,7 +176,7 @@ def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp
     assert "foreign_file" in slugs(other)
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published logs are not here")
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)
 def test_published_results_are_unverifiable_never_passed() -> None:
     found = {path.parent for path in PUBLISHED.rglob("mlperf_log_*")}
     found |= {path.parent for path in found if path.name == "accuracy"}

@@ -18,6 +18,7 @@ from runs.benchmark import Scenario
 from runs.errors import ExitCode
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
+from tests.support.published import NOT_HERE, PUBLISHED
 from tests.support.tree_mutations import MUTATIONS, Mutation
 
 # Another clean tree to spoil, and its round: a directory that `submit` built.
@@ -31,8 +32,8 @@ def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 @pytest.fixture(scope="module")
 def published_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    if not trees.PUBLISHED.is_dir():
-        pytest.skip("no published logs beside the repository")
+    if not PUBLISHED.is_dir():
+        pytest.skip(NOT_HERE)
     return trees.build_published_tree(tmp_path_factory.mktemp("trees"))
 
 

@@ -18,6 +18,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from scenarios.commands.check import check
 from tests.support import trees
+from tests.support.published import NOT_HERE, PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "check.md"
@@ -175,8 +176,8 @@ def official_on_published(official: Path, folder: Path) -> tuple[Tree, OfficialR
 
 
 def test_both_checkers_accept_published_results(official: Path, tmp_path: Path) -> None:
-    if not trees.PUBLISHED.is_dir():
-        pytest.skip("no published logs beside the repository")
+    if not PUBLISHED.is_dir():
+        pytest.skip(NOT_HERE)
     tree, result = official_on_published(official, tmp_path)
     assert check_tree(tree.root, ROUNDS["v5.1"]).findings == []
     assert result.ok, [message.text for message in result.messages]
