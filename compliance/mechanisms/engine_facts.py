@@ -85,7 +85,7 @@ def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     shown = {name: row[name] for name in names if row.get(name) is not None}
     gaps = () if shown else ("the row says nothing of what the engine ran with",)
     if shown.get("speculative") is not None:
-        shown["speculative"] = shown["speculative"] in (True, 1, "1", "true", "True")
+        shown["speculative"] = shown["speculative"] not in (False, 0, "0", "false", "False")
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
         shown["speculative_config"] = {"model": row["draft_model"]}
     engine = row.get("engine")

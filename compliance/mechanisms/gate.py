@@ -140,6 +140,8 @@ def judge_row(
         failures += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
     else:
         review += engine.gaps
+        if (status := judged.row.get("status")) not in (None, "success"):
+            failures.append(fail("gate/run_verified", f"the row says of its run: {str(status)[:40]}"))
     told = " ".join(finding.sentence for finding in failures)
     review += [issue for issue in record["issues"] if issue not in told]
     if evidence is not None:

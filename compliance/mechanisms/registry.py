@@ -5,7 +5,7 @@ The sets of compression and speculative techniques come from the files; nothing 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -23,23 +23,26 @@ NO_VARIANT = "none"  # what a missing variant counts as
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+_Id = Annotated[str, Field(pattern="^[!-~]+$")]  # no blanks, and nothing that only looks like it
 
 
 class Variant(_Entry):
-    mechanism: str
-    mechanism_variant: str
+    mechanism: _Id
+    mechanism_variant: _Id
     compression_method: str | None
     compression_scope: str | None
     description: str
 
 
 class QualityEval(_Entry):
-    quality_eval_id: str
+    quality_eval_id: _Id
     harness: str
     version: str
     scope: str
-    metric_keys: list[str]
+    metric_keys: Annotated[list[str], Field(min_length=1)]
     baseline_required: bool
     description: str
 
@@ -47,8 +50,8 @@ class QualityEval(_Entry):
 class _VariantsFile(_Entry):
     schema_version: str = Field(pattern=r"^1\.")
     description: str
-    compression_mechanisms: list[str]
-    speculative_mechanisms: list[str]
+    compression_mechanisms: list[_Id]
+    speculative_mechanisms: list[_Id]
     variants: list[Variant]
 
 
@@ -83,7 +86,8 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     """Read the four files.
 
     Raises:
-        InputError: one is missing, damaged, of another schema, or lists something twice.
+        InputError: one is missing, damaged, of another schema, lists something twice, or does not say of each
+            technique which kind it is.
     """
     lists = [_read(folder / name, _VariantsFile) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
     variants = [entry for one in lists for entry in one.variants]
@@ -92,14 +96,15 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
         for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)
         for entry in _read(folder / name, _QualityFile).eval_harnesses
     ]
+    compression = [name for one in lists for name in one.compression_mechanisms]
+    speculative = [name for one in lists for name in one.speculative_mechanisms]
     _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants], folder / VARIANTS_FILE)
+    _unique([*compression, *speculative, BASELINE], folder / VARIANTS_FILE)
     _unique([entry.quality_eval_id for entry in evals], folder / QUALITY_FILE)
-    return Registries(
-        tuple(variants),
-        frozenset(name for one in lists for name in one.compression_mechanisms),
-        frozenset(name for one in lists for name in one.speculative_mechanisms),
-        tuple(evals),
-    )
+    if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
+        text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: has no variant, or is of neither kind"
+        raise InputError(text, "name each technique among compression_mechanisms or speculative_mechanisms")
+    return Registries(tuple(variants), frozenset(compression), frozenset(speculative), tuple(evals))
 
 
 def _read(path: Path, schema: type[_File]) -> _File:

@@ -5,6 +5,8 @@ run's files when the row was made, and a gate that is given the run directory lo
 """
 
 import uuid
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from compliance.audits.record import read_audit
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
 from compliance.mechanisms.eligibility import eligibility
@@ -25,15 +28,22 @@ from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
-from runs.reading import MIB, read_record, read_whole
+from runs.reading import MIB, read_whole
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
+from runs.store.schema import COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 EVIDENCE = "evidence"
 _IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
+# What a run's files decide, whatever the answers are scored with.
+_FROM_FILES = ["timestamp", "official", "status", "certification"] + [
+    column.name
+    for column in COLUMNS
+    if column.role in ("condition", "number") and column.name not in ("accuracy_passed", "audits")
+]
 
 
 @dataclass(frozen=True)
@@ -278,13 +288,15 @@ def _accuracy(quality: QualityEvidence) -> dict[str, Any]:
 
 
 def _audits(home: Path) -> str | None:
-    """The outcomes that lie in the result's directory, as JSON: {"TEST06": "PASS"}."""
+    """The outcomes on record in the result's directory, where their legs are, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     for path in sorted(ResultDir(home).audit("*").parent.glob("*/audit_*.json")):
         try:
-            record = orjson.loads(read_record(path, ""))
-            outcomes[str(record["test"])] = "PASS" if record["passed"] is True else "FAIL"
-        except (InputError, ValueError, KeyError, TypeError):
+            record = read_audit(path.parent, path.stem.removeprefix("audit_"))
+            legs = [RunDir(path.parent / str(leg.get("label"))) for leg in record.legs]
+            there = legs and all(leg.seal.is_file() for leg in legs)
+            outcomes[record.test] = ("PASS" if record.passed else "FAIL") if there else "unreadable"
+        except InputError:
             outcomes[path.stem.removeprefix("audit_")] = "unreadable"
     return orjson.dumps(outcomes).decode() if outcomes else None
 
@@ -299,18 +311,20 @@ def read_rows(
     Raises:
         InputError: unreadable, not JSON, or not rows.
     """
+    fix = "name a run directory or a JSON file of rows"
     try:
-        content = orjson.loads(
-            read_whole(path, "name a run directory or a JSON file of rows", max_bytes=MAX_ROWS_BYTES)
-        )
+        content = orjson.loads(read_whole(path, fix, max_bytes=MAX_ROWS_BYTES))
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}", "name a run directory or a JSON file of rows") from error
+        raise InputError(f"{path} is not JSON: {error}", fix) from error
     rows = content if isinstance(content, list) else [content]
     judged = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
         judged.append(_with_evidence(row, f"{path}:{number}", registries, load_error, sources))
+    runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
+    if twice := next((run for run, count in runs.items() if count > 1), None):
+        raise InputError(f"{path}: run {twice[:40]} stands there twice", "give each run one row")
     return judged
 
 
@@ -329,4 +343,15 @@ def _with_evidence(
     if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
         return JudgedRow(row, None, source)
     told = {name: same.row[name] for name in (RECORD, *FIELD_NAMES)}  # what the row leaves open, its run declares
-    return JudgedRow({**same.row, **row, **told}, same.evidence, source)
+    evidence = same.evidence
+    if evidence is not None and evidence.broken is None and (changed := next(_changed(row, same.row), None)):
+        evidence = replace(evidence, broken=changed)
+    return JudgedRow({**same.row, **row, **told}, evidence, source)
+
+
+def _changed(row: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
+    """Numbers and conditions that are others in the row than in the files of its run."""
+    for name in _FROM_FILES:
+        found, wanted = row.get(name), again.get(name)
+        if found is not None and wanted is not None and found != wanted:
+            yield f"{name} is {str(found)[:80]} in the row, {str(wanted)[:80]} by the files of its run"

@@ -209,6 +209,8 @@ ROWS: list[tuple[Any, int, int]] = [  # rows, exit code without and with --stric
     ([], 0, 1),
     ({"mechanism": "baseline"}, 0, 0),
     ([{"throughput": 1.0}], 0, 1),
+    ([{"mechanism": "baseline", "status": "failed"}], 1, 1),
+    ([{"mechanism": "baseline", "speculative": "yes"}], 1, 1),
     ([{"mechanism": "kv_quantization", "mechanism_variant": "fp4"}], 0, 1),
     ([{"mechanism": "baseline"}, {"mechanism": "baseline", "kv_cache_dtype": "fp8_e4m3"}], 1, 1),
 ]
@@ -248,6 +250,18 @@ def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:
     variants = registry / "mechanism_variant_registry.json"
     variants.write_text(variants.read_text().replace('"turboquant_class"', '"fp4"'))
     assert call("gate", path, "--strict", "--registry", registry)[0] == 0
+    known = variants.read_text()
+    for old, new in (
+        ('"kv_quantization", "kv', '"kv'),  # a technique of no kind would be held to nothing
+        ('["speculative_decoding"]', '["speculative_decoding", "magic"]'),
+        ('["speculative_decoding"]', '["speculative_decoding", "kv_compression"]'),
+        ('["speculative_decoding"]', '"speculative_decoding"'),
+        ('"mechanism": "baseline"', '"mechanism": "baseline "'),
+        ('"mechanism_variant": "none"', '"mechanism_variant": 0'),
+    ):
+        assert old in known
+        variants.write_text(known.replace(old, new, 1))
+        assert call("gate", path, "--registry", registry)[0] == 2
     variants.unlink()
     for options in ((), ("--strict",)):
         assert call("gate", path, *options, "--registry", registry)[0] == 2
@@ -293,6 +307,29 @@ def test_from_leg_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_pat
     assert call("gate", rows)[0] == 1  # its own column still tells
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"throughput_tok_s": 9e9}, {"ttft_p99_ms": 0.1}, {"samples": 10**6}, {"scenario": "Server"},
+        {"gpu_type": "NVIDIA H100"}, {"dataset_sha256": "0" * 64}, {"model": "another"},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_a_row_is_held_against_its_run(
+    call: Any, legs: DummyLegs, db: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    call("store", "ingest", "--db", db, legs("SingleStream"))
+    (row,) = exported(call, db)
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps([row]))
+    assert call("gate", rows, "--strict")[0] == 0
+    rows.write_text(json.dumps([{**row, **change}]))
+    code, text = call("gate", rows)
+    assert (code, f"run_verified: {next(iter(change))} is " in text) == (1, True)
+    rows.write_text(json.dumps([row, {**row, **change, "run_directory": "/nowhere"}]))
+    assert call("gate", rows)[0] == 2
+
+
 def test_a_changed_declaration_needs_replace(call: Any, legs: DummyLegs, db: Path) -> None:
     assert call("store", "ingest", "--db", db, legs("Offline"))[0] == 0
     changed = ("store", "ingest", "--db", db, legs("Offline"), "--mechanism-notes", "second look")
@@ -311,6 +348,19 @@ def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
     (row,) = exported(call, db)
     assert (row["status"], row["valid"], row["scenario"]) == ("timeout", None, "Offline")
     assert "nothing moved" in row["error_message"]
+
+
+def test_an_audit_is_told_of_where_its_legs_are(call: Any, result: ResultDir, db: Path) -> None:
+    record = {"schema_version": 1, "test": "TEST06", "passed": True, "official": True, "required": True, "reason": "r",
+              "rule": "", "checks": [], "legs": [{"label": "performance"}]}  # fmt: skip
+    folder = result.audit("TEST06")
+    folder.mkdir(parents=True)
+    (folder / "audit_TEST06.json").write_text(json.dumps(record))
+    call("store", "ingest", "--db", db, result.root)
+    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
+    shutil.copytree(result.performance.root, folder / "performance")
+    call("store", "ingest", "--db", db, result.root, "--replace")
+    assert exported(call, db)[0]["audits"] == '{"TEST06":"PASS"}'
 
 
 def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:
