@@ -4,6 +4,7 @@ To open a pipe waits for its writer, a device has no end, a sparse file of a few
 a run directory can show a file that is no part of the run. So every file that comes from outside is opened here.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -165,6 +166,20 @@ def _number(word: str) -> int | float:
     if not (-(2**63) <= value < 2**64 if isinstance(value, int) else math.isfinite(value)):
         raise ValueError(f"{word[:40]} is too large, or no number")
     return value
+
+
+def files_below(root: Path) -> list[Path]:
+    """All below a directory that is no directory, in order; no link is followed. How deep it lies does not matter."""
+    found: list[Path] = []
+    waiting = [os.fspath(root)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    found.append(Path(entry.path))
+    return sorted(found)
 
 
 def bounded_lines(

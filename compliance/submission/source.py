@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from compliance.submission.tree import MOST_FILE_BYTES
 from runs.environment import HARNESS_ROOT, git
 from runs.errors import InputError, SetupError
-from runs.reading import read_whole
+from runs.reading import files_below, read_whole
 from runs.record.manifest import Manifest
 
 CODE_FOLDER = "mlperf-llama-vllm"
@@ -77,21 +77,19 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
 
 
 def _from_directory(directory: Path, option: str = "--source") -> Source:
-    """Files that git tracks; where git does not know the directory, all but what tools make."""
+    """Files that git tracks; where it tracks none there, all but what tools make."""
     if not directory.is_dir():
         raise InputError(f"{option} {directory} is no directory", "name a directory")
     origin = "It is a copy of a directory that the submitter named."
-    try:
-        names = os.fsdecode(git(directory, "ls-files", "-z")).split("\0")
-        commit = git(directory, "rev-parse", "HEAD").decode().strip()
-        changed = bool(git(directory, "status", "--porcelain", "--untracked-files=no").strip())
-        origin += f" Its commit is `{commit}`{', with changes that are not in it' if changed else ''}."
-    except (OSError, subprocess.SubprocessError):
-        names = [path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()]
+    names, commit = _tracked(directory)
+    if names:
+        origin += f" Its commit is {commit}."
+    else:
+        names = [path.relative_to(directory).as_posix() for path in files_below(directory)]
         names = [name for name in names if not _GENERATED & set(PurePosixPath(name).parts) and ".egg-info" not in name]
     files: dict[str, bytes] = {}
     left_out = []
-    for name in sorted(filter(None, names)):
+    for name in sorted(names):
         path = directory / name
         if _is_hidden(name) or path.is_symlink():
             left_out.append(name)
@@ -102,6 +100,17 @@ def _from_directory(directory: Path, option: str = "--source") -> Source:
     if not files:
         raise InputError(f"{option} {directory} holds no file", "name a directory with files; hidden ones do not count")
     return Source(files, origin, shown)
+
+
+def _tracked(directory: Path) -> tuple[list[str], str]:
+    """Files that git tracks there, and the commit in words; nothing where git does not know the directory."""
+    try:
+        names = [name for name in os.fsdecode(git(directory, "ls-files", "-z")).split("\0") if name]
+        commit = git(directory, "rev-parse", "HEAD").decode().strip()
+        changed = bool(git(directory, "status", "--porcelain", "--untracked-files=no").strip())
+    except (OSError, subprocess.SubprocessError):
+        return [], ""
+    return names, f"`{commit}`{', with changes that are not in it' if changed else ''}"
 
 
 def read_documentation(directory: Path) -> dict[str, bytes]:

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.schedule import OrderSettings, issue_order, loaded_sets
 
-# Beyond this a count is damage, not a benchmark.
-REPLAYABLE = 10_000_000
+# Beyond these a count is damage, not a benchmark: of queries, and of samples in a library.
+REPLAYABLE, LARGEST_LIBRARY = 10_000_000, 1_000_000
 
 
 def expected_samples(detail: DetailLog) -> int | None:
@@ -39,7 +39,9 @@ def expected_order(detail: DetailLog, count: int) -> NDArray[np.int64] | None:
         _accuracy_sample_count(detail) if accuracy else min(set_size, detail.integer("qsl_reported_total_count"))
     )
     min_query_count = detail.integer("effective_min_query_count")
-    if set_size <= 0 or not 0 < to_choose_from <= REPLAYABLE or not 0 < min_query_count <= REPLAYABLE:
+    if set_size <= 0 or not 0 < to_choose_from <= LARGEST_LIBRARY:
+        return None
+    if not 0 < min_query_count <= REPLAYABLE or not 0 <= count <= REPLAYABLE:
         return None
     sets = loaded_sets(detail.seeds.qsl_rng_seed, to_choose_from, set_size)
     # Of several sets, the log keeps the last one here.

@@ -20,6 +20,7 @@ _DRAW_VALUES = 1 << 32  # mt19937 gives 32 bits a draw
 _BATCH = 4096
 # Orders that are kept: some for each scenario and length of run. One of 40 times 13,368 samples takes 4 MB.
 _KEPT_ORDERS = 32
+_LONGEST_KEPT_ORDER, _LARGEST_KEPT_LIBRARY = 1 << 20, 1 << 17  # so that 32 of them stay within 300 MB
 # Schedules up to this length are kept, 8 MB each; a Server leg at 1,000 queries/s has 600,000.
 _KEPT_GAPS = 1 << 20
 
@@ -91,7 +92,8 @@ def loaded_sets(qsl_rng_seed: int, sample_count: int, set_size: int) -> list[lis
 
     A performance run uses the first set only.
     """
-    indices = _shuffled(qsl_rng_seed, sample_count)
+    shuffled = _shuffled if sample_count <= _LARGEST_KEPT_LIBRARY else _shuffled.__wrapped__
+    indices = shuffled(qsl_rng_seed, sample_count)
     return [list(indices[start : start + set_size]) for start in range(0, sample_count, set_size)]
 
 
@@ -113,7 +115,8 @@ def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArr
     Returns:
         `count` sample indices.
     """
-    order: NDArray[np.int64] = np.asarray(loaded, dtype=np.int64)[_places(len(loaded), count, settings)]
+    places = (_places if count <= _LONGEST_KEPT_ORDER else _places.__wrapped__)(len(loaded), count, settings)
+    order: NDArray[np.int64] = np.asarray(loaded, dtype=np.int64)[places]
     return order
 
 
@@ -190,11 +193,14 @@ def _unit_gaps(schedule_rng_seed: int, count: int) -> NDArray[np.float64]:
     """The first gaps of a schedule of one query a second, in s; read-only."""
     generator = np.random.MT19937()
     generator._legacy_seeding(schedule_rng_seed & 0xFFFFFFFF)
-    draws = generator.random_raw(2 * count).astype(np.float64)
-    # A double in [0, 1) takes two draws, the first one the low half.
-    uniform = (draws[0::2] + draws[1::2] * float(_DRAW_VALUES)) / float(_DRAW_VALUES) ** 2
-    uniform = np.minimum(uniform, math.nextafter(1.0, 0.0))
-    # The C library's logarithm: NumPy's own differs in the last bit, and a bit may be a nanosecond.
-    gaps = -np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, count)
+    gaps = np.empty(count, np.float64)
+    for begin in range(0, count, _KEPT_GAPS):  # a part at a time: the longest schedules would take all memory
+        part = gaps[begin : begin + _KEPT_GAPS]
+        draws = generator.random_raw(2 * len(part)).astype(np.float64)
+        # A double in [0, 1) takes two draws, the first one the low half.
+        uniform = (draws[0::2] + draws[1::2] * float(_DRAW_VALUES)) / float(_DRAW_VALUES) ** 2
+        uniform = np.minimum(uniform, math.nextafter(1.0, 0.0))
+        # The C library's logarithm: NumPy's own differs in the last bit, and a bit may be a nanosecond.
+        part[:] = -np.fromiter(map(math.log, (1.0 - uniform).tolist()), np.float64, len(part))
     gaps.flags.writeable = False
     return gaps

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from runs.files import sha256_of, write_json
-from runs.reading import MAX_WEIGHTS_BYTES, read_as
+from runs.reading import MAX_WEIGHTS_BYTES, files_below, read_as
 from runs.record.layout import RunDir
 
 _FIX = "take the unchanged run directory, or run the leg again"
@@ -93,6 +93,6 @@ def broken_files(run: RunDir, seal: Seal) -> Iterator[BrokenFile]:
 
 
 def _files(run: RunDir) -> Iterator[tuple[str, Path]]:
-    for path in sorted(run.root.rglob("*")):
+    for path in files_below(run.root):
         if path != run.seal and path.is_file():
             yield path.relative_to(run.root).as_posix(), path

@@ -12,10 +12,11 @@ from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import read_summary
 from runs.loadgen.trace_log import read_trace
-from runs.reading import MAX_LOG_BYTES, bounded_lines, read_object, read_record, read_whole
+from runs.reading import MAX_LOG_BYTES, bounded_lines, files_below, read_object, read_record, read_whole
 from runs.record.engine_log import read_engine_log
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
+from tests.support.damage import deep_folder
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:
@@ -133,3 +134,13 @@ def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
     assert next(lines) == (1, b"ab\n")
     with pytest.raises(InputError, match="line 2"):
         next(lines)
+
+
+def test_files_are_found_however_deep_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with deep_folder(tmp_path):
+        below = files_below(tmp_path)
+    assert [path.name for path in below] == ["file", "link", "pipe"]
+    assert len(below[0].parts) > 1500
+    assert files_below(tmp_path / "nowhere") == []

@@ -1,6 +1,10 @@
 """Helpers for tests that damage files."""
 
-from collections.abc import Callable
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -24,3 +28,22 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
         place = draw(st.integers(0, len(changed)))
         changed[place : place + draw(st.integers(0, 40))] = draw(st.binary(max_size=20))
     return bytes(changed)
+
+
+@contextlib.contextmanager
+def deep_folder(folder: Path, depth: int = 1500) -> Iterator[Path]:
+    """Folders in folders with a file at the end, deeper than a function can call itself; gone afterwards, since pytest
+    could not remove them."""
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        for _ in range(depth):
+            Path("d").mkdir()
+            os.chdir("d")
+        Path("file").touch()
+    finally:
+        os.chdir(here)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["rm", "-rf", str(folder / "d")], check=True)

@@ -26,8 +26,8 @@ from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of
-from runs.reading import read_record
-from runs.record.layout import RunDir
+from runs.reading import files_below, read_record
+from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
 
 _FIX = "name a run directory, or one with runs in it"
@@ -57,7 +57,7 @@ def index_runs(directories: list[Path]) -> RunsIndex:
     for directory in directories:
         if not directory.is_dir():
             raise InputError(f"--runs {directory} is no directory", _FIX)
-        places = [RunDir(path.parent) for path in sorted(directory.rglob("mlperf_log_detail.txt"))]
+        places = [RunDir(path.parent) for path in files_below(directory) if path.name == LOADGEN_LOGS[1]]
         found = [run for run in places if is_regular(run.detail) and is_regular(run.manifest)]
         if not found:
             raise InputError(f"--runs {directory} holds no run", _FIX)
@@ -212,7 +212,7 @@ class _System:
     def _calibration(self, manifests: list[Manifest]) -> None:
         folder = self._tree.documentation(self._first.division, self._first.organisation)
         unnoted = Findings(self._tree.root)
-        files = [path for path in folder.rglob("*") if is_regular(path)]
+        files = [path for path in files_below(folder) if is_regular(path)]
         documents = {path.relative_to(folder).as_posix(): read_bytes(path, unnoted, "runs-differ") for path in files}
         for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
             self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
@@ -257,7 +257,7 @@ def _foreign_files(tree: Tree, home: tuple[str, str], known: set[Path], findings
     """Files beside those that the runs give: a submitter's documents may be there, and nothing else."""
     folder, code = tree.organisation(*home), tree.source(*home).relative_to(tree.root)
     code_known = any(name.is_relative_to(code) for name in known)
-    for path in sorted(folder.rglob("*")):
+    for path in files_below(folder):
         name = path.relative_to(tree.root)
         if not is_regular(path) or name in known or is_document(path.relative_to(folder)):
             continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.source import read_source
+from compliance.submission.source import read_documentation, read_source
 from compliance.submission.truncate import submitted_accuracy
 from runs.errors import InputError, SetupError
 from runs.record.layout import RunDir
@@ -127,6 +127,9 @@ def test_a_named_source_is_copied(repository: Path, tmp_path: Path) -> None:
     assert source.files == {"main.py": b"second\n", "sub/tool.py": b"tool\n"}
     assert "with changes that are not in it" in source.readme()
     assert f"The legs ran with commit `{'f' * 40}` and changes to it." in source.readme()
+    (repository / "diagrams").mkdir()  # in a checkout, and nothing in it tracked
+    (repository / "diagrams" / "network.svg").write_text("a box\n")
+    assert read_documentation(repository / "diagrams") == {"network.svg": b"a box\n"}
     plain = tmp_path / "plain"
     (plain / "__pycache__").mkdir(parents=True)
     (plain / "__pycache__" / "x.pyc").write_text("")

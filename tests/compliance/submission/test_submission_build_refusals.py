@@ -79,6 +79,9 @@ def test_the_document_beside_the_weights_is_taken_as_the_leg_had_it(tmp_path: Pa
     ran = [manifest(model=model)]
     assert with_calibration({}, ran) == {path.name: CALIBRATION}
     assert list(lacking({path.name: CALIBRATION}, ran)) == []
+    unknown = [manifest(model={**model, "sha256": {}})]  # it was not beside the weights, and the submitter gives it
+    assert list(lacking({path.name: CALIBRATION}, unknown)) == []
+    assert len(list(lacking({path.name: b" \n"}, unknown))) == 1
     path.write_text("changed")
     assert with_calibration({}, ran) == {}
     assert len(list(lacking({}, ran))) == 2

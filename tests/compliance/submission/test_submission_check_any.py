@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.submission.check.descriptions import mapped_benchmark
 from compliance.submission.check.driver import Checked, check_tree
-from compliance.submission.tree import Tree
+from compliance.submission.tree import Place, Tree
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
 
@@ -84,6 +85,14 @@ def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, k
     folder = tree.scenario(place).parent
     folder.rename(folder.with_name(name))
     assert ("tree-benchmark" in rules(check_tree(tree.root, CURRENT_ROUND))) is not known
+
+
+@pytest.mark.parametrize(
+    ("division", "name", "of"), [("open", "v5.1", "resnet"), ("closed", "v5.1", None), ("open", "v6.1", None)]
+)
+def test_an_open_model_that_no_mapping_names(tmp_path: Path, division: str, name: str, of: str | None) -> None:
+    place = Place(division, "Example", "one-node", "efficientnet-lite3", "offline")
+    assert mapped_benchmark(Tree(tmp_path, ROUNDS[name]), place) == of
 
 
 def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is_none(tree: Tree) -> None:

@@ -15,6 +15,9 @@ from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import trees
+from tests.support.damage import deep_folder
+from tests.support.published import NOT_HERE, PUBLISHED
+from tests.untrusted.box import in_box
 
 PATHS = (
     *(f"results/sys/llama3.1-8b/Offline/performance/run_1/{name}" for name in LOADGEN_LOGS),
@@ -96,10 +99,24 @@ def test_any_mixture(tmp_path: Path) -> None:
         json.dumps([finding_json(item) for item in found]).encode()
 
 
+def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
+    """Names that are long to compare, and folders that are deep to walk."""
+    for scenario, sign in (("Offline", "ab"), ("Server", "ac")):
+        folder = tmp_path / "closed/Example/results/sys/llama3.1-8b" / scenario
+        write(folder / "measurements.json", json.dumps({"starting_weights_filename": sign * 100_000}).encode())
+
+    def work(number: int) -> str:
+        return ",".join(sorted({found.rule for found in check_tree(tmp_path, CURRENT_ROUND).findings}))
+
+    with deep_folder(tmp_path / "closed/Example"):
+        ((_, said),) = in_box(work, 1)
+    assert "measurements-model" in said
+
+
 def test_values_of_a_log_replaced(tmp_path: Path) -> None:
     """Real logs with one value after another replaced by what does not belong there."""
-    if not trees.PUBLISHED.is_dir():
-        pytest.skip("no published logs beside the repository")
+    if not PUBLISHED.is_dir():
+        pytest.skip(NOT_HERE)
     tree = trees.build_published_tree(tmp_path)
     place = next(place for place in tree.places() if place.scenario == "Server")
     for other in list(tree.places()):

@@ -58,6 +58,21 @@ edit(
 )
 
 
+for _name, _line in {
+    "in_capitals": "EOS check pass: FALSE",
+    "in_another_word": "First token check pass: no",
+    "with_blanks": "Sample length check pass:  False",
+    "of_all": "TEST06 Verification failed!",
+}.items():
+    edit(
+        f"audit_text_says_no_{_name}",
+        "audit-text",
+        file=_text,
+        old="TEST06 verification complete",
+        new=f"{_line}\nTEST06 verification complete",
+    )
+
+
 @mutation("audit-text")
 def audit_skips_first_tokens_in_server(tree: Tree) -> Path | None:
     place = first(tree, "Server", "Interactive")
@@ -85,6 +100,11 @@ def empty_audit_log(tree: Tree) -> Path | None:
 @mutation("audit-answers")
 def an_audit_answer_left_out(tree: Tree) -> Path | None:
     return _change_answers(tree, lambda entries: entries[:-1])
+
+
+@mutation("audit-answers")
+def one_query_answered_twice(tree: Tree) -> Path | None:
+    return _change_answers(tree, lambda entries: [*entries[:-1], entries[0]])
 
 
 @mutation("audit-answers")
