@@ -6,14 +6,11 @@ installed in it, is not known yet.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
-import time
-from pathlib import Path
+import time  # and no more than these, so that a signal is heard from the start
 
-HERE = Path(__file__).resolve().parent
 OLDEST_PYTHON = (3, 11)
 NEEDED = ("click", "rich", "pydantic", "yaml", "mlperf_loadgen")  # where one is absent, `make setup` was not
 REFUSED, INTERRUPTED = 3, 130  # as in runs/errors.py, which an old Python cannot read
@@ -69,8 +66,11 @@ def main(arguments: list[str]) -> int:
     lacking = _lacking()
     if lacking:
         return _go_on_elsewhere(lacking, arguments)
-    if str(HERE) not in sys.path:  # as with PYTHONSAFEPATH
-        sys.path.insert(0, str(HERE))
+    from pathlib import Path
+
+    here = str(Path(__file__).resolve().parent)
+    if here not in sys.path:  # as with PYTHONSAFEPATH
+        sys.path.insert(0, here)
     try:
         from scenarios.commands.command_line import main as command_line
     except ImportError as error:  # what is installed is broken
@@ -83,19 +83,24 @@ def _lacking() -> str:
     """What this Python lacks; empty when a command can start."""
     if sys.version_info < OLDEST_PYTHON:
         return f"is Python {sys.version_info[0]}.{sys.version_info[1]}, older than 3.11"
+    import importlib.util
+
     missing = next((name for name in NEEDED if importlib.util.find_spec(name) is None), "")
     return missing and f"has no {missing}"
 
 
 def _go_on_elsewhere(lacking: str, arguments: list[str]) -> int:
     """Go on with the Python of this checkout's environment; where there is none, say how to make it."""
-    environment = HERE / ".venv"
+    from pathlib import Path
+
+    here = Path(__file__).resolve().parent
+    environment = here / ".venv"
     python = environment / "bin" / "python"
     inside = Path(sys.prefix).resolve() == environment.resolve()
     if os.access(python, os.X_OK) and not inside:
         print(f"main.py: {sys.executable} {lacking}; going on with {python}", file=sys.stderr, flush=True)
-        os.execv(python, [str(python), str(HERE / "main.py"), *arguments])
-    fix = f"make -C {HERE} {'clean ' if inside else ''}setup"
+        os.execv(python, [str(python), str(here / "main.py"), *arguments])
+    fix = f"make -C {here} {'clean ' if inside else ''}setup"
     print(f"error: {sys.executable} {lacking}\n  fix: {fix}", file=sys.stderr)
     return REFUSED
 

@@ -90,7 +90,7 @@ def test_an_old_python_can_read_it() -> None:
     imported = {
         name.name.partition(".")[0] for node in tree.body if isinstance(node, ast.Import) for name in node.names
     }
-    assert imported <= set(sys.stdlib_module_names)
+    assert imported == {"os", "signal", "sys", "time"}  # what takes long to import is interrupted with a traceback
 
 
 @pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.commands.command_line"])
