@@ -73,9 +73,10 @@ class Ending:
 
 
 class Stop:
-    """Whether a signal has stopped a process of this machine for too long to wait for its going on."""
+    """Whether a signal has stopped a process of this machine for so long that nobody waits for it any more."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, longest_s: float = STOPPED_S) -> None:
+        self._longest_s = longest_s
         self._process = psutil.Process(pid)
         self._looked_s = self._ran_s = time.monotonic()
 
@@ -87,7 +88,7 @@ class Stop:
             with contextlib.suppress(psutil.Error):
                 if self._process.status() != psutil.STATUS_STOPPED:
                     self._ran_s = now_s
-        return now_s - self._ran_s > STOPPED_S
+        return now_s - self._ran_s > self._longest_s
 
 
 def place_of(devices: list[str], cores: list[int]) -> str:

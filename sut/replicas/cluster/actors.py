@@ -17,7 +17,7 @@ from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import HarnessError
 from sut.engines import engine_kind
 from sut.replicas.cluster.messages import TIME_BYTES, Trouble, Wanted
-from sut.replicas.local import start_replica
+from sut.replicas.local import Ending, Stop, start_replica
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.places import PlannedReplica, plan_here
 
@@ -79,6 +79,7 @@ class ReplicaKeeper:
 
     def __init__(self, label: str, variables: list[str], zone: str) -> None:
         self._label = label
+        self._raylet = Stop(os.getppid())
         os.environ["TZ"] = zone
         if "OMP_NUM_THREADS" not in variables:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of cores of the bundle
@@ -94,6 +95,7 @@ class ReplicaKeeper:
             spec.devices = given
             spec.variables = {name: ",".join(given) for name in spec.variables}
         self._process = start_replica(spec, own_group=True)
+        self._ending = Ending(self._process)
         self._guardian = _guard(self._process.pid)
         self._asked_s = time.monotonic()
         threading.Thread(target=self._end_unasked, name="leg", daemon=True).start()
@@ -106,9 +108,9 @@ class ReplicaKeeper:
         os._exit(1)
 
     def ended(self) -> str | None:
-        """How it ended, once it has."""
+        """How it ended, once it has. Ray itself finds out after a minute that its part of a node was stopped."""
         self._asked_s = time.monotonic()
-        return None if self._process.poll() is None else f"exit code {self._process.returncode}"
+        return self._ending() or ("or will: Ray on its node was stopped" if self._raylet.lasts() else None)
 
     def end(self) -> None:
         """End it and whatever it started."""

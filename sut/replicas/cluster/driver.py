@@ -59,10 +59,14 @@ class Driver:
             self._end(group)
 
     def _beat(self) -> None:
-        """Tell that Ray's head answers, as long as it does. What is asked of a dead one hangs for a minute."""
+        """Tell that Ray's head answers, as long as it does, and of nodes that are gone: what waits for their actors to
+        start waits for ever. What is asked of a dead head hangs for a minute."""
         while not self.over.wait(BEAT_S):
-            self._ray.nodes()
+            alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
             self._tell(Told())
+            for index, node in enumerate(self._order.nodes):
+                if node not in alive:
+                    self._tell(Told(replica=index, ended="with its node, which Ray counts as dead"))
 
     def _place(self) -> Any:
         bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self._order.specs]
