@@ -5,6 +5,7 @@ picture is right in light, in dark and in print.
 """
 
 import io
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,20 +259,25 @@ def side_by_side(name: str, title: str, bars: Sequence[Bar]) -> Picture:
         for patch, bar in zip(drawn, bars, strict=True):
             patch.set_edgecolor(ONE if bar.valid else BAD)
             patch.set_linewidth(1.2)
-        axes.set_yticks(places, [_short(bar.label) for bar in bars])
+        axes.set_yticks(places, told_apart([bar.label for bar in bars]))
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.bar_label(drawn, [f"{_plain_number(bar.value)}" for bar in bars], padding=3, fontsize=10, color=INK)
         axes.set_xlim(right=max(bar.value for bar in bars) * 1.3)
         axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=3)  # so that labels of seven digits do not touch
         axes.set_title(title)
 
     return _picture(name, f"{title}: " + ", ".join(f"{bar.label} {_plain_number(bar.value)}" for bar in bars), draw)
 
 
-def _short(label: str) -> str:
-    return label if len(label) <= 24 else f"…{label[-23:]}"
+def told_apart(labels: list[str]) -> list[str]:
+    """Names of directories without the parents that all have; of a long one both ends."""
+    parts = [label.split("/") for label in labels]
+    levels = zip(*(part[:-1] for part in parts), strict=False)
+    shared = len(list(itertools.takewhile(lambda level: len(set(level)) == 1, levels)))
+    names = ["/".join(part[shared:]) for part in parts]
+    return [name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}" for name in names]
 
 
 @dataclass(frozen=True)
