@@ -17,6 +17,7 @@ from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest
 from runs.record.manifest_parts import absent_fields
+from runs.record.servers import told_twice
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
@@ -62,6 +63,7 @@ def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
     pairs: list[tuple[str, Any, Any]] = [
         ("LoadGen scenario", plan.loadgen_scenario, detail.scenario),
         ("sample count", plan.sample_count, detail.integer("qsl_reported_total_count")),
+        ("a system over a network", bool(plan.engine_options.get("network_sut")), detail.is_network),
     ]
     if not plan.audit:
         pairs.append(("mode", modes[plan.mode], detail.mode))
@@ -94,6 +96,7 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     if asked.get("replicas") or asked.get("cluster"):
         yield "replicas asked for", True, plan.replicas is not None
     sampling = asked.get("sampling_arg")
+    yield from told_twice(manifest)
     yield "sampling asked for", {**plan.sampling, **(sampling if isinstance(sampling, dict) else {})}, plan.sampling
 
 

@@ -10,6 +10,7 @@ from runs.files import sha256_of
 from runs.reading import MIB
 from runs.record.leg import FinishedLeg
 from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.servers import clients, unofficial_servers
 
 SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes take longer than a judge may
 
@@ -45,6 +46,9 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     reasons = data_set_reasons(leg.benchmark, plan.dataset_sha256)
     known = "the official one" if leg.benchmark.data_sha256 else "no hash of it is published: the same in all legs"
     yield applied("record-data-set", "data set", not reasons, "; ".join(reasons) or known, "", leg.run.manifest)
+    if clients(manifest) and manifest.current and manifest.status == "finished":  # else nothing of it is official
+        reasons = unofficial_servers(manifest, official)
+        yield applied("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
     if not (plan.engine_record.runs_model and plan.engine_record.computes_here):
         return
     weights = manifest.weights

@@ -37,7 +37,7 @@ def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
 
 
 # Of a leg that does not claim to be official they are reasons why it is none, which a rehearsal may have.
-_OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights"})
+_OFFICIAL_INPUTS = frozenset({"record-data-set", "record-weights", "record-servers"})
 
 
 @dataclass

@@ -22,6 +22,7 @@ from runs.record.manifest_parts import (
     SamplingPart,
     WeightsPart,
     absent_fields,
+    servers_are_whole,
 )
 
 # 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
@@ -203,6 +204,8 @@ class Manifest(BaseModel):
             kind = self.resolved.engine_record
             if kind.runs_model and kind.computes_here and not parts.model.sha256:
                 raise ValueError("model.sha256: no file of the model that ran")
+            if self.resolved.engine == "endpoint":
+                servers_are_whole(parts.engine, parts.observed)
         return self
 
     @model_validator(mode="after")

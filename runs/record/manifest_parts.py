@@ -176,6 +176,45 @@ class ObservedPart(_Part):
     log_sha256: Annotated[dict[str, Sha256], AfterValidator(_are_hashed)]
 
 
+class _ServersPart(_Part):
+    """The configuration of an engine that is a server."""
+
+    model_config = ConfigDict(extra="allow")
+
+    dialect: Text
+    connections: AtLeastOne
+    declared: dict[str, Any] | None
+    told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
+    probes: Annotated[dict[str, Any], Field(min_length=1)]
+
+
+class _ServerClientPart(_Part):
+    """What the client of a server saw."""
+
+    model_config = ConfigDict(extra="allow")
+
+    server: Text
+    on_this_machine: bool
+    counts_reuse: bool
+    answers: Count
+    tokens: Count
+    cached_tokens: Count
+    answers_with_cached_count: Count
+    cached_tokens_by_metrics: Count | None
+
+
+def servers_are_whole(engine: EnginePart, observed: ObservedPart) -> None:
+    """Hold what a finished leg has on record of servers against its form.
+
+    Raises:
+        ValidationError: a field is absent or of another type.
+    """
+    _ServersPart.model_validate(engine.configuration)
+    seen = observed.engine or {}
+    for client in seen.get("replicas") or [seen]:
+        _ServerClientPart.model_validate(client)
+
+
 class ReplicaPart(_Part):
     replica: Count
     host: Text

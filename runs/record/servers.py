@@ -1,8 +1,15 @@
 """What the record of a leg tells of the servers that answered it: `observed["engine"]` of manifest.json."""
 
+from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from runs.benchmark import OfficialModel
 from runs.record.manifest import Manifest
+from runs.record.server_declaration import ServerDeclaration
 
 ON_THIS_MACHINE = "on_this_machine"  # what was sent to the server stayed on LoadGen's machine
 COUNTS_REUSE = "counts_reuse"  # the server said, of every answer or of all together, what it took from a cache
@@ -41,3 +48,64 @@ def as_served(manifest: Manifest) -> dict[str, Any]:
         "versions": manifest.engine.get("versions"),
         **{name: configuration.get(name) for name in ("told_by_the_server", "declared")},
     }
+
+
+def told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    """(name, as one place of a finished leg's record has it, as it follows from another) of what is told of servers."""
+    found = clients(manifest)
+    if not found or manifest.status != "finished":
+        return
+    plan, configuration = manifest.resolved, manifest.engine["configuration"]
+    options = plan.engine_options
+    yield "server asked for", manifest.asked.get("api_server"), options.get("api_server")
+    planned = {_place(one) for one in str(options.get("api_server")).split(",")}
+    yield "servers", sorted({_place(client["server"]) for client in found}), sorted(planned)
+    yield "clients", len(found), len(plan.replicas.places) if plan.replicas is not None else 1
+    yield "declaration", configuration["declared"], options.get("declared")
+    yield "commands that serve", manifest.asked.get("serve") or [], options.get("serve") or []
+    told, dialect = configuration["told_by_the_server"], options.get("api_dialect")
+    yield "dialect", configuration["dialect"], dialect or configuration["dialect"]
+    most = options.get("api_connections")
+    yield "connections of a client", configuration["connections"], min(configuration["connections"], most or 0)
+    versions = {told.get("owner") or "server": told["version"]} if told.get("version") else {}
+    yield "versions of the servers", manifest.engine.get("versions"), versions
+    yield "prefix caching", manifest.engine.get("prefix_caching"), bool(told.get("prefix_caching"))
+    yield "answers of clients", sum(client["answers"] for client in found), manifest.observed["samples_completed"]
+    if manifest.replicas:
+        made = sum(replica["output_tokens"] for replica in manifest.replicas)
+        yield "tokens of clients", sum(client["tokens"] for client in found), made
+    for client in found:
+        counted = (
+            client["cached_tokens_by_metrics"] is not None or client["answers_with_cached_count"] == client["answers"]
+        )
+        yield f"{COUNTS_REUSE} of {client['server']}", client[COUNTS_REUSE], counted
+        if _is_loopback(_place(client["server"])[1]):
+            yield f"{ON_THIS_MACHINE} of {client['server']}", client[ON_THIS_MACHINE], True
+
+
+def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
+    """Why what is declared of the servers, and what they counted, is not what the benchmark's rules allow."""
+    try:
+        declared = ServerDeclaration.model_validate((manifest.engine.get("configuration") or {}).get("declared"))
+    except ValidationError:
+        return ["nobody declares what the server computes with"]
+    reasons = declared.unofficial_reasons(official)
+    reused = [max(client["cached_tokens"], client["cached_tokens_by_metrics"] or 0) for client in clients(manifest)]
+    return reasons + ([f"{sum(reused):,} prompt tokens were taken from a cache"] if any(reused) else [])
+
+
+def _place(url: str) -> tuple[str, str, int, str]:
+    """What a URL means, however it is written: scheme, host, port and path; of what is none, the text."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+        return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/").removesuffix("/v1")
+    except ValueError:
+        return "", url, 0, ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

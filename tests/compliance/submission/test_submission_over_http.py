@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,14 @@ from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.submission.tree import Division
+from compliance.verify.legs import find_results
+from compliance.verify.verdict import verify_result
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import NETWORK_SUT
-from runs.record.layout import CampaignDir
+from runs.record.layout import CampaignDir, RunDir
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import ROOT
+from tests.support.editing import reseal
 from tests.support.http_campaign import USER_CONF, Computing, make_model
 from tests.support.http_server import HttpServer, serving
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
@@ -40,6 +44,7 @@ NETWORK = {
     if field.name not in ("is_network", "number_connections", "network_protocol", "net_software_stack_loadgen")
 }
 Build = Callable[..., SubmitOutcome]
+Json = dict[str, Any]
 KEY = "sk-a-key-of-the-tests"
 
 
@@ -91,6 +96,17 @@ def build(campaign: CampaignDir, tmp_path: Path) -> Build:
     return run
 
 
+def _change(leg: RunDir, change: Callable[[Json], object]) -> None:
+    manifest = json.loads(leg.manifest.read_bytes())
+    change(manifest)
+    leg.manifest.write_text(json.dumps(manifest))
+    reseal(leg)
+
+
+def _places(manifest: Json) -> list[Json]:
+    return [manifest["resolved"]["engine_options"], manifest["engine"]["configuration"]]
+
+
 def _reasons(outcome: SubmitOutcome) -> str:
     return "\n".join(refusal.found for refusal in outcome.refusals)
 
@@ -113,6 +129,8 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
     found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of)[0].findings
     broken = {one.rule for one in found if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
+    (home / "documentation" / "main.txt").write_bytes(b"")
+    assert "tree-documentation" in {one.rule for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings}
 
 
 def test_the_key_is_in_nothing_that_a_campaign_or_its_tree_holds(
@@ -156,6 +174,67 @@ def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: P
     assert not [one for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule]
 
 
+def _declared(manifest: Json, **values: Any) -> None:
+    for place in _places(manifest):
+        place["declared"].update(values)
+
+
+def _clients(manifest: Json, **values: Any) -> None:
+    for client in manifest["observed"]["engine"]["replicas"]:
+        client.update(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: one["engine"]["configuration"].update(declared=None),
+        lambda one: one["engine"]["configuration"]["declared"].update(weights="another"),
+        lambda one: one["engine"].update(configuration={}),
+        lambda one: one["resolved"]["engine_options"].update(api_server="http://another.example:80"),
+        lambda one: one["asked"].update(api_server="http://another.example:80"),
+        lambda one: one["observed"].update(engine=None),
+        lambda one: one["observed"]["engine"].update(replicas=one["observed"]["engine"]["replicas"] * 2),
+        lambda one: _clients(one, server="http://another.example:80"),
+        lambda one: _clients(one, on_this_machine=False),
+        lambda one: _clients(one, on_this_machine=None),
+        lambda one: _clients(one, counts_reuse=True),
+        lambda one: _clients(one, answers=1),
+        lambda one: _clients(one, tokens=1),
+    ],
+)
+def test_what_is_told_of_servers_twice_has_to_agree(campaign: CampaignDir, change: Callable[[Json], object]) -> None:
+    leg = campaign.result(BENCHMARK, "Offline").performance
+    assert verify_result(*find_results([leg.root])).contradictions == []
+    _change(leg, change)
+    (result,) = find_results([leg.root])
+    assert result.error is not None or verify_result(result).contradictions
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: [place.update(declared=None) for place in _places(one)],
+        lambda one: [place["declared"].pop("dtype") for place in _places(one)],
+        lambda one: _declared(one, speculative=True),
+        lambda one: _declared(one, enable_prefix_caching=True),
+        lambda one: _clients(one, cached_tokens_by_metrics=16, counts_reuse=True),
+    ],
+)
+def test_an_official_leg_has_servers_that_the_rules_allow(
+    campaign: CampaignDir, change: Callable[[Json], object]
+) -> None:
+    leg = campaign.result(BENCHMARK, "Offline").performance
+
+    def broken() -> set[str]:
+        (part,) = verify_result(*find_results([leg.root])).parts
+        return {found.rule for found in part.broken}
+
+    _change(leg, lambda one: one.update(official=True, unofficial_reasons=[]))
+    assert "record-servers" not in broken()
+    _change(leg, change)
+    assert "record-servers" in broken()
+
+
 def test_closed_refuses_a_network_sut(build: Build) -> None:
     assert "the system calls itself 'Network SUT" in _reasons(
         build("closed", given=read_system_file({"system": GIVEN}))
@@ -181,6 +260,7 @@ def test_a_server_that_counts_needs_none(build: Build, campaign: CampaignDir) ->
     shutil.rmtree(campaign.result(BENCHMARK, "Offline").audit("output_caching"))
     for path in campaign.root.rglob("manifest.json"):
         observed = json.loads(path.read_bytes())["observed"]
-        clients = [{**client, "counts_reuse": True} for client in observed["engine"]["replicas"]]
+        counted = {"counts_reuse": True, "cached_tokens_by_metrics": 0}
+        clients = [{**client, **counted} for client in observed["engine"]["replicas"]]
         edit(path, observed={"engine": {**observed["engine"], "replicas": clients}})
     assert build().refusals == []

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from runs.errors import InputError, SetupError
+from runs.record.server_declaration import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses
-from sut.endpoint.kind import read_declaration
 from sut.endpoint.questions import ask
 from tests.support.official import DATACENTER
 
