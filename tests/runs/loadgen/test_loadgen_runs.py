@@ -7,7 +7,7 @@ import pytest
 
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
-from runs.loadgen.replay import expected_order
+from runs.loadgen.replay import LARGEST_LIBRARY, REPLAYABLE, expected_order
 from runs.loadgen.schedule import loaded_sets, poisson_offsets_ns
 from runs.loadgen.trace_log import read_trace
 from runs.numbers.compare import compare
@@ -16,6 +16,7 @@ from runs.numbers.result import build_result, read_result, write_result
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from tests.runs.conftest import server_queries
+from tests.support.editing import edit_detail
 from tests.support.loadgen_runs import ACCURACY, ALL, INVALID, ORDERS, VALID, Runs
 
 
@@ -108,3 +109,20 @@ def test_result_is_written_and_read_back(copied_run: Callable[[str], RunDir], lo
     assert read_result(run.result) == result
     assert result.scenario == "Interactive"
     assert not loadgen_runs["server"].result.exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"result_query_count": REPLAYABLE + 1},
+        {"qsl_reported_total_count": LARGEST_LIBRARY + 1, "effective_performance_sample_count": LARGEST_LIBRARY + 1},
+    ],
+)
+def test_counts_that_are_damage_are_not_replayed(copied_run: Callable[[str], RunDir], values: dict[str, int]) -> None:
+    run = copied_run("server")
+    detail = read_detail(run.detail)
+    assert expected_order(detail, detail.integer("result_query_count")) is not None
+    for key, value in values.items():
+        edit_detail(run, key, value)
+    detail = read_detail(run.detail)
+    assert expected_order(detail, detail.integer("result_query_count")) is None
