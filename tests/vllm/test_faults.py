@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from runs.errors import ExitCode
-from tests.support.vllm_legs import FinishedLeg, RunningLeg, leg_command
+from tests.support.vllm_legs import FinishedLeg, RunningLeg, leg_command, run_leg
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -59,6 +59,20 @@ def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> 
     assert_failed(leg, ExitCode.FAILED, "failed")
     assert "vLLM engine died" in leg.stderr
     assert "engine.log" in leg.stderr
+
+
+def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "999999")
+    run_dir = tmp_path / "run"
+    leg = run_leg(leg_command(tiny_model, run_dir, LONG, ["--scenario", "Offline"]), run_dir)
+    assert leg.exit_code == ExitCode.REFUSED, leg
+    assert "engine.log: ValueError: " in leg.stderr  # of the core's process; the leg's own knows that it failed
+    assert "999999" in leg.stderr
+    assert "fix: see engine.log" in leg.stderr
+    assert "Traceback" not in leg.stdout + leg.stderr
+    assert (leg.manifest["status"], leg.claims()) == ("failed", [])
 
 
 def test_a_killed_leg_process_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
