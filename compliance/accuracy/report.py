@@ -7,8 +7,9 @@ scores with regular expressions in every line: it holds the reference evaluation
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from pydantic import BaseModel, FiniteFloat
+from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import Finding, applied
@@ -87,25 +88,20 @@ def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") 
 
 def write_reports(run: RunDir, verdict: AccuracyVerdict) -> None:
     """Write the record, then the text: where `accuracy.txt` exists, `accuracy.json` does too."""
-    names = ("measured", "low", "high")
-    checks = [
-        {"name": check.text, **{name: check.numbers[name] for name in names}, "passed": check.passed}
-        for check in verdict.checks
-    ]
-    record = {
-        "label": verdict.label,
-        "metric": verdict.metric.name,
-        "scores": verdict.scores,
-        "target": verdict.references,
-        "checks": checks,
-        "passed": verdict.passed,
-    }
-    write_json(run.accuracy_json, record)
-    # No `hash=` line: the official truncation tool appends it.
-    write_atomic(run.accuracy_text, f"Results\n\n{verdict.metric.text(verdict.scores)}\n")
+    write_json(run.accuracy_json, scores_record(verdict).model_dump())
+    write_atomic(run.accuracy_text, accuracy_text(verdict))
 
 
-class ScoreCheck(BaseModel):
+def accuracy_text(verdict: AccuracyVerdict) -> str:
+    """The content of accuracy.txt, without the `hash=` line that the official truncation tool appends."""
+    return f"Results\n\n{verdict.metric.text(verdict.scores)}\n"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ScoreCheck(_Record):
     """A score against its target."""
 
     name: str
@@ -115,11 +111,39 @@ class ScoreCheck(BaseModel):
     passed: bool
 
 
-class ScoresRecord(BaseModel):
-    """What others read of an `accuracy.json`."""
+class ScoresRecord(_Record):
+    """The content of an `accuracy.json`; the names are those of `AccuracyVerdict`."""
 
-    scores: dict[str, FiniteFloat]
+    label: str
+    metric: str
+    scores: dict[str, int | FiniteFloat]
+    target: dict[str, int | FiniteFloat] | None
     checks: list[ScoreCheck]
+    passed: bool | None
+
+    @model_validator(mode="after")
+    def _as_judged(self) -> Self:
+        passed = None if self.target is None else all(check.passed for check in self.checks)
+        if self.passed != passed or [check.name for check in self.checks] != list(self.target or ()):
+            raise ValueError("passed and checks do not follow from the target")
+        return self
+
+
+def scores_record(verdict: AccuracyVerdict) -> ScoresRecord:
+    """What is written of a verdict."""
+    names = ("measured", "low", "high")
+    checks = [
+        ScoreCheck(name=check.text, **{name: check.numbers[name] for name in names}, passed=check.passed)
+        for check in verdict.checks
+    ]
+    return ScoresRecord(
+        label=verdict.label,
+        metric=verdict.metric.name,
+        scores=verdict.scores,
+        target=verdict.references,
+        checks=checks,
+        passed=verdict.passed,
+    )
 
 
 def read_scores(run: RunDir) -> ScoresRecord:

@@ -3,10 +3,15 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
+from compliance.audits.output_caching import OutputCaching, specs_of
+from compliance.audits.record import read_audit
+from compliance.audits.registry import find_audit
 from runs.errors import ExecutionError, InputError
 from runs.reading import MAX_LOG_BYTES, read_record
-from runs.record.layout import RunDir
+from runs.record.layout import RunDir, audit_record
 from runs.record.leg import LOG_HASHES, FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
@@ -26,6 +31,27 @@ def legs_in_turn(
         except StopIteration:
             spec = None
     return finished
+
+
+def judged_again(folder: Path, name: str, request: AuditRequest) -> AuditResult:
+    """An audit by its own rules, from the legs in its directory; of its record only the ids of special tokens count.
+
+    Raises:
+        HarnessError: the record or a leg is missing, damaged or changed, or allows no verdict.
+    """
+    test, record = find_audit(name), read_audit(folder, name)
+    told = {key: value for key, value in (record.model_extra or {}).items() if key.endswith("_ids")}
+    try:
+        request = AuditRequest.model_validate(request.model_dump() | told)
+        labels = [str(leg["label"]) for leg in record.legs]
+    except (KeyError, ValidationError) as error:
+        raise InputError(f"{audit_record(folder, name)} is damaged: {error}", "run the audit again") from error
+    if isinstance(test, OutputCaching):  # how many samples its legs had, nobody but they tell
+        logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
+        legs = [leg_as_left(folder, spec) for spec in specs_of(request.scenario, logs)]
+    else:
+        legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
+    return test.verify(request, legs)
 
 
 def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:

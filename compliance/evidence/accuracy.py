@@ -9,20 +9,14 @@ from pathlib import Path
 
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
-from compliance.accuracy.report import (
-    AccuracyVerdict,
-    judge,
-    parse_accuracy_text,
-    read_scores,
-    score_line,
-    targets_that_apply,
-)
+from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line, targets_that_apply
 from compliance.accuracy.scores import Progress
 from compliance.evidence.leg_record import (
     hash_in_accuracy_text,
     is_truncated,
     record_contradictions,
     result_record,
+    scores_beside,
 )
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.official_inputs import add_model_on_record, official_inputs
@@ -258,9 +252,6 @@ def _scores(
         if scored is not None:
             part.details["scores_from"] = leg.run.accuracy_log.name
             part.findings += _beside_differs(leg, leg.run.accuracy_text, beside or {}, scored)
-            if leg.manifest is not None and leg.manifest.current:
-                record = read_scores(leg.run)
-                part.findings += _beside_differs(leg, leg.run.accuracy_json, record.scores, scored)
             return scored
         part.findings.append(
             applied(
@@ -359,6 +350,8 @@ def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
     metric = metric_of(leg.benchmark)
     targets, label = target_of(leg)
     verdict = judge(metric, scores, targets, label)
+    if part.details["scores_from"] == leg.run.accuracy_log.name:
+        part.findings += scores_beside(leg, verdict)
     part.details |= {"label": label, "metric": metric.name, "scores": scores, "target": verdict.references}
     if targets is None:
         required = "reference scores to compare with"

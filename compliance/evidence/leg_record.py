@@ -2,21 +2,25 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from compliance.accuracy.report import AccuracyVerdict, accuracy_text, read_scores, scores_record
 from compliance.evidence.told_twice import Fact, contradicted
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
+from runs.loadgen.written import unwritten
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
-from runs.record.manifest import Manifest
+from runs.record.manifest import BASELINE, DEFAULT_ROUTING, Manifest, RateChoice
 from runs.record.manifest_parts import absent_fields
+from runs.record.observed import query_times_of
 from runs.record.servers import told_twice
 
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
@@ -42,19 +46,22 @@ def hash_in_accuracy_text(text: str, path: Path) -> str | None:
     return found.pop() if found else None
 
 
-def record_contradictions(leg: FinishedLeg, accuracy_text: str | None) -> Iterator[Finding]:
+def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator[Finding]:
     """What a leg's manifest says and its logs do not."""
     manifest = leg.manifest
     if manifest is None:
         if leg.run.seal.is_file() and not leg.foreign:
             yield fail("record-seal", f"{leg.run.manifest.name} is missing beside a seal", leg.run.manifest)
         return
-    yield from contradicted(_hashes(leg, manifest, accuracy_text))
+    yield from contradicted(_hashes(leg, manifest, scores_text))
     yield from record_is_whole(leg.run, manifest)
     yield from contradicted(_facts(leg, manifest))
     if manifest.resolved.loadgen_key not in BENCHMARKS:
         text = f"manifest.json has the benchmark {manifest.resolved.loadgen_key[:40]!r}, which there is not"
         yield fail("record-manifest", text, leg.run.manifest)
+    if manifest.current and (absent := list(unwritten(leg.detail))):
+        text = f"{leg.run.detail.name} has no {', '.join(absent[:4])}, which LoadGen always writes"
+        yield fail("log-settings", text, leg.run.detail, absent=absent)
 
 
 def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
@@ -64,6 +71,7 @@ def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
         ("LoadGen scenario", plan.loadgen_scenario, detail.scenario),
         ("sample count", plan.sample_count, detail.integer("qsl_reported_total_count")),
         ("a system over a network", bool(plan.engine_options.get("network_sut")), detail.is_network),
+        ("sample count", plan.sample_count, detail.get("qsl_reported_performance_count", plan.sample_count)),
     ]
     if not plan.audit:
         pairs.append(("mode", modes[plan.mode], detail.mode))
@@ -78,29 +86,100 @@ def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
 
 def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     """(name, as it was told elsewhere in the record, as it was planned)."""
-    plan, dataset, asked = manifest.resolved, manifest.dataset, manifest.asked
+    plan, dataset = manifest.resolved, manifest.dataset
     yield "data set", dataset["sha256"], plan.dataset_sha256
     yield "data set at", dataset["path"], plan.dataset_path
     yield "rows of the data set", dataset["rows_used"], plan.sample_count
     yield "longest prompt", dataset["longest_prompt_tokens"], plan.longest_prompt_tokens
-    yield "engine", manifest.engine["name"], plan.engine
-    yield "the choice of a rate", manifest.chosen_rate is not None, plan.rate_choice is not None
-    # What the user asked for, with the defaults of what need not be asked for: the tree's README has the command.
+    yield "model", manifest.model["folder"] or manifest.model["name"], plan.model_path
+    yield "files of the model", bool(manifest.model["sha256"]), manifest.model["folder"] is not None
+    yield "revision", manifest.model["revision"] or Path(plan.model_path).name, Path(plan.model_path).name
+    yield (
+        "the choice of a rate",
+        manifest.chosen_rate and manifest.chosen_rate.model_dump(include=_CHOICE),
+        (plan.rate_choice and plan.rate_choice.model_dump()),
+    )
+    yield "LoadGen", manifest.software.get("mlcommons-loadgen"), manifest.loadgen["version"]
+    yield "refused connections", manifest.observed["refused_connections"] is None, plan.replicas is None
+    yield from _engine_told_twice(manifest)
+    yield from _asked(manifest)
+
+
+_CHOICE = set(RateChoice.model_fields)
+
+
+def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    plan, engine = manifest.resolved, manifest.engine
+    yield "engine", engine["name"], plan.engine
+    for name, value in engine["asked"].items() if plan.engine_record.shows_in_force else ():
+        planned = plan.engine_options.get(name, value)
+        if not isinstance(planned, dict | list):  # which are written in several ways
+            yield f"{name} asked of the engine", value, planned
+    for place in ("configuration", "in_force"):
+        told = engine[place].get("enable_prefix_caching", engine["prefix_caching"])
+        yield f"prefix caching by engine.{place}", told, engine["prefix_caching"]
+    yield from _places(manifest)
+    software = manifest.replicas[0]["software"] if manifest.replicas else manifest.software
+    versions = {name: version for name, version in engine["versions"].items() if name in software}
+    yield "versions of the engine", versions, {name: software[name] for name in versions}
+    if plan.engine_record.computes_here:
+        yield "a version of the engine", bool(engine["versions"]), True
+    times = query_times_of(manifest.observed["engine"])
+    if times is not None and times.queries:
+        yield "queries that the engine timed", times.queries, manifest.observed["samples_completed"]
+
+
+def _places(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    """Each replica is where it was planned, a process of its own, with the software that is on record of its host."""
+    plan, processes = manifest.resolved, {(manifest.host["hostname"], manifest.pid)}
+    for record, place in zip(manifest.replicas, plan.replicas.places if plan.replicas else (), strict=False):
+        node, name = None if place.node is None else plan.nodes[place.node], f"of replica {record['replica']}"
+        host = manifest.host if node is None else node.host
+        yield f"host {name}", record["host"], host.get("hostname")
+        yield f"devices {name}", record["devices"], place.devices
+        yield f"cores {name}", record["cores"], place.cores
+        software = (node or manifest).software  # a node's with Ray, which a replica does without
+        yield f"software {name}", record["software"], {key: software[key] for key in software if key != "ray"}
+        processes.add((record["host"], record["pid"]))
+    yield "processes", len(processes), 1 + len(manifest.replicas)
+
+
+def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
+    """What the user asked for, with the defaults of what need not be asked for: the tree's README has the command."""
+    plan, asked, official = manifest.resolved, manifest.asked, BENCHMARKS.get(manifest.resolved.loadgen_key)
+    yield "engine asked for", asked.get("engine") or plan.engine, plan.engine
+    yield "benchmark asked for", asked.get("lg_model_name") or plan.loadgen_key, plan.loadgen_key
+    yield "model asked for", asked.get("model_path") or plan.model_path, manifest.model["name"]
     yield "scenario asked for", asked.get("scenario"), plan.scenario
     yield "accuracy asked for", bool(asked.get("accuracy")), plan.mode == "accuracy"
     yield "trace asked for", bool(asked.get("enable_log_trace")), plan.trace
     yield "audit asked for", bool(asked.get("audit_conf")), plan.audit
     yield "samples asked for", asked.get("total_sample_count") or plan.sample_count, plan.sample_count
-    yield "technique asked for", asked.get("mechanism") or manifest.mechanism, manifest.mechanism
-    yield "admission asked for", asked.get("admission", "off") != "off", plan.admission is not None
+    yield "technique asked for", asked.get("mechanism") or BASELINE, manifest.mechanism
+    admission = [asked.get(name) for name in ("admission", "admission_tokens", "admission_queries")]
+    planned = [None] * 3 if plan.admission is None else list(plan.admission.model_dump().values())
+    yield "admission asked for", [None if one == "off" else one for one in admission], planned
     if asked.get("replicas") or asked.get("cluster"):
         yield "replicas asked for", True, plan.replicas is not None
-    sampling = asked.get("sampling_arg")
+    if plan.replicas is not None:
+        yield "routing asked for", asked.get("routing") or DEFAULT_ROUTING, plan.replicas.routing
+        if str(count := asked.get("replicas")).isdecimal():
+            yield "replicas asked for", str(count), str(len(plan.replicas.places))
+    setting = {"Server": "server_target_qps", "Offline": "offline_expected_qps"}.get(plan.loadgen_scenario)
+    if setting is not None and (rate := asked.get("target_qps")) is not None:
+        given = manifest.loadgen_settings[setting]
+        near = isinstance(rate, int | float) and abs(rate - given) <= 1e-6 * given
+        yield "target_qps asked for", given if near else rate, given
+    if official is not None:
+        changed = asked.get("sampling_arg") or {}
+        sampling = asdict(official.sampling[plan.mode]) | (changed if isinstance(changed, dict) else {"": changed})
+        if plan.rate_choice is not None:  # such a trial may cut its answers
+            sampling["max_tokens"] = plan.sampling["max_tokens"]
+        yield "sampling asked for", sampling, plan.sampling
     yield from told_twice(manifest)
-    yield "sampling asked for", {**plan.sampling, **(sampling if isinstance(sampling, dict) else {})}, plan.sampling
 
 
-# Texts for people, which change from version to version; and what the leg's process saw, which the manifest has.
+# Texts for people, which change from version to version; and what no other file than the manifest tells.
 _NOT_COMPARED = {"notes", "reasons", "disagreements", "loop_lag"}
 
 
@@ -119,15 +198,34 @@ def result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     for name in Result.model_fields.keys() - _NOT_COMPARED:
         if getattr(recorded, name) != getattr(result, name):
             yield fail("record-result", f"{path.name} has another {name} than the logs", path, number=name)
+    if manifest.current:
+        for name, one, other in (
+            ("reasons", bool(recorded.reasons), recorded.verdict == "INVALID"),
+            ("disagreements", bool(recorded.disagreements), False),
+            ("loop_lag", recorded.loop_lag and recorded.loop_lag.model_dump(), manifest.observed["loop_lag"]),
+        ):
+            yield from contradicted([Fact("record-result", name, path, one, other)])
     if manifest.current and leg.is_performance and (manifest.exit_code == 0) != (result.verdict == "VALID"):
         text = f"manifest.json has the exit code {manifest.exit_code}, the logs are {result.verdict}"
         yield fail("record-result", text, leg.run.manifest, leg.run.detail)
 
 
-def _hashes(leg: FinishedLeg, manifest: Manifest, accuracy_text: str | None) -> Iterator[Fact]:
+def scores_beside(leg: FinishedLeg, verdict: AccuracyVerdict) -> Iterator[Finding]:
+    """Are accuracy.txt and accuracy.json what is written of these answers, scored again?"""
+    if leg.manifest is None or not leg.manifest.current:
+        return
+    rule, run = "accuracy-text-differs", leg.run
+    kept = {"metric", "scores"}  # the form holds the rest together
+    record, expected = (scores.model_dump(include=kept) for scores in (read_scores(run), scores_record(verdict)))
+    written = _HASH_LINE.sub("", read_record(run.accuracy_text, "").decode()).strip()
+    facts = [Fact(rule, name, run.accuracy_json, record[name], expected[name]) for name in record]
+    yield from contradicted([*facts, Fact(rule, "text", run.accuracy_text, written, accuracy_text(verdict).strip())])
+
+
+def _hashes(leg: FinishedLeg, manifest: Manifest, scores_text: str | None) -> Iterator[Fact]:
     run, found, recorded = leg.run, leg.hashes, manifest.observed.get(LOG_HASHES)
     for name, digest in recorded.items() if isinstance(recorded, dict) else ():
         if name != run.accuracy_log.name or not is_truncated(run):
             yield Fact("record-hash", f"SHA-256 of {name}", run.root / name, found.get(name), digest)
-        elif said := hash_in_accuracy_text(accuracy_text or "", run.accuracy_text):
+        elif said := hash_in_accuracy_text(scores_text or "", run.accuracy_text):
             yield Fact("record-hash", f"hash= of {name}", run.accuracy_text, said, digest)

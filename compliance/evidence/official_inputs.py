@@ -49,10 +49,12 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     if clients(manifest) and manifest.current and manifest.status == "finished":  # else nothing of it is official
         reasons = unofficial_servers(manifest, official)
         yield applied("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
-    if not (plan.engine_record.runs_model and plan.engine_record.computes_here):
+    if not plan.engine_record.computes_here and plan.engine_record.runs_model:
         return
     weights = manifest.weights
-    if weights is None:
+    if not plan.engine_record.runs_model:
+        reasons, known = [f"the engine {plan.engine} runs no model"], ""
+    elif weights is None:
         reasons, known = ["nothing tells what they are"], ""
     else:
         reasons = model_reasons(official, weights.shape, weights, manifest.model.get("sha256") or {})

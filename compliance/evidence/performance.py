@@ -11,7 +11,7 @@ from compliance.evidence.plausibility import performance_plausible
 from compliance.finding import Finding, applied, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import min_queries
-from runs.loadgen.summary_log import SummaryLog
+from runs.loadgen.summary_log import SummaryLog, unprinted
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Result, result_of
@@ -38,6 +38,9 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part = _part(leg, result)
     part.findings += [_disagreement(item, leg) for item in result.disagreements]
     part.findings += detail_contradictions(leg.detail, result.reported)
+    if leg.manifest is not None and leg.manifest.current:
+        texts = unprinted(summary, leg.detail)
+        part.findings += [fail("log-summary", text, summary.path, leg.run.detail) for text in texts]
     part.findings += record_contradictions(leg, None)
     part.findings += result_record(leg, result)
     part.findings += _foreign_accuracy_log(leg)
@@ -134,7 +137,9 @@ def _official_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
     permuted = detail.effective("sample_concatenate_permutation")
     said = f"sample_concatenate_permutation {str(permuted).lower()}"
     yield check("perf-equal-issue", "equal issue", permuted is True, said, "true")
-    on, required = detail.uses_token_latencies, "on (use_token_latencies)"
+    settings = leg.manifest.loadgen_settings if leg.manifest else {}
+    on = detail.uses_token_latencies and not settings.get("infer_token_latencies")
+    required = "on (use_token_latencies), and not inferred"
     yield check("perf-token-latencies", "token latencies", on, "on" if on else "off", required)
     mean = mean_output_tokens(detail, numbers) if on else None
     if mean is not None:

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from compliance.evidence.told_twice import Fact, contradicted
 from compliance.finding import Finding, applied, fail
@@ -87,5 +88,22 @@ def _progress(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
         "issued": manifest.observed["samples_issued"],
         "error": None,
     }
+    if manifest.current:
+        expected |= _as_expected(manifest)
     rows = (Fact("record-progress", name, run.progress, getattr(progress, name), expected[name]) for name in expected)
     yield from contradicted(rows)
+
+
+def _as_expected(manifest: Manifest) -> dict[str, Any]:
+    """What a heartbeat told its reader to expect, and what else it has of the record."""
+    plan, settings, observed = manifest.resolved, manifest.loadgen_settings, manifest.observed
+    performance, server = plan.mode == "performance", plan.loadgen_scenario == "Server"
+    unknown = plan.audit or (performance and plan.scenario == "SingleStream")  # decided by its settings, or its speed
+    return {
+        "expected": None if unknown else observed["samples_issued"],
+        "min_duration_s": settings["min_duration_ms"] / 1e3 if performance else None,
+        "ttft_limit_ms": settings["ttft_latency"] / 1e6 if server else None,
+        "tpot_limit_ms": settings["tpot_latency"] / 1e6 if server else None,
+        "loop_lag": observed["loop_lag"],
+        "stage": "",
+    }

@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from compliance.audits.record import read_audit
+from compliance.audits.base import AuditRequest
+from compliance.audits.rejudge import judged_again
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
 from compliance.mechanisms.eligibility import eligibility
@@ -37,6 +38,7 @@ from runs.store.schema import COLUMNS
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 EVIDENCE = "evidence"
 _IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
+AUDITED = "audits"
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
 # What a run's files decide, whatever the answers are scored with.
 _FROM_FILES = ["timestamp", "official", "status", "certification"] + [
@@ -129,7 +131,7 @@ def _row(
         **engine.columns(),
         **_numbers(main, manifest),
         **_accuracy(quality),
-        "audits": _audits(result.home),
+        AUDITED: _audits(result.home, main),
         **values,
         "quality_delta_summary": values["quality_delta_summary"] or quality.delta,
         SUPPORT_STATUS: declaration.support_status,
@@ -287,17 +289,22 @@ def _accuracy(quality: QualityEvidence) -> dict[str, Any]:
     return {**{name: scores.get(name) for name in names}, "accuracy_passed": passed}
 
 
-def _audits(home: Path) -> str | None:
-    """The outcomes on record in the result's directory, where their legs are, as JSON: {"TEST06": "PASS"}."""
+def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
+    """What the audits in the result's directory come to, judged again, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
     for path in sorted(ResultDir(home).audit("*").parent.glob("*/audit_*.json")):
+        name = path.stem.removeprefix("audit_")
         try:
-            record = read_audit(path.parent, path.stem.removeprefix("audit_"))
-            legs = [RunDir(path.parent / str(leg.get("label"))) for leg in record.legs]
-            there = legs and all(leg.seal.is_file() for leg in legs)
-            outcomes[record.test] = ("PASS" if record.passed else "FAIL") if there else "unreadable"
-        except InputError:
-            outcomes[path.stem.removeprefix("audit_")] = "unreadable"
+            if leg is None:
+                raise InputError("the result has no finished leg")
+            request = AuditRequest(
+                scenario=leg.scenario,
+                loadgen_key=leg.benchmark.loadgen_key,
+                loaded_count=leg.detail.integer("qsl_reported_total_count"),
+            )
+            outcomes[name] = "PASS" if judged_again(path.parent, name, request).passed else "FAIL"
+        except (HarnessError, OSError):
+            outcomes[name] = "unreadable"
     return orjson.dumps(outcomes).decode() if outcomes else None
 
 
@@ -342,7 +349,7 @@ def _with_evidence(
     same = next((one for one in found if one.row["run_id"] == run_id), None)
     if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
         return JudgedRow(row, None, source)
-    told = {name: same.row[name] for name in (RECORD, *FIELD_NAMES)}  # what the row leaves open, its run declares
+    told = {name: same.row[name] for name in (RECORD, AUDITED, *FIELD_NAMES)}  # what it leaves open, its run declares
     evidence = same.evidence
     if evidence is not None and evidence.broken is None and (changed := next(_changed(row, same.row), None)):
         evidence = replace(evidence, broken=changed)

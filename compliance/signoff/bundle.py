@@ -18,7 +18,7 @@ from runs.record.layout import RunDir
 _DAY_NS = 86_400 * 10**9
 # What all legs of a bundle have in common, by the names in `conditions_of`; those of one benchmark its model and data,
 # too, and those of one benchmark and mode how tokens are chosen.
-_SYSTEM = ("host.", "software.", "accelerators", "loadgen.version", "loadgen.extension")
+_SYSTEM = ("host.", "software.", "accelerators", "loadgen.version", "loadgen.extension", "loadgen.sources", "harness.")
 _BENCHMARK = ("model", "model revision", "data set")
 _PATCH = ("host.", "accelerators", *_BENCHMARK)  # of a lever's own legs; software may be the lever
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
@@ -33,9 +33,10 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
             continue
         yield from older_record(evidence)
         of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
-        everything = conditions_of(evidence) | {"harness commit": evidence.manifest.harness.get("git_commit")}
+        harness = {f"harness.{name}": evidence.manifest.harness.get(name) for name in ("version", "git_commit")}
+        everything = conditions_of(evidence) | harness
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-            ((), (*_SYSTEM, "harness commit")),
+            ((), _SYSTEM),
             ((of,), _BENCHMARK),
             ((of, mode), ("sampling.",)),
         )

@@ -9,7 +9,7 @@ from compliance.audits.output_caching import OutputCaching, specs_of
 from compliance.audits.record import read_audit
 from compliance.audits.rejudge import leg_as_left
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.bundle import far_apart, older_record
+from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import one_model
 from compliance.signoff.conditions import conditions_of, unlike
 from compliance.signoff.evidence import Evidence, load
@@ -34,7 +34,10 @@ _OF_AN_AUDIT = frozenset(
     {"B-3/audit_settings", "B-3/not_valid", "H-5/cached_answers", "P-7/settings_contradict_record"}
 )
 # Keys of conditions in which an audit's leg and the performance leg have to be the same system.
-_SYSTEM = ("model", "data set", "engine", "sampling.", "resolved.", "host.", "loadgen.version", "loadgen.extension")
+_SYSTEM = (
+    "model", "data set", "engine", "sampling.", "resolved.", "host.", "software.", "technique", "replicas", "admission",
+    "loadgen.version", "loadgen.extension", "loadgen.sources",
+)  # fmt: skip
 
 
 def caching(evidence: Evidence) -> Iterator[Finding]:
@@ -71,9 +74,9 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
         labels = [str(leg["label"]) for leg in read_audit(folder, _AUDIT.name).legs]
-        there = {path.name for path in folder.iterdir() if RunDir(path).detail.is_file()}
-        if there != set(labels):
-            text = f"the audit of output caching names the legs {sorted(labels)}, and {sorted(there)} are there"
+        there = sorted(path.name for path in folder.iterdir() if RunDir(path).detail.is_file())
+        if there != sorted(labels):
+            text = f"the audit of output caching names the legs {sorted(labels)}, and {there} are there"
             yield fail("H-5/caching_audit_forged", text, record)
             return
         logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
@@ -97,8 +100,8 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
     """What is wrong with the legs of an audit beside a performance leg: each by itself, and as legs of one system."""
     found, reasons = load(legs, evidence.sources)
     every = [evidence, *found]
-    broken = [*reasons, *between_legs(every), *one_model(every), *far_apart(every)]
-    broken += [reason for other in found for reason in (*leg_proofs(other), *older_record(other))]
+    broken = [*reasons, *between_legs(every), *one_model(every), *one_system(every)]
+    broken += [reason for other in found for reason in leg_proofs(other)]
     yield from (reason for reason in broken if reason.severity == "error" and reason.rule not in _OF_AN_AUDIT)
     here = conditions_of(evidence)
     for other in found:

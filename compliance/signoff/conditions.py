@@ -8,7 +8,7 @@ import numpy as np
 
 from compliance.finding import Finding, fail
 from compliance.signoff.evidence import Evidence
-from runs.record.conditions import Conditions, differences, shown
+from runs.record.conditions import Conditions, differences, plan_conditions, shown
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -23,6 +23,8 @@ _LIMITS = ("requested_server_ttft_latency", "requested_server_tpot_latency", "re
 _MODE_SETTINGS = frozenset({f"loadgen.{name}" for name in (*_SETTINGS[:5], "min_duration_ms")})
 # One option under several names: as asked for, as resolved, as printed.
 SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dtype"}
+# Of a leg's plan: what is compared under another name, or follows from what is, or shapes no number.
+_PLAN_LEFT_OUT = frozenset({"loadgen_key", "dataset_sha256", "trace", "rate_choice", "compiles", "warmup_prompts"})
 # Facts of a machine or a process that two honest legs may differ in.
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 
@@ -56,6 +58,8 @@ def conditions_of(evidence: Evidence) -> Conditions:
     found |= {f"loadgen.{name}": detail.get(name) for name in _LIMITS}
     found |= {
         "loadgen.version": detail.get("loadgen_version"),
+        "loadgen.sources": detail.get("loadgen_file_sha1"),
+        "loadgen.system": [detail.get("sut_name"), detail.get("qsl_name")],
         "samples in the data set": detail.get("qsl_reported_total_count"),
     }
     if manifest is None:
@@ -65,16 +69,19 @@ def conditions_of(evidence: Evidence) -> Conditions:
         "model": manifest.model.get("sha256") or plan.model_path,
         "model revision": manifest.model.get("revision"),
         "data set": plan.dataset_sha256,
-        "engine": plan.engine,
+        "technique": [manifest.mechanism.get(name) for name in ("mechanism", "mechanism_variant")],
         "loadgen.extension": manifest.loadgen.get("extension_sha256"),
         "accelerators": [_accelerator(one) for one in manifest.accelerator],
     }
-    found |= {f"sampling.{name}": value for name, value in plan.sampling.items()}
     found["host.hostname"] = HostName.of(manifest.host)
     found |= {f"host.{name}": manifest.host.get(name) for name in ("cpu", "cores_usable", "system")}
     found |= {f"software.{name}": value for name, value in manifest.software.items()}
-    found |= _environment(plan.environment)
-    found |= {f"engine.{name}": value for name, value in plan.engine_options.items()}
+    versions = manifest.engine.get("versions") or {}
+    found |= {f"software.{name} by the engine": value for name, value in versions.items()}
+    for name, value in plan_conditions(plan).items():
+        key = name.replace("engine_options.", "engine.", 1)
+        if name not in _PLAN_LEFT_OUT and key.removeprefix("environment.") not in _ENVIRONMENT_LEFT_OUT:
+            found[key] = value
     found |= _resolved(evidence)
     return found
 

@@ -86,7 +86,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
         },
         "data set": f"{plan.sample_count:,} samples, SHA-256 {plan.dataset_sha256}",
         "sampling": ", ".join(f"{name} {value:g}" for name, value in plan.sampling.items()),
-        "admission of queries": plan.admission or "at once",
+        "admission of queries": plan.admission.model_dump() if plan.admission else "at once",
         "declared technique": "{mechanism}/{mechanism_variant}".format(**manifest.mechanism),
         "prefix caching": "on" if manifest.engine.get("prefix_caching") else "off",
         "processor": f"{manifest.host.get('cpu')}, {manifest.host.get('cores_logical')} logical cores",

@@ -6,6 +6,7 @@ from the detail log; here one only looks whether the two tell the same story.
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +134,27 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
     return found
 
 
+_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
+# What LoadGen logs in a scenario, and does not print.
+_LOGGED_ONLY = {
+    "Server": {"result_token_throughput_with_loadgen_overhead", _PER_NANOSECOND},
+    "SingleStream": {"result_completed_tokens_per_second"},
+}
+
+
+def unprinted(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
+    """What the detail log has and the summary under none of its names, though LoadGen prints it today."""
+    names: dict[str, set[str]] = {}
+    for name, key in _comparable(detail).items():
+        names.setdefault(key, set()).add(name)
+    there = {name for name, _ in summary.fields}
+    for key in sorted(names.keys() & detail.values.keys() - _LOGGED_ONLY.get(detail.scenario, set())):
+        if not names[key] & there:
+            yield f"the summary has none of {', '.join(sorted(names[key]))}"
+    if summary.warning_count != detail.warning_count:
+        yield f"the summary counts {summary.warning_count} warnings, the detail log has {detail.warning_count}"
+
+
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
     """(absolute, share): the detail log has six digits; of rates the summary has two decimals (Offline: six digits)."""
     if key not in RATE_KEYS.get(detail.scenario, {}).values():
@@ -165,7 +187,6 @@ def _headline_key(name: str) -> str:
 
 
 _HEADLINE = re.compile(r"(\d+(?:\.\d+)?)th (first token )?percentile latency \(ns\)")
-_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
 _RATES = {
     "samples per second": "samples_per_second",
     "tokens per second": "tokens_per_second",

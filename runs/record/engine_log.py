@@ -27,6 +27,9 @@ _CONFIGURATION = {
     "pipeline_parallel_size": "pipeline_parallel_size",
     "data_parallel_size": "data_parallel_size",
 }
+MODEL = "model"
+# What vLLM prints of every configuration.
+ALWAYS_PRINTED = ("dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "max_model_len", "speculative")
 _START = re.compile(r"Initializing a V1 LLM engine[^\n]{0,400}? with config: ([^\n]{0,65536})")
 _MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
@@ -75,16 +78,22 @@ def read_engine_log(path: Path) -> EngineLog:
     with open_record(path, "take the unchanged engine.log of the run", max_bytes=MAX_LOG_BYTES) as stream:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
-    if found := _START.search(text):
-        line = found[1]
-        log.configuration_line = text.count("\n", 0, found.start()) + 1
+    for start in _START.finditer(text):
+        line = start[1]
+        log.configuration_line = log.configuration_line or text.count("\n", 0, start.start()) + 1
+        printed: dict[str, Any] = {}
         for theirs, ours in _CONFIGURATION.items():
             if value := re.search(rf"\b{theirs}=([^,]+)", line):
-                log.configuration[ours] = _plain(value[1].strip())
+                printed[ours] = _plain(value[1].strip())
         if model := _MODEL.search(line):
-            log.model = model[1]
+            printed[MODEL] = model[1]
         if speculative := _SPECULATIVE.search(line):
-            log.configuration["speculative"] = speculative[1].rstrip(",") != "None"
+            printed["speculative"] = speculative[1].rstrip(",") != "None"
+        for name, one in printed.items():
+            before = log.configuration.setdefault(name, one)
+            if before != one:  # several cores print one configuration, each its own line
+                log.configuration[name] = f"{before}, and {one} in another line"
+    log.model = log.configuration.pop(MODEL, None)
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))
     if found := _BACKEND.search(text):

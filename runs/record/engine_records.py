@@ -15,6 +15,12 @@ class EngineRecord:
     prints_configuration: bool = True  # into engine.log, in vLLM's form
     may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
+    shows_in_force: bool = True  # of each option that was asked for, in engine.in_force
+    # What engine.configuration must hold.
+    configuration: tuple[str, ...] = (
+        "dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "speculative", "max_model_len",
+        "max_num_seqs",
+    )  # fmt: skip
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
 
@@ -25,6 +31,8 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         computes_here=False,
         prints_configuration=False,
         batch_field="connections",
+        shows_in_force=False,
+        configuration=("connections",),
         named_options=(
             "api_server",
             "api_model_name",
@@ -40,6 +48,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         prints_configuration=False,
         may_preempt=False,
         batch_field="slots",
+        configuration=("slots",),
         option_prefix="dummy_",
     ),
 }

@@ -5,7 +5,7 @@ LoadGen's logs is a property here and nothing else: a leg whose evidence is anot
 answers `scenario`, `benchmark`, `mode`, `manifest` and `requests` from that client's files.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
 from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import SummaryLog, read_summary
 from runs.loadgen.trace_log import Trace, read_trace
-from runs.reading import read_object
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
+from runs.record.progress import read_last_progress
 from runs.record.requests_log import RequestTable, read_requests
 from runs.record.unfinished import unfinished
 from runs.rounds import Round, Seeds, round_of
@@ -79,9 +79,9 @@ class FinishedLeg:
 
     @cached_property
     def progress(self) -> dict[str, Any]:
-        """The last heartbeat; empty where there is none."""
+        """The last heartbeat; empty where there is none, or one of another form."""
         try:
-            return read_object(self.run.progress, "", within=self.run.root)
+            return asdict(read_last_progress(self.run.progress))
         except InputError:
             return {}
 

@@ -4,10 +4,11 @@ Written by the parent before the leg starts, completed by the leg's process once
 parent when the process is gone. Never two writers at a time.
 """
 
+import math
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
@@ -30,6 +31,7 @@ SCHEMA_VERSION: Literal[3] = 3
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
 RoutingPolicy = Literal["open", "tokens", "prefill", "round-robin"]  # see sut/replicas/routing.py
+DEFAULT_ROUTING: RoutingPolicy = "prefill"
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
@@ -38,16 +40,23 @@ class RateChoice(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    share: float  # of the samples/s that the engine reaches
-    highest_qps: float
+    share: FiniteFloat = Field(gt=0)  # of the samples/s that the engine reaches
+    highest_qps: FiniteFloat = Field(gt=0)
 
 
 class ChosenRate(RateChoice):
     """What came of it."""
 
-    target_qps: float
-    samples_per_second: float  # of `prompts` sent at once, none of them in the data set
-    prompts: int
+    target_qps: FiniteFloat
+    samples_per_second: FiniteFloat = Field(gt=0)  # of `prompts` sent at once, none of them in the data set
+    prompts: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _as_chosen(self) -> Self:
+        chosen = min(self.share * self.samples_per_second, self.highest_qps)
+        if not math.isclose(self.target_qps, chosen, rel_tol=1e-3, abs_tol=1e-4):
+            raise ValueError(f"target_qps: {self.target_qps:g}, by share and speed {chosen:g}")
+        return self
 
     def __str__(self) -> str:
         bound = f", and {self.highest_qps:g} at most" if self.target_qps >= self.highest_qps * 0.999 else ""
@@ -116,6 +125,23 @@ class ReplicasPlan(BaseModel):
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None: all of them on the leg's machine
 
+    @model_validator(mode="after")
+    def _on_nodes(self) -> Self:
+        known: list[int | None] = [None] if self.cluster is None else [*range(len(self.cluster.nodes))]
+        if strange := [place.node for place in self.places if place.node not in known]:
+            raise ValueError(f"places: there is no node {strange[0]}")
+        return self
+
+
+class AdmissionPlan(BaseModel):
+    """How queries are held back (sut/admission.py)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    policy: Literal["fcfs", "shortest", "deadline", "priority"]
+    prefill_tokens: int | None = Field(gt=0)  # None: the engine's budget a step
+    queries: int | None = Field(gt=0)
+
 
 class LegPlan(BaseModel):
     """Everything a leg's process needs; plain data, no defaults left to guess."""
@@ -137,15 +163,13 @@ class LegPlan(BaseModel):
     engine_options: dict[str, Any]
     environment: dict[str, str]  # variables set for the leg's process
     sampling: dict[str, Any]
-    admission: dict[str, Any] | None = (
-        None  # policy and bound (prefill_tokens, None = the engine's budget a step); None = off
-    )
+    admission: AdmissionPlan | None = None  # None: at once
     replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
-    warmup_prompts: int  # of the data set's lengths, at least
+    warmup_prompts: int = Field(ge=0)  # of the data set's lengths, at least
     compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
     rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
-    engine_start_timeout_s: float
-    stall_timeout_s: float
+    engine_start_timeout_s: float = Field(gt=0)
+    stall_timeout_s: float = Field(gt=0)
 
     @property
     def nodes(self) -> list[ClusterNode]:
@@ -206,6 +230,12 @@ class Manifest(BaseModel):
                 raise ValueError("model.sha256: no file of the model that ran")
             if self.resolved.engine == "endpoint":
                 servers_are_whole(parts.engine, parts.observed)
+            if parts.model.weights is not None and not kind.computes_here:
+                raise ValueError("model.weights: of an engine that computes no model here")
+            if absent := [name for name in kind.configuration if name not in parts.engine.configuration]:
+                raise ValueError(f"engine.configuration: lacks {', '.join(absent)}")
+            if kind.shows_in_force and parts.engine.in_force.keys() != parts.engine.asked.keys():
+                raise ValueError("engine.in_force: not of the options that engine.asked has")
         return self
 
     @model_validator(mode="after")

@@ -6,9 +6,9 @@ an engine, LoadGen's settings) is a mapping; its values are JSON.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from runs.accelerators import FACTS
 from runs.errors import ExitCode
@@ -38,12 +38,13 @@ def _are_hashed(log_sha256: dict[str, str]) -> dict[str, str]:
 
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Text = Annotated[str, Field(min_length=1)]
+Text = Annotated[str, Field(pattern=r"\S")]
 Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Pid = Annotated[int, Field(ge=1, lt=2**31)]
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**62)]  # since 1970, to the year 2116
-Seconds = Annotated[FiniteFloat, Field(ge=0)]
+Amount = Annotated[FiniteFloat, Field(ge=0)]
+Seconds = Amount
 Versions = dict[str, Text]
 OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
@@ -64,7 +65,7 @@ class SamplingPart(_Part):
 
 class HarnessPart(_Part):
     version: Text
-    git_commit: Text | None
+    git_commit: Annotated[str, Field(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")] | None
     git_changed: bool | None
 
 
@@ -121,7 +122,7 @@ class EnginePart(_Part):
     in_force: dict[str, Any]
     configuration: dict[str, Any]
     prefix_caching: bool
-    warm_up: dict[str, Any]
+    warm_up: Annotated[dict[str, Amount], Field(min_length=1)]  # counts and seconds
 
 
 class LoadgenSettingsPart(_Part):
@@ -174,6 +175,12 @@ class ObservedPart(_Part):
     engine: Annotated[dict[str, Any], AfterValidator(_has_whole_times)] | None
     refused_connections: Count | None  # of a leg with replicas
     log_sha256: Annotated[dict[str, Sha256], AfterValidator(_are_hashed)]
+
+    @model_validator(mode="after")
+    def _all_answered(self) -> Self:
+        if self.samples_completed != self.samples_issued:
+            raise ValueError(f"{self.samples_issued} samples were issued, {self.samples_completed} completed")
+        return self
 
 
 class _ServersPart(_Part):
@@ -238,6 +245,9 @@ class ReplicaPart(_Part):
 class FinishedParts(_Part):
     """The parts of a finished leg's manifest that are free-form while the leg runs."""
 
+    official: bool
+    unofficial_reasons: list[Text]
+    notes: Annotated[list[Text], Field(min_length=1)]  # the first: where LoadGen's settings are from
     harness: HarnessPart
     software: Annotated[Versions, Field(min_length=1)]
     loadgen: LoadgenPart
@@ -254,6 +264,19 @@ class FinishedParts(_Part):
     start_time_ns: Nanoseconds
     end_time_ns: Nanoseconds
     exit_code: OurExitCode
+    error: None
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        if self.official == bool(self.unofficial_reasons):
+            raise ValueError("unofficial_reasons: some of an official leg, or none of one that is not")
+        lag = self.observed.loop_lag
+        if lag is not None and lag.worst_ms < lag.p99_ms:
+            raise ValueError(f"observed.loop_lag: the worst, {lag.worst_ms:g} ms, is below p99")
+        cores = getattr(self.observed.contention, "usable_cores", None)
+        if cores is not None and cores > self.host.cores_usable:
+            raise ValueError(f"observed.contention.usable_cores: {cores} of {self.host.cores_usable}")
+        return self
 
 
 def absent_fields(model: BaseModel, place: str = "") -> Iterator[str]:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from runs.errors import InputError
 from runs.files import write_json
 from runs.reading import first_problem, read_object
-from runs.record.manifest_parts import Nanoseconds, Pid
+from runs.record.manifest_parts import Amount, Count, Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
 
@@ -37,18 +37,18 @@ class Progress:
     pid: Pid
     scenario: str
     mode: str
-    expected: int | None = None  # samples LoadGen will issue, where known
-    issued: int = 0
-    completed: int = 0
-    output_tokens: int = 0  # made so far, those of unfinished answers too where the engine counts them
-    elapsed_s: float = 0.0  # since LoadGen started
-    min_duration_s: float | None = None
-    samples_per_second: float = 0.0
-    tokens_per_second: float = 0.0
-    ttft_p99_ms: float | None = None
-    tpot_p99_ms: float | None = None
-    ttft_limit_ms: float | None = None
-    tpot_limit_ms: float | None = None
+    expected: Count | None = None  # samples LoadGen will issue, where known
+    issued: Count = 0
+    completed: Count = 0
+    output_tokens: Count = 0  # made so far, those of unfinished answers too where the engine counts them
+    elapsed_s: Amount = 0.0  # since LoadGen started
+    min_duration_s: Amount | None = None
+    samples_per_second: Amount = 0.0
+    tokens_per_second: Amount = 0.0
+    ttft_p99_ms: Amount | None = None
+    tpot_p99_ms: Amount | None = None
+    ttft_limit_ms: Amount | None = None
+    tpot_limit_ms: Amount | None = None
     loop_lag: dict[str, Any] | None = None  # so far: a runs.record.observed.LoopLag
     stage: str = ""  # of an engine's start, in words; empty where its log tells none
     error: dict[str, Any] | None = None  # runs.errors.error_record

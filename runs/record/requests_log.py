@@ -4,6 +4,7 @@ LoadGen's files hold no per-sample times and no token counts (only its trace has
 off), so this file is what a result can be recomputed from. Times are `time.time_ns()`, the clock LoadGen reads.
 """
 
+import re
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 FIELDS = RequestRecord.__struct_fields__
 _COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
+_NO_HEX = re.compile("[^0-9a-f]")
 _decode = msgspec.json.Decoder(RequestRecord).decode
 
 
@@ -96,6 +98,8 @@ def read_requests(path: Path) -> RequestTable:
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # few different ones: share them
         output_sha256.append(record.output_sha256)
+    if _NO_HEX.search("".join(output_sha256)):
+        raise InputError(f"{path} has an output_sha256 that is no SHA-256 in small hexadecimal digits", _FIX)
     return _sorted_table(path, columns, finish_reason, output_sha256)
 
 

@@ -13,10 +13,9 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
-from runs.record.manifest import RoutingPolicy
+from runs.record.manifest import DEFAULT_ROUTING, RoutingPolicy
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
-from sut.replicas.routing import DEFAULT_ROUTING
 
 MOST_REPLICAS = 1024  # each is a process of this machine
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever

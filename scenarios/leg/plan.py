@@ -22,7 +22,7 @@ from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
 from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
-from runs.record.manifest import LegPlan
+from runs.record.manifest import AdmissionPlan, LegPlan
 from runs.record.manifest_parts import WeightsPart
 from runs.record.official_inputs import model_reasons
 from scenarios.leg.config import RunConfig
@@ -172,7 +172,7 @@ def prepare(
     )
 
 
-def _admission(config: RunConfig, kind: EngineKind[Any]) -> dict[str, Any] | None:
+def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None:
     # Offline has no first tokens, and SingleStream never two queries at a time.
     latency_bound = LOADGEN_SCENARIO[config.scenario] == "Server"
     if config.admission == "off":
@@ -187,11 +187,9 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> dict[str, Any] | Non
         )
     if config.admission == "priority" and not kind.has_priorities:
         raise InputError(f"--admission priority: engine {kind.name} has no priorities", "choose another order")
-    return {
-        "policy": config.admission,
-        "prefill_tokens": config.admission_tokens,
-        "queries": config.admission_queries,
-    }
+    return AdmissionPlan(
+        policy=config.admission, prefill_tokens=config.admission_tokens, queries=config.admission_queries
+    )
 
 
 def _engine_kind(config: RunConfig) -> EngineKind[Any]:

@@ -287,9 +287,9 @@ class LegProcess:
         if asked is None:
             return Feed(report.limits)
         return Admission(
-            policy=asked["policy"],
-            prefill_tokens=asked["prefill_tokens"] or report.limits.step_tokens or ADMISSION_TOKENS,
-            queries=asked["queries"],
+            policy=asked.policy,
+            prefill_tokens=asked.prefill_tokens or report.limits.step_tokens or ADMISSION_TOKENS,
+            queries=asked.queries,
             ttft_limit_ns=settings.ttft_latency,
         )
 
@@ -332,6 +332,7 @@ class LegProcess:
         self._wait(finished.is_set, look)
         lag.stop()
         self._beat("closing")
+        self._lag = None  # what later heartbeats tell is what goes on record here
         return {
             CONTENTION: contention_between(cpu_before, read_cpu(self.manifest.parent_pid, replicas)),
             LOOP_LAG: self.progress.loop_lag,

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from runs.numbers.numbers import Numbers
+from runs.record.manifest import DEFAULT_ROUTING
 from sut.engine import Request
-from sut.replicas.routing import DEFAULT_ROUTING, Routing
+from sut.replicas.routing import Routing
 
 from .legs import engine_plan
 from .models import TINY, make_llama

@@ -24,7 +24,7 @@ from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from runs.record.manifest import LegPlan, ReplicaPlace, ReplicasPlan
+from runs.record.manifest import DEFAULT_ROUTING, LegPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings
 from sut.engine import Engine, EngineLimits, EngineReport, Request
@@ -33,7 +33,6 @@ from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
 from sut.replicas.fleet import Fleet
 from sut.replicas.replica import PULSE_S
-from sut.replicas.routing import DEFAULT_ROUTING
 
 from .programs import measure, peak_memory_bytes, tell
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from runs.record.manifest import RoutingPolicy
 from sut.engine import Request
 
-DEFAULT_ROUTING: RoutingPolicy = "prefill"
 WORTH_A_TRY: tuple[RoutingPolicy, ...] = ("open", "tokens", "prefill")
 PREFILL_WEIGHT = 8  # AMD's harness for MLPerf Inference v6.1 uses 8
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import orjson
 
+from runs.files import write_json
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
+from runs.record.observed import LOOP_LAG
 from tests.signoff.forge.faults import set_manifest
 from tests.support.editing import reseal
 
@@ -50,3 +52,10 @@ def told(run: RunDir, **facts: Any) -> None:
     for name, value in facts.items():
         set_manifest(run, name.replace("__", "."), value)
     close(run)
+
+
+def lagged(run: RunDir, lag: dict[str, float] | None) -> None:
+    """Another lag of the event loop, which manifest, heartbeat and result have of one reading."""
+    for path in (run.progress, run.result):
+        write_json(path, orjson.loads(path.read_bytes()) | {LOOP_LAG: lag})
+    told(run, observed__loop_lag=lag)

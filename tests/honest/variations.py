@@ -13,7 +13,7 @@ import orjson
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.honest.clocks import CLOCKS, run_at, utc
-from tests.honest.pair import Pair, Variation, close, manifest_of, told, varied
+from tests.honest.pair import Pair, Variation, close, lagged, manifest_of, told, varied
 from tests.honest.places import PLACES
 from tests.signoff.forge.faults import cover, set_manifest
 from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock
@@ -149,7 +149,7 @@ def _late(by_ms: int, every: int) -> Variation:
 @varied(VARIATIONS, "slow-event-loop")
 def _slow_loop(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, observed__loop_lag={**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
+        lagged(run, {**manifest_of(run)["observed"]["loop_lag"], "p99_ms": 120.0, "worst_ms": 900.0})
 
 
 @varied(VARIATIONS, "processor-times-unreadable")
@@ -276,7 +276,7 @@ def _no_cpu(pair: Pair) -> None:
 @varied(VARIATIONS, "leg-over-in-a-moment")
 def _no_lag(pair: Pair) -> None:
     for run in pair.legs:
-        told(run, observed__loop_lag=None)
+        lagged(run, None)
 
 
 @varied(VARIATIONS, "asked-in-a-file")

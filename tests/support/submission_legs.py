@@ -48,6 +48,10 @@ def _main(arguments: list[object]) -> None:
     assert code == 0, stdout + stderr
 
 
+CONFIGURATION = {
+    "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto", "enable_prefix_caching": False,
+    "speculative": False, "max_model_len": 4096, "max_num_seqs": 256,
+}  # fmt: skip
 OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash
 
 
@@ -82,13 +86,14 @@ def claim_official(campaign: CampaignDir) -> None:
     """Let the records say what those of an official campaign would say. The sign-off sees through it."""
     for path in campaign.root.rglob("manifest.json"):
         hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
-        weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "/nowhere/model"}
+        weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a folder that is not there
         edit(
             path,
             official=True,
             unofficial_reasons=[],
+            asked={"engine": "vllm"},
             resolved={"engine": "vllm"},
-            engine={"name": "vllm"},
+            engine={"name": "vllm", "versions": {"vllm": "0.32.0"}, "configuration": CONFIGURATION},
             model=weights,
         )
 

@@ -10,13 +10,27 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.signoff.judge import sign_off
 from tests.honest.pair import Pair
+from tests.support.signoff_fixtures import FrozenLegs
 from tests.support.verify_legs import DummyLegs
+from tests.untrusted.several_engines import VLLM
 from tests.untrusted.tamperings import TAMPERINGS, Tampering
 
 
+class Legs:
+    """Fresh legs of the dummy engine, and frozen ones of vLLM."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._dummy, self._frozen = DummyLegs(factory), FrozenLegs(factory)
+
+    def __call__(self, scenario: str, mode: str) -> Path:
+        if scenario == VLLM:
+            return self._frozen("vllm-off" if mode == "performance" else "vllm-off-acc")
+        return self._dummy(scenario, mode)
+
+
 @pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory)
+def legs(tmp_path_factory: pytest.TempPathFactory) -> Legs:
+    return Legs(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +39,7 @@ def sources() -> Iterator[ScoreSources]:
         yield ScoreSources(scorer=scorer)
 
 
-def copy(legs: DummyLegs, scenario: str, folder: Path) -> Pair:
+def copy(legs: Legs, scenario: str, folder: Path) -> Pair:
     pair = Pair(folder)
     for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
         shutil.copytree(legs(scenario, mode), run.root)
@@ -33,19 +47,22 @@ def copy(legs: DummyLegs, scenario: str, folder: Path) -> Pair:
 
 
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
-def test_untouched_it_is_signed_off(legs: DummyLegs, sources: ScoreSources, tmp_path: Path, scenario: str) -> None:
+def test_untouched_it_is_signed_off(legs: Legs, sources: ScoreSources, tmp_path: Path, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(legs, scenario, tmp_path / "result").root], sources=sources)
     assert verdict.decision in ("PASS", "FLAG"), verdict.headline
 
 
 def test_there_are_enough() -> None:
-    assert len(TAMPERINGS) >= 40
+    assert len(TAMPERINGS) >= 150
+    assert len({one.name for one in TAMPERINGS}) == len(TAMPERINGS)
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda one: one.name)
-def test_it_is_found(legs: DummyLegs, sources: ScoreSources, tmp_path: Path, tampering: Tampering) -> None:
+def test_it_is_found(legs: Legs, sources: ScoreSources, tmp_path: Path, tampering: Tampering) -> None:
     pair = copy(legs, tampering.scenario, tmp_path / "result")
     tampering.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)
     assert verdict.decision == "FAIL", verdict.as_text()
     assert verdict.blocks
+    wrong = [one for one in verdict.reasons if one.severity == "error"]
+    assert any(tampering.by in f"{one.where} {one.sentence}" for one in wrong), verdict.as_text()

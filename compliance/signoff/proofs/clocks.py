@@ -61,7 +61,9 @@ def _readings(evidence: Evidence, manifest: Manifest, table: RequestTable) -> It
     date = _plus(_parsed(detail.get("test_datetime"), "%Y-%m-%dT%H:%M:%SZ"), [zone_s])  # local, though it ends with a Z
     yield Reading("test_datetime", run.detail, date, leg_s[0], first_s + WHOLE_SECOND_S)
     if isinstance(beat_ns := evidence.progress.get("time_ns"), int):
-        yield Reading("the heartbeat", run.progress, [beat_ns / 1e9], *leg_s)
+        yield Reading("the heartbeat", run.progress, [beat_ns / 1e9], last_s - WHOLE_SECOND_S, leg_s[1])
+    if isinstance(elapsed_s := evidence.progress.get("elapsed_s"), float):
+        yield Reading("the heartbeat's count", run.progress, [start_s + elapsed_s], *leg_s)
     year = datetime.fromtimestamp(start_s, UTC).year
     for stamp in evidence.engine_log.first_and_last:
         yield Reading("a stamp of the engine", run.engine_log, moments_of(stamp, year, zone_s), *leg_s)

@@ -42,7 +42,10 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         except InputError as error:
             yield fail("P-1/null_metric", error.message, evidence.run.manifest)
             continue
-        if isinstance(found, str):
+        if isinstance(found, str) and evidence.is_performance and evidence.manifest.host.get("boot_id"):
+            text = f"foreign CPU time is not recorded, on a system that tells it: {found}"  # as it tells the boot's id
+            yield warn("B-4/contention_not_recorded", text, evidence.run.manifest)
+        elif isinstance(found, str):
             unknown.append((evidence, found))
         elif found.window_s < LEAST_WINDOW_S:
             unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short to tell"))

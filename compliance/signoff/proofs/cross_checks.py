@@ -22,12 +22,14 @@ from compliance.signoff.limits import (
 from compliance.signoff.proofs.contention import foreign_share
 from compliance.signoff.proofs.replicas import replicas
 from runs.errors import InputError
-from runs.loadgen.given import mismatches
-from runs.loadgen.user_conf import read_conf
+from runs.loadgen.given import defaults, mismatches
+from runs.loadgen.user_conf import in_force, read_conf
 from runs.record.manifest import Manifest
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
+# What LoadGen takes from user.conf and does not log; the mode, a leg is never given so.
+UNLOGGED = ("mode", "infer_token_latencies", "token_latency_scaling_factor")
 ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave up
 
 
@@ -38,7 +40,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
         return
     yield from _heartbeat(evidence, table)
     yield from _ends(evidence, manifest, table)
-    yield from _prompts(evidence, table)
+    yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
     yield from _user_conf(evidence, manifest)
     yield from replicas(evidence, manifest, table, contended=foreign_share(manifest) > FOREIGN_SHARE)
@@ -85,12 +87,19 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
         yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
-def _prompts(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
+def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """H-2: each prompt is as long as in the data set, if that is at hand."""
     references = evidence.references
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
         yield note("H-2/prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
         return
+    said, in_data = (
+        manifest.resolved.longest_prompt_tokens,
+        references.prompt_tokens[: manifest.resolved.sample_count],
+    )
+    if said != in_data.max():
+        text = f"the longest prompt has {said} tokens by the record, {in_data.max()} in the data set"
+        yield fail("H-2/other_prompts", text, evidence.run.manifest, said=said)
     expected = references.prompt_tokens[table.sample_index]
     wrong = np.flatnonzero(expected != table.prompt_tokens)
     if len(wrong):
@@ -142,7 +151,15 @@ def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     except InputError as error:
         yield fail("P-1/damaged_raw", error.message, run.user_conf)
         return
-    for found in mismatches(settings, (plan.loadgen_key,), evidence.detail, audited):
+    scenario, models = evidence.detail.scenario, (plan.loadgen_key,)
+    for key in UNLOGGED:
+        line = in_force(settings, models, scenario, key)
+        given, recorded = float(line.value) if line else 0.0, manifest.loadgen_settings.get(key, 0)
+        if given != (0 if key == "mode" else recorded):
+            text = f"user.conf gives {key} {given:g}, manifest.json has {recorded}"
+            yield fail("P-7/settings_contradict_record", text, run.user_conf, key=key)
+    otherwise = defaults(evidence.benchmark, scenario) if manifest.current else {}
+    for found in mismatches(settings, models, evidence.detail, audited, otherwise):
         said = found.line.value if found.line else "not given"
         text = f"{found.key} of user.conf is {said}, {found.record} of LoadGen's log has {found.logged:g}"
         yield fail("P-7/settings_contradict_record", text, run.user_conf, key=found.key, logged=found.logged)

@@ -11,6 +11,7 @@ from compliance.signoff.proofs.clocks import clocks, zone_of
 from compliance.signoff.proofs.contention import contention
 from compliance.signoff.proofs.told_twice import facts_of_process, facts_of_requests
 from compliance.signoff.proofs.twins import twins
+from runs.record.engine_log import ALWAYS_PRINTED
 from runs.record.manifest import Manifest
 
 SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built through its Python interface
@@ -98,6 +99,11 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         yield fail("P-7/no_engine_start", "the engine printed no configuration: none was started", run.engine_log)
         if not run.engine_log.stat().st_size:
             yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
+    if log.configuration:
+        absent = [name for name in ALWAYS_PRINTED if name not in log.configuration]
+        if absent := absent + (["model"] if log.model is None else []):
+            text = f"the engine's configuration lacks {', '.join(absent)}, which it prints"
+            yield fail("P-7/no_engine_start", text, run.engine_log, line=log.configuration_line)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):

@@ -48,6 +48,10 @@ def facts_of_process(evidence: Evidence, manifest: Manifest) -> Iterator[Fact]:
             yield Fact(_ENGINE, f"{name} asked for", run.manifest, asked, plan.engine_options[name])
     if log.model is not None:
         yield Fact("P-7/other_model", "model", run.engine_log, log.model, plan.model_path, line=log.configuration_line)
+    known = {f"requested_{_LOGGED_AS.get(name, name)}" for name in manifest.loadgen_settings}
+    for key in detail.values.keys() - known:
+        if key.startswith("requested_"):
+            yield Fact("P-7/settings_contradict_record", key, run.manifest, None, detail.get(key))
     for name, given in manifest.loadgen_settings.items():
         logged = detail.get(f"requested_{_LOGGED_AS.get(name, name)}")
         if logged is not None:  # what the log does not have, `LoadgenSettingsPart` names or nobody reads

@@ -17,6 +17,7 @@ from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.support.mechanism_rows import manifest
 from tests.support.signoff_fixtures import FrozenLegs, evidence
+from tests.support.submission_legs import CONFIGURATION
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs,
     content = orjson.loads(run.manifest.read_bytes())
     content["resolved"]["engine"] = "vllm"
     content["model"]["sha256"] = {"model.safetensors": "0" * 64}
-    content["engine"]["configuration"] = {"max_num_seqs": 2, "data_parallel_size": 2}
+    content["engine"]["configuration"] = CONFIGURATION | {"max_num_seqs": 2, "data_parallel_size": 2}
     write_json(run.manifest, content)
 
     def severities() -> set[str]:

@@ -90,14 +90,14 @@ def test_a_manifest_that_claims_to_be_official_is_held_to_it(legs: DummyLegs, tm
     assert verify_result(find_results([run.root])[0]).exit_code == 1
 
 
-def test_an_unofficial_manifest_without_reasons_is_still_not_official(legs: DummyLegs, tmp_path: Path) -> None:
+def test_an_unofficial_manifest_gives_its_reasons(legs: DummyLegs, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server")
     manifest = json.loads(run.manifest.read_bytes())
     run.manifest.write_text(json.dumps({**manifest, "unofficial_reasons": []}))
     reseal(run)
-    verdict = verify_result(find_results([run.root])[0])
-    assert verdict.outcome == "PASS"
-    assert "the leg's record says so and gives no reason" in verdict.unofficial
+    (verdict,) = (verify_result(result) for result in find_results([run.root]))
+    assert verdict.outcome == "ERROR"
+    assert "unofficial_reasons" in verdict.reasons[0]
 
 
 def test_an_audit_leg_is_no_result(legs: DummyLegs, run_main: Callable[..., Finished], tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_legs_of_two_models_are_not_one_result(legs: DummyLegs, own_target: Scor
     legs.copy(home / "performance", "Server")
     run = legs.copy(home / "accuracy", "Server", "accuracy")
     manifest = json.loads(run.manifest.read_bytes())
-    manifest["model"]["sha256"] = {"model.safetensors": "0" * 64}
+    manifest["model"] |= {"sha256": {"model.safetensors": "0" * 64}, "folder": manifest["resolved"]["model_path"]}
     run.manifest.write_text(json.dumps(manifest))
     reseal(run)
     verdict = verify_result(find_results([home])[0])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.record.manifest import LegPlan
+from runs.record.manifest import AdmissionPlan, LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 
@@ -29,11 +29,9 @@ def planned(small_model: Path, make_dataset: Callable[..., Path]) -> Planned:
 def test_bounds_reach_the_plan(planned: Planned) -> None:
     assert planned(admission="off").admission is None
     bounds = {"admission_tokens": 512, "admission_queries": 28}
-    assert planned(admission="deadline", **bounds).admission == {
-        "policy": "deadline",
-        "prefill_tokens": 512,
-        "queries": 28,
-    }
+    assert planned(admission="deadline", **bounds).admission == AdmissionPlan(
+        policy="deadline", prefill_tokens=512, queries=28
+    )
 
 
 def test_priority_asks_the_engine_to_schedule_by_it(planned: Planned) -> None:

@@ -19,6 +19,7 @@ from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.manifest import read_manifest
+from runs.record.observed import LOOP_LAG, loop_lag_of
 from tests.signoff.forge.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -50,6 +51,7 @@ from tests.signoff.forge.record_faults import (
 from tests.support.editing import reseal
 
 Json = dict[str, Any]
+_SAMPLES = ("samples_issued", "samples_completed")
 
 
 def set_detail(run: RunDir, key: str, value: Any) -> None:
@@ -187,18 +189,23 @@ def cover(run: RunDir) -> None:
     """Hide what was done: counts, hashes, result.json and seal are made anew."""
     records = read_records(run) if run.requests.is_file() else []
     content = orjson.loads(run.manifest.read_bytes())
-    content["observed"] |= {LOG_HASHES: log_hashes(run), "samples_completed": len(records)}
+    content["observed"] |= {LOG_HASHES: log_hashes(run)} | dict.fromkeys(_SAMPLES, len(records))
     write_json(run.manifest, content)
     if run.progress.is_file():
         progress = orjson.loads(run.progress.read_bytes())
         progress |= {
             "pid": content["pid"],
+            "issued": len(records),
             "completed": len(records),
+            "expected": None if progress["expected"] is None else len(records),
             "output_tokens": sum(one["output_tokens"] for one in records),
+            LOOP_LAG: content["observed"].get(LOOP_LAG),
         }
         write_json(run.progress, progress)
     try:
-        write_result(run, build_result(run, scenario=read_manifest(run.manifest).resolved.scenario))
+        manifest = read_manifest(run.manifest)
+        result = build_result(run, scenario=manifest.resolved.scenario)
+        write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
     except HarnessError:
         run.result.unlink(missing_ok=True)
     reseal(run)

@@ -6,10 +6,12 @@ tell. The forgeries are then made from it, in the present form too.
 
 import orjson
 
+from runs.benchmarks import BENCHMARKS
+from runs.files import write_json
 from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
 from runs.record.manifest import SCHEMA_VERSION, Manifest, write_manifest
-from runs.record.observed import CONTENTION, NOT_RECORDED
+from runs.record.observed import CONTENTION, LOOP_LAG, NOT_RECORDED, loop_lag_of
 from runs.record.progress import Progress, write_progress
 from tests.support.editing import reseal
 
@@ -27,10 +29,17 @@ def lift(run: RunDir) -> None:
     if content["status"] == "finished":
         observed = content["observed"]
         observed.setdefault(CONTENTION, {NOT_RECORDED: "the leg is from before this was recorded"})
-        content["observed"] = _NOT_MEASURED | observed | {"loop_lag": _NO_LAG | observed.get("loop_lag", {})}
+        content["observed"] = _NOT_MEASURED | observed | {LOOP_LAG: _NO_LAG | (observed.get(LOOP_LAG) or {})}
     write_manifest(run.manifest, Manifest.model_validate(content))
+    lag = content["observed"].get(LOOP_LAG)
     if run.progress.is_file():
-        write_progress(run.progress, Progress(**orjson.loads(run.progress.read_bytes())))
+        write_progress(run.progress, Progress(**orjson.loads(run.progress.read_bytes()) | {LOOP_LAG: lag}))
     if content["status"] == "finished":
-        write_result(run, build_result(run, scenario=content["resolved"]["scenario"]))
+        result = build_result(run, scenario=content["resolved"]["scenario"])
+        write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(content["observed"])}))
+    if run.accuracy_json.is_file():
+        record = {"metric": BENCHMARKS[content["resolved"]["loadgen_key"]].metric}
+        record |= orjson.loads(run.accuracy_json.read_bytes())
+        target = record["target"] and {name: record["target"][name] for name in record["scores"]}
+        write_json(run.accuracy_json, record | {"target": target})
     reseal(run)  # as of its own end: a case that is made again is the same, byte by byte

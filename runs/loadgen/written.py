@@ -1,0 +1,55 @@
+"""What LoadGen writes into the detail log of every run: a record that was taken out would switch off what reads it."""
+
+from collections.abc import Iterator
+
+from runs.loadgen.detail_log import DetailLog
+from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
+
+# Settings, as requested and as in force. [LoadGen 6.0.17, test_settings_internal.cc]
+_BOTH = (
+    "accuracy_log_probability", "accuracy_log_rng_seed", "accuracy_log_sampling_target", "max_duration_ms",
+    "max_query_count", "min_duration_ms", "min_query_count", "performance_issue_same", "performance_issue_same_index",
+    "performance_issue_unique", "print_timestamps", "qsl_rng_seed", "sample_concatenate_permutation",
+    "sample_index_rng_seed", "scenario", "schedule_rng_seed", "test_mode",
+)  # fmt: skip
+_REQUESTED = (
+    "accuracy_sample_count_override", "performance_sample_count_override", "use_token_latencies",
+)  # fmt: skip
+_EFFECTIVE = (
+    "accuracy_sample_count", "max_async_queries", "min_sample_count", "performance_sample_count", "samples_per_query",
+    "target_duration_ms", "target_latency_ns", "target_latency_percentile", "target_qps",
+)  # fmt: skip
+_OF_SCENARIO: dict[str, tuple[str, ...]] = {
+    "Offline": ("requested_offline_expected_qps",),
+    "Server": (
+        "requested_server_coalesce_queries", "requested_server_max_async_queries", "requested_server_target_qps",
+        "requested_server_target_latency_ns", "requested_server_target_latency_percentile",
+        "requested_server_ttft_latency", "requested_server_tpot_latency",
+    ),
+    "SingleStream": (
+        "requested_single_stream_expected_latency_ns", "requested_single_stream_target_latency_percentile",
+    ),
+}  # fmt: skip
+_RUN = (
+    "generated_query_count", "generated_query_duration", "generated_samples_per_query", "loaded_qsl_set",
+    "loadgen_file_sha1", "loadgen_git_status_message", "loadgen_version", "power_begin", "power_end", "qsl_name",
+    "qsl_reported_performance_count", "qsl_reported_total_count", "sut_name", "test_datetime",
+)  # fmt: skip
+_RESULTS = (
+    "early_stopping_met", "early_stopping_tpot_result", "early_stopping_ttft_result", "num_errors",
+    "result_min_duration_met", "result_min_queries_met", "result_query_count",
+)  # fmt: skip
+_RESULTS_OF_SERVER = ("result_perf_constraints_met", "result_overlatency_query_count")
+
+
+def unwritten(detail: DetailLog) -> Iterator[str]:
+    """Records that the log of such a run has and this one has not; results are asked of a valid run."""
+    wanted = [*_RUN, *(f"requested_{name}" for name in (*_BOTH, *_REQUESTED))]
+    wanted += [f"effective_{name}" for name in (*_BOTH, *_EFFECTIVE)]
+    wanted += _OF_SCENARIO.get(detail.scenario, ())
+    if detail.validity == "VALID":
+        wanted += [*_RESULTS, *RATE_KEYS.get(detail.scenario, {}).values()]
+        wanted += _RESULTS_OF_SERVER if detail.scenario == "Server" else ()
+        measured = LATENCIES[:1] if detail.scenario == "Offline" else LATENCIES
+        wanted += [key for measure in measured for _, key in latency_keys(measure)]
+    yield from (key for key in wanted if key not in detail.values)
