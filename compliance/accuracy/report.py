@@ -133,7 +133,7 @@ def scores_record(verdict: AccuracyVerdict) -> ScoresRecord:
     """What is written of a verdict."""
     names = ("measured", "low", "high")
     checks = [
-        ScoreCheck(name=check.text, **{name: check.numbers[name] for name in names}, passed=check.passed)
+        ScoreCheck(name=check.numbers["metric"], **{name: check.numbers[name] for name in names}, passed=check.passed)
         for check in verdict.checks
     ]
     return ScoresRecord(

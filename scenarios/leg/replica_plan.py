@@ -3,7 +3,7 @@
 from typing import Any
 
 from runs.errors import InputError
-from runs.record.manifest import ClusterNode, ClusterPlan, ReplicasPlan
+from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.replicas.cluster.cluster import look_at_cluster
@@ -28,10 +28,10 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     planned = plan_here(kind, config, leg, count)
     if count is None and len(planned) == 1 and not kind.beside:
         return kind.plan(config, leg), None
-    engine, replicas = _together(config, planned)
+    engine, places = _together(config, planned)
     if why:
         engine.notes.insert(0, why)
-    return engine, replicas
+    return engine, ReplicasPlan(routing=config.routing, places=places)
 
 
 def _on_cluster(
@@ -41,13 +41,13 @@ def _on_cluster(
         raise InputError(f"--cluster {address}: engine {kind.name} has servers of its own", "leave it out")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
     survey = look_at_cluster(address, Wanted(engine=kind.name, asked=asked, leg=leg, count=count))
-    engine, replicas = _together(config, survey.planned)
+    engine, found = _together(config, survey.planned)
     nodes = [
         ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes
     ]
-    used = sorted({place.node or 0 for place in replicas.places})
+    used = sorted({place.node or 0 for place in found})
     cluster = ClusterPlan(address=survey.address, listen_on=survey.listen_on, nodes=[nodes[number] for number in used])
-    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in replicas.places]
+    places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in found]
     engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
     engine.notes.extend(
         f"node {node.name} computes nothing: it has no replica"
@@ -59,7 +59,7 @@ def _on_cluster(
     return engine, ReplicasPlan(routing=config.routing, places=places, cluster=cluster)
 
 
-def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, ReplicasPlan]:
+def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:
     first = planned[0].engine
     for one in planned:
         if one.engine.options != first.options:
@@ -68,4 +68,4 @@ def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EngineP
                 "choose the devices, so that all are of one kind",
             )
     first.environment.clear()  # each replica's own; the leg's process computes nothing
-    return first, ReplicasPlan(routing=config.routing, places=[one.place for one in planned])
+    return first, [one.place for one in planned]

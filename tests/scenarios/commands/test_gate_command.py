@@ -20,9 +20,10 @@ from runs.record.layout import ResultDir, RunDir
 from scenarios.commands.gate import gate
 from scenarios.commands.store import store
 from tests.conftest import ROOT
+from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.official import targets_at
-from tests.support.verify_legs import DummyLegs
+from tests.support.verify_legs import USER_CONF, DummyLegs
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
 COMPLETED = (*FP8, "--quality-eval-status", "completed", "--support-status", "supported", "--strict")
@@ -350,7 +351,8 @@ def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) 
     assert "nothing moved" in row["error_message"]
 
 
-def test_an_audit_is_told_of_where_its_legs_are(call: Any, result: ResultDir, db: Path) -> None:
+@pytest.mark.slow
+def test_an_audit_is_judged_again_from_its_legs(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
     record = {"schema_version": 1, "test": "TEST06", "passed": True, "official": True, "required": True, "reason": "r",
               "rule": "", "checks": [], "legs": [{"label": "performance"}]}  # fmt: skip
     folder = result.audit("TEST06")
@@ -359,6 +361,14 @@ def test_an_audit_is_told_of_where_its_legs_are(call: Any, result: ResultDir, db
     call("store", "ingest", "--db", db, result.root)
     assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
     shutil.copytree(result.performance.root, folder / "performance")
+    call("store", "ingest", "--db", db, result.root, "--replace")
+    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
+    shutil.rmtree(folder)
+    conf = tmp_path / "audited.conf"
+    conf.write_text(USER_CONF)
+    real = ["audit", "--test", "TEST06", "--scenario", "Offline", "--engine", "dummy", "--user-conf", conf]
+    code, _, stderr = warm.run([*real, "--output-log-dir", result.root], ROOT, 120)
+    assert code == 0, stderr
     call("store", "ingest", "--db", db, result.root, "--replace")
     assert exported(call, db)[0]["audits"] == '{"TEST06":"PASS"}'
 
