@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import warm
 
+PATIENCE_S = 300.0  # waited for what comes within seconds on an idle machine
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # How long an example takes says something about the machine only.
@@ -90,7 +92,7 @@ class StartedMain:
             start_new_session=True,
         )
 
-    def wait(self, timeout_s: float = 60) -> Finished:
+    def wait(self, timeout_s: float = PATIENCE_S) -> Finished:
         """Wait for the end; a process that takes longer fails the test."""
         stdout, stderr = self.process.communicate(timeout=timeout_s)
         return Finished(self.process.returncode, stdout, stderr)
@@ -119,7 +121,7 @@ def run_main(start_main: Callable[..., StartedMain], tmp_path: Path) -> Callable
     """Runs `main.py ARGUMENTS…` to its end; in a Python that is started anew where its environment is of its own, and
     not its leg's alone."""
 
-    def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = 60) -> Finished:
+    def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = PATIENCE_S) -> Finished:
         if environment and not warm.is_for_legs(environment):
             return start_main(*arguments, environment=environment).wait(timeout_s)
         return Finished(*warm.run(arguments, tmp_path / "working-directory", timeout_s, environment))

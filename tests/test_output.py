@@ -11,7 +11,7 @@ import pytest
 
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from tests.conftest import ROOT, StartedMain
+from tests.conftest import PATIENCE_S, ROOT, StartedMain
 from tests.support.legs import LONG_USER_CONF, arguments, progress, until
 
 MAIN = [sys.executable, str(ROOT / "main.py")]
@@ -33,7 +33,7 @@ def test_a_leg_outlives_its_reader(tmp_path: Path) -> None:
     assert leg.stderr is not None
     leg.stdout.close()
     errors = leg.stderr.read()
-    assert (leg.wait(60), errors) == (0, "")
+    assert (leg.wait(PATIENCE_S), errors) == (0, "")
     assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
 
 
@@ -42,7 +42,7 @@ def test_a_full_disk_behind_the_output_does_not_lose_the_leg(tmp_path: Path) -> 
         leg = started(tmp_path / "leg", full.fileno())
         assert leg.stderr is not None
         errors = leg.stderr.read()
-    assert leg.wait(60) == 4
+    assert leg.wait(PATIENCE_S) == 4
     assert "the standard output cannot be written: No space left on device" in errors
     assert read_manifest(RunDir(tmp_path / "leg").manifest).status == "finished"
 
@@ -67,4 +67,4 @@ def test_nohup_is_respected(ignored: bool, tmp_path: Path) -> None:
     )
     until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
     leg.send_signal(signal.SIGHUP)
-    assert leg.wait(60) == (0 if ignored else 130)
+    assert leg.wait(PATIENCE_S) == (0 if ignored else 130)

@@ -36,19 +36,19 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
-ENDS_WITHIN_S = 30
+ENDS_WITHIN_S = 4 * 30  # on a busy machine
 
 
 @pytest.fixture
 def run_main(start_main: StartMain) -> RunMain:
-    return lambda *arguments, **more: start_main(*arguments, **more).wait(4 * ENDS_WITHIN_S)
+    return lambda *arguments, **more: start_main(*arguments, **more).wait()
 
 
 def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
     """A leg with a replica on each node that has answered queries and would go on for a minute."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
-    until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers", 90)
-    assert started.process.poll() is None, started.wait()
+    until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers")
+    assert started.process.poll() is None, started.wait(ENDS_WITHIN_S)
     return started
 
 
@@ -76,7 +76,7 @@ def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cluster")
     out = folder / "run"
     words = [*arguments("Offline", out, "--cluster", cluster.address, "--routing", "round-robin")]
-    finished = StartedMain(tuple(words), folder, {}).wait(4 * ENDS_WITHIN_S)
+    finished = StartedMain(tuple(words), folder, {}).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     assert "2 replicas on " in finished.stdout
     assert cluster.left() == []

@@ -31,8 +31,8 @@ StartMain = Callable[..., StartedMain]
 
 @pytest.fixture
 def run_main(run_main: RunMain) -> RunMain:
-    """Runs `main.py ARGUMENTS…`; a leg that fails has to end within 30 s."""
-    return partial(run_main, timeout_s=30)
+    """Runs `main.py ARGUMENTS…`; a leg that fails has to end within 30 s, on a busy machine within 120."""
+    return partial(run_main, timeout_s=120)
 
 
 # Faults of the engine -----------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_handing_over_for_longer_than_a_stall_may_last(stalled: bool, start_main
     more = ("--lg-model-name", "llama3_1-8b-edge", "--stall-timeout-s", 4, "--dummy-ttft-ms", 7000)
     finished = start_main(
         *arguments("Offline", out, *more, conf=SIX_SECONDS_OF_QUERIES), environment=patched(tmp_path, in_leg=in_leg)
-    ).wait(60)
+    ).wait()
     if stalled:
         check_failed(finished, out, ExitCode.FAILED, "watchdog: 1536 of 1536 queries open, nothing moved for 4 s")
     else:
@@ -224,7 +224,7 @@ def test_a_file_cannot_grow(run_main: RunMain, tmp_path: Path) -> None:
     environment = patched(
         tmp_path, in_leg="import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))"
     )
-    finished = run_main(*arguments("Server", out), environment=environment)
+    finished = run_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment)
     check_failed(finished, out, ExitCode.FAILED, "File too large")
 
 
@@ -254,7 +254,7 @@ def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> N
                 ballast.write(block)
         except OSError:
             pass
-        finished = started.wait(30)
+        finished = started.wait()
     assert finished.code == ExitCode.FAILED
     assert "Traceback" not in finished.stderr
     assert f"error: the disk of {out} is full" in finished.stderr

@@ -69,7 +69,7 @@ def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, 
     environment = patched(tmp_path, in_leg=SLOW_START) if phase == "engine" else {}
     started = started_until(phase, start_main, out, environment)
     started.process.send_signal(number)
-    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
     assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the leg was asked before it was killed
 
 
@@ -96,7 +96,7 @@ def test_interrupted_again_and_again(start_main: StartMain, tmp_path: Path) -> N
     started = started_until("running", start_main, out, {})
     for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
         started.process.send_signal(number)
-    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, "interrupted by SIG")
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIG")
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_child_asked_to_stop(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     started = started_until("running", start_main, out, {})
     os.kill(leg_pid(out), signal.SIGTERM)
-    check_failed(started.wait(30), out, ExitCode.INTERRUPTED, "stopped by SIGTERM")
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "stopped by SIGTERM")
 
 
 def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     assert int(engine.read_text()) in alive(leg_pid(out))
     (out / ".progress.json.1.tmp").write_text("half a heart")  # as a writer leaves it that is killed while writing
     os.kill(leg_pid(out), signal.SIGKILL)
-    check_failed(started.wait(30), out, ExitCode.FAILED, "killed by SIGKILL")
+    check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
     assert len(read_requests(RunDir(out).requests)) > 0  # what was done is kept
 
 
@@ -130,7 +130,7 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
     assert set(alive(group)) == {group, int(engine.read_text())}
     started.process.kill()
     started.process.wait()
-    until(lambda: not alive(group), "the end of the leg's processes", 10)
+    until(lambda: not alive(group), "the end of the leg's processes")
     assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
     assert not RunDir(out).result.exists()
 
@@ -143,7 +143,7 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     )
     started = started_until("running", start_main, out, environment)
     os.kill(leg_pid(out), signal.SIGSTOP)
-    check_failed(started.wait(30), out, ExitCode.FAILED, "no sign of life for 3 s (phase running)")
+    check_failed(started.wait(), out, ExitCode.FAILED, "no sign of life for 3 s (phase running)")
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_the_process_ends_when_its_parent_is_killed_before_the_leg_is_checked(
     assert alive(group)
     started.process.kill()
     started.process.wait()
-    until(lambda: not alive(group), "the end of the leg's process", 10)
+    until(lambda: not alive(group), "the end of the leg's process")
     assert not out.exists()
 
 
@@ -84,7 +84,7 @@ def test_interrupted_before_the_leg_is_checked(start_main: StartMain, tmp_path: 
     )
     ((group, _),) = until(lambda: starts(notes), "the leg's process")
     started.process.send_signal(signal.SIGINT)
-    finished = started.wait(30)
+    finished = started.wait()
     assert finished.code == ExitCode.INTERRUPTED
     assert "interrupted by SIGINT" in finished.stderr
     assert not psutil.pid_exists(group)
@@ -152,7 +152,7 @@ def test_the_process_lives_in_the_run_directory(start_main: StartMain, tmp_path:
     assert Path(process.cwd()) == out.resolve()
     assert str(Path(f"/proc/{process.pid}/fd/0").readlink()) == os.devnull
     started.process.send_signal(signal.SIGTERM)
-    assert started.wait(30).code == ExitCode.INTERRUPTED
+    assert started.wait().code == ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize("name", ["run", "run with spaces", "läuft"])

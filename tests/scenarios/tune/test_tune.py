@@ -69,7 +69,7 @@ def small(tmp_path: Path) -> Small:
 def test_a_rate_is_found_and_confirmed(small: Small, start_main: Callable[..., StartedMain]) -> None:
     """No exhaustive search here, which would take minutes (test_tune_search.py has one): the bracket
     itself says that the rate above fails."""
-    finished = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait(300)
+    finished = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     record = small.record()
     rate = record["target_qps"]
@@ -91,7 +91,7 @@ def test_a_rate_is_found_and_confirmed(small: Small, start_main: Callable[..., S
 
     # Repeated, it finds everything done.
     starts = small.starts()
-    again = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait(60)
+    again = start_main(*small.arguments("--estimate-s", 3, "--resolution", 0.05)).wait()
     assert again.code == ExitCode.OK
     assert small.record() == record
     assert small.starts() == starts
@@ -185,7 +185,7 @@ def test_scheduling_options_are_searched_and_used(
     small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
 ) -> None:
     small.conf.write_text(USER_CONF.replace("5000", "1000"))
-    finished = start_main(*small.arguments(*SEARCH, "--search-trials", 3)).wait(400)
+    finished = start_main(*small.arguments(*SEARCH, "--search-trials", 3)).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     record = small.record()
     search = record["search"]
@@ -229,7 +229,7 @@ def test_a_search_keeps_its_time_and_goes_on(
     # More of it: the same rate is probed again. Interrupted in the leg after that.
     tune = start_main(*arguments, "--search-budget-s", 600)
     third = small.place.leg("search", 3)
-    until(lambda: progress(third).get("completed", 0) > 5, "the second whole probe", 60)
+    until(lambda: progress(third).get("completed", 0) > 5, "the second whole probe")
     group = leg_pid(third)
     starts = small.starts()
     os.kill(tune.process.pid, signal.SIGINT)
@@ -261,7 +261,7 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, start_main: Call
             "--dummy-slots", 16, "--offline-qps", 300, "--search", "--search-trials", 2, "--search-values",
             "max_num_seqs=[8, 16]", "--max-probes", 1,
         )
-    ).wait(300)  # fmt: skip
+    ).wait()  # fmt: skip
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     search = small.record()["search"]
     assert search["best"]["options"] == {}
