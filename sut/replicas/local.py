@@ -64,15 +64,15 @@ class Ending:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
-        self._stop = Stop(process.pid)
+        self._standstill = Standstill(process.pid)
 
     def __call__(self) -> str | None:
         if self._process.poll() is not None:
             return f"exit code {self._process.returncode}"
-        return f"or as good as that: a signal stopped it {STOPPED_S:.0f} s ago" if self._stop.lasts() else None
+        return f"or as good as that: a signal stopped it {STOPPED_S:.0f} s ago" if self._standstill.lasts() else None
 
 
-class Stop:
+class Standstill:
     """Whether a signal has stopped a process of this machine for so long that nobody waits for it any more."""
 
     def __init__(self, pid: int, longest_s: float = STOPPED_S) -> None:

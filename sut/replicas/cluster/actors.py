@@ -17,7 +17,7 @@ from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import HarnessError
 from sut.engines import engine_kind
 from sut.replicas.cluster.messages import TIME_BYTES, Trouble, Wanted
-from sut.replicas.local import Ending, Stop, start_replica
+from sut.replicas.local import Ending, Standstill, start_replica
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.places import PlannedReplica, plan_here
 
@@ -79,7 +79,7 @@ class ReplicaKeeper:
 
     def __init__(self, label: str, variables: list[str], zone: str) -> None:
         self._label = label
-        self._raylet = Stop(os.getppid())
+        self._raylet = Standstill(os.getppid())
         os.environ["TZ"] = zone
         if "OMP_NUM_THREADS" not in variables:
             os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to the number of cores of the bundle

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sut.replicas.local import Stop
+from sut.replicas.local import Standstill
 from tests.support.legs import until
 
 
@@ -19,23 +19,23 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
     process.wait()
 
 
-def never_lasts(stop: Stop) -> None:
+def never_lasts(standstill: Standstill) -> None:
     for _ in range(5):
         time.sleep(0.5)
-        assert not stop.lasts()
+        assert not standstill.lasts()
 
 
 def test_a_process_that_a_signal_stopped(sleeper: "subprocess.Popen[bytes]") -> None:
-    stop = Stop(sleeper.pid, longest_s=1.5)
-    never_lasts(stop)
+    standstill = Standstill(sleeper.pid, longest_s=1.5)
+    never_lasts(standstill)
     sleeper.send_signal(signal.SIGSTOP)
-    until(stop.lasts, "that to be seen")
+    until(standstill.lasts, "that to be seen")
     sleeper.send_signal(signal.SIGCONT)
-    until(lambda: not stop.lasts(), "its going on to be seen")
-    never_lasts(stop)
+    until(lambda: not standstill.lasts(), "its going on to be seen")
+    never_lasts(standstill)
 
 
 def test_a_stop_that_may_yet_end(sleeper: "subprocess.Popen[bytes]") -> None:
-    stop = Stop(sleeper.pid, longest_s=1e9)
+    standstill = Standstill(sleeper.pid, longest_s=1e9)
     sleeper.send_signal(signal.SIGSTOP)
-    never_lasts(stop)
+    never_lasts(standstill)
