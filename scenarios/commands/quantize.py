@@ -13,7 +13,8 @@ from scenarios.commands.help import Command
 from scenarios.commands.paths import PATH
 from scenarios.console import say
 from scenarios.leg.supervisor import signals_raise
-from scenarios.quantize.run import ENVIRONMENT, QuantizeRequest, Scheme
+from scenarios.quantize.calibration import Scheme
+from scenarios.quantize.run import ENVIRONMENT, QuantizeRequest
 from scenarios.quantize.run import quantize as make_quantized
 
 EXAMPLES = (

@@ -1,7 +1,5 @@
 """What a person sees of a running leg: two live lines on a terminal, a plain line every ten seconds elsewhere."""
 
-import contextlib
-import hashlib
 import os
 import signal
 import threading
@@ -9,25 +7,18 @@ import time
 from pathlib import Path
 from types import FrameType, TracebackType
 
-import orjson
 from rich.console import Console
 from rich.text import Text
 
-from qsl.cache import cache_dir
-from runs.errors import HarnessError
-from runs.files import write_json
-from runs.record.manifest import LegPlan
 from runs.record.progress import Progress
 from runs.wording import clock, duration, milliseconds
 from scenarios.console import say
+from scenarios.leg.start_times import Stages
 
 PLAIN_INTERVAL_S = 10.0
 EARLY_SHARE = 0.1
 OVER_LIMIT = "bold red"
 ERASE = "\r\x1b[J"  # from the cursor to the end of the screen
-MOST_STARTS = 200  # of which the stages are kept, in the cache folder; what cannot be read or written is passed over
-
-Stages = dict[str, float]  # of an engine's start: seconds, by the stage's name
 
 
 def progress_lines(name: str, progress: Progress, waited_s: float, stage_s: float, last_time: Stages) -> list[Text]:
@@ -227,36 +218,3 @@ class LiveLines:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         signal.signal(number, self._on_stop)  # runs again: `fg` or `bg`
-
-
-def recall(plan: LegPlan) -> Stages:
-    """The stages of the last start of this engine with this model and these options; empty when there was none."""
-    with contextlib.suppress(OSError, HarnessError, ValueError, RuntimeError):
-        return {str(name): float(seconds) for name, seconds in _read(_path()).get(_key(plan), {}).items()}
-    return {}
-
-
-def remember(plan: LegPlan, stages: Stages) -> None:
-    """Keep the stages of a start."""
-    with contextlib.suppress(OSError, HarnessError, ValueError, RuntimeError):
-        path, key = _path(), _key(plan)
-        known = _read(path)
-        known.pop(key, None)
-        write_json(path, dict(list({**known, key: stages}.items())[-MOST_STARTS:]))
-
-
-def _path() -> Path:
-    return cache_dir() / "start-times.json"
-
-
-def _read(path: Path) -> dict[str, Stages]:
-    try:
-        found = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) and all(isinstance(value, dict) for value in found.values()) else {}
-
-
-def _key(plan: LegPlan) -> str:
-    facts = [plan.engine, plan.model_path, plan.engine_options, plan.environment]
-    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()[:16]

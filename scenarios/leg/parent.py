@@ -71,7 +71,7 @@ def run_leg(
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
         from scenarios.leg import record as leg_record
-        from scenarios.leg.display import recall, remember
+        from scenarios.leg.start_times import recall, remember
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()

@@ -8,10 +8,9 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import orjson
 
@@ -24,9 +23,8 @@ from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import write_atomic
-from runs.record.manifest_parts import WeightsPart
+from scenarios.quantize.calibration import Scheme, calibration_text
 
-Scheme = Literal["fp8", "int8"]
 ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
 WORKER = Path(__file__).with_name("worker.py")
 SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
@@ -46,13 +44,6 @@ RECIPES: dict[Scheme, str] = {
 }
 # What goes along with the weights: everything that makes ids of text, and how to generate.
 _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
-_WHAT = {
-    "fp8": "Weights and input activations of all linear layers but the head are held in FP8 (E4M3), one scale a "
-    "tensor: of a weight by its largest magnitude, of an activation by the largest over the calibration prompts.",
-    "int8": "Weights of all linear layers but the head are held in INT8, one scale an output channel, rounded by GPTQ "
-    "with the second moments of the layer's inputs over the calibration prompts. Activations are quantised to INT8 as "
-    "they come, one scale a token.",
-}
 
 
 @dataclass(frozen=True)
@@ -180,53 +171,3 @@ def _work(python: Path, job: dict[str, object], scratch: Path) -> None:
             f"the quantisation ended with exit code {code}: {' | '.join(last)}",
             "look at the message; out of memory: fewer --samples, or a machine with an accelerator",
         )
-
-
-def calibration_text(
-    *,
-    model: ModelFacts,
-    hashes: Mapping[str, str],
-    scheme: str,
-    recipe: str,
-    versions: Mapping[str, str],
-    data: Dataset,
-    official_sha256: Collection[str],
-    used: int,
-    weights: WeightsPart,
-    made: Mapping[str, str],
-) -> str:
-    """The text.
-
-    Args:
-        hashes, made: files of the model before and after, with their SHA-256.
-        official_sha256: of the calibration files that MLCommons distributes.
-        used: prompts that calibration saw.
-        weights: what the headers of the new files say.
-    """
-    official = data.sha256 in official_sha256
-    whose = "the file that MLCommons distributes" if official else "not known to be MLCommons' file"
-    rows = len(data)
-    lines = [
-        f"# Calibration of {model.name}, {scheme.upper()}",
-        "",
-        _WHAT[scheme],
-        "The KV cache and everything else are as in the model. No weight was retrained, left out or added.",
-        "",
-        f"- calibration data: {data.path.name}, SHA-256 {data.sha256} ({whose}): {rows:,} prompts, "
-        f"{len(set(map(tuple, data.prompts))):,} of them different; the first {used:,} different ones were used, whole "
-        f"(the longest has {data.longest_prompt:,} tokens)",
-        f"- made with {', '.join(f'{name} {version}' for name, version in versions.items())}",
-        f"- result: {weights.precision}, {weights.parameters:,} weights in {weights.tensors} tensors",
-        "",
-        "The recipe:",
-        "",
-        "```yaml",
-        recipe.rstrip(),
-        "```",
-        "",
-        "| file | SHA-256 |",
-        "|---|---|",
-        *(f"| before: {name} | {digest} |" for name, digest in hashes.items() if name.endswith(".safetensors")),
-        *(f"| after: {name} | {digest} |" for name, digest in made.items() if name.endswith(".safetensors")),
-    ]
-    return "\n".join(lines) + "\n"
