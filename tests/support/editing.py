@@ -46,3 +46,11 @@ def reseal(run: RunDir) -> None:
     except (OSError, KeyError, TypeError, orjson.JSONDecodeError):
         end_ns = 0
     write_seal(run, sealed_ns=end_ns if isinstance(end_ns, int) and end_ns > 0 else 0)
+
+
+def say_in_manifest(run: RunDir, **configuration: Any) -> None:
+    """Make the engine's record say something else."""
+    manifest = orjson.loads(run.manifest.read_bytes())
+    manifest["engine"]["configuration"] |= configuration
+    run.manifest.write_bytes(orjson.dumps(manifest))
+    reseal(run)

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 from compliance.accuracy.metrics import Scores
 from runs.benchmark import Target
 from runs.benchmarks import BENCHMARKS
+from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND
 
 DATACENTER, EDGE = BENCHMARKS["llama3_1-8b"], BENCHMARKS["llama3_1-8b-edge"]
@@ -47,3 +49,10 @@ def targets_at(scores: Mapping[str, float]) -> Mapping[str, Target]:
     targets = DATACENTER.targets_for(scores)
     assert targets is not None
     return targets
+
+
+def reachable(run: RunDir, share: float) -> Mapping[str, Target]:
+    """Reference scores of which a leg reaches this share."""
+    scores = orjson.loads(run.accuracy_json.read_bytes())["scores"]
+    rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
+    return targets_at({**scores, **rouge})

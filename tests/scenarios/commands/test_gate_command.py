@@ -1,90 +1,23 @@
-"""`main.py gate` and `main.py store` on run directories: from a leg to its row, and from the row to the gate."""
+"""`main.py gate` on run directories and on rows: what a leg declares, and what its engine's record says."""
 
-import csv
-import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-import compliance.evidence.accuracy
-from compliance.mechanisms.declaration import FIELDS
 from compliance.mechanisms.registry import REGISTRY_DIR
 from runs.benchmark import Target
-from runs.errors import HarnessError
-from runs.record.layout import ResultDir, RunDir
-from scenarios.commands.gate import gate
-from scenarios.commands.store import store
+from runs.record.layout import ResultDir
 from tests.conftest import ROOT
-from tests.support import warm
-from tests.support.editing import reseal
-from tests.support.official import targets_at
-from tests.support.verify_legs import USER_CONF, DummyLegs
+from tests.support.editing import say_in_manifest
+from tests.support.official import reachable
+from tests.support.verify_legs import DummyLegs
 
 FP8 = ("--mechanism", "kv_quantization", "--mechanism-variant", "fp8_e4m3", "--quality-eval-id", "mlperf_cnndm_rouge")
 COMPLETED = (*FP8, "--quality-eval-status", "completed", "--support-status", "supported", "--strict")
-
-
-@pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory)
-
-
-@pytest.fixture(autouse=True)
-def _no_declaration_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for entry in FIELDS:
-        monkeypatch.delenv(entry.variable, raising=False)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """Runs `gate …` or `store …`; returns the exit code, and what was printed or the error's message."""
-
-    def run(name: str, *arguments: object) -> tuple[int, str]:
-        command: click.Command = {"gate": gate, "store": store}[name]
-        try:
-            code = int(command.main([str(one) for one in arguments], standalone_mode=False) or 0)
-        except HarnessError as error:
-            return int(error.exit_code), str(error)
-        return code, capsys.readouterr().out
-
-    return run
-
-
-@pytest.fixture
-def result(legs: DummyLegs, tmp_path: Path) -> ResultDir:
-    """A performance and an accuracy leg of one result, to change."""
-    found = ResultDir(tmp_path / "result")
-    legs.copy(found.performance.root, "Offline")
-    legs.copy(found.accuracy.root, "Offline", "accuracy")
-    return found
-
-
-def say_in_manifest(run: RunDir, **configuration: Any) -> None:
-    """Make the engine's record say something else."""
-    manifest = json.loads(run.manifest.read_text())
-    manifest["engine"]["configuration"] |= configuration
-    run.manifest.write_text(json.dumps(manifest))
-    reseal(run)
-
-
-def reachable(run: RunDir, share: float) -> Mapping[str, Target]:
-    """Reference scores of which a leg reaches this share."""
-    scores = json.loads(run.accuracy_json.read_text())["scores"]
-    rouge = {name: scores[name] / share for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
-    return targets_at({**scores, **rouge})
-
-
-@pytest.fixture
-def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
-    """Gives the dummy engine's made-up model reference scores, which no real data set has."""
-    return lambda target: monkeypatch.setattr(
-        compliance.evidence.accuracy, "target_of", lambda _: (target, "reference of this test")
-    )
 
 
 def test_a_leg_that_declares_nothing_is_an_open_baseline(call: Any, legs: DummyLegs) -> None:
@@ -266,159 +199,3 @@ def test_registries_of_ones_own(call: Any, tmp_path: Path) -> None:
     variants.unlink()
     for options in ((), ("--strict",)):
         assert call("gate", path, *options, "--registry", registry)[0] == 2
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Path]:
-    return tmp_path / "results.sqlite"
-
-
-def exported(call: Any, db: Path) -> list[dict[str, Any]]:
-    code, text = call("store", "export", "--db", db, "--format", "json")
-    assert code == 0
-    rows: list[dict[str, Any]] = json.loads(text)
-    return rows
-
-
-def test_from_leg_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
-    for run in (result.performance, result.accuracy):
-        say_in_manifest(run, kv_cache_dtype="fp8")
-    declaration = ("--declaration", ROOT / "configs" / "mechanism-fp8-kv.yaml")
-    assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("added: ")
-    assert call("store", "ingest", "--db", db, result.root, *declaration)[1].startswith("unchanged: ")
-    (row,) = exported(call, db)
-    leg = json.loads(result.performance.result.read_text())
-    assert row["throughput_tok_s"] == leg["derived"]["tokens_per_second"]
-    assert row["latency_p99_ms"] == leg["derived"]["latency_ns"]["p99"] / 1e6
-    scores = json.loads(result.accuracy.accuracy_json.read_text())["scores"]
-    assert {name: row[name] for name in scores} == scores
-    assert (row["mechanism"], row["mechanism_variant"], row["kv_cache_dtype"]) == ("kv_quantization", "fp8_e4m3", "fp8")
-    assert (row["mechanism_eval_registered"], row["quality_eval_registered"]) == (1, 1)
-
-    rows = tmp_path / "rows.json"
-    rows.write_text(json.dumps([row]))
-    assert call("gate", rows, "--strict")[0] == 0
-    rows.write_text(json.dumps([{**row, "support_status": "supported"}]))
-    assert call("gate", rows, "--strict")[0] == 1
-    for lie in ({"mechanism": "baseline", "mechanism_variant": None}, {"mechanism": None, "mechanism_variant": None}):
-        rows.write_text(json.dumps([{**row, **lie, "kv_cache_dtype": "auto"}]))  # the files say otherwise
-        assert call("gate", rows)[0] == 1
-    shutil.rmtree(result.root)
-    rows.write_text(json.dumps([{**row, "mechanism": "baseline", "mechanism_variant": None}]))
-    assert call("gate", rows)[0] == 1  # its own column still tells
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"throughput_tok_s": 9e9}, {"ttft_p99_ms": 0.1}, {"samples": 10**6}, {"scenario": "Server"},
-        {"gpu_type": "NVIDIA H100"}, {"dataset_sha256": "0" * 64}, {"model": "another"},
-    ],
-    ids=lambda change: next(iter(change)),
-)  # fmt: skip
-def test_a_row_is_held_against_its_run(
-    call: Any, legs: DummyLegs, db: Path, tmp_path: Path, change: dict[str, Any]
-) -> None:
-    call("store", "ingest", "--db", db, legs("SingleStream"))
-    (row,) = exported(call, db)
-    rows = tmp_path / "rows.json"
-    rows.write_text(json.dumps([row]))
-    assert call("gate", rows, "--strict")[0] == 0
-    rows.write_text(json.dumps([{**row, **change}]))
-    code, text = call("gate", rows)
-    assert (code, f"run_verified: {next(iter(change))} is " in text) == (1, True)
-    rows.write_text(json.dumps([row, {**row, **change, "run_directory": "/nowhere"}]))
-    assert call("gate", rows)[0] == 2
-
-
-def test_a_changed_declaration_needs_replace(call: Any, legs: DummyLegs, db: Path) -> None:
-    assert call("store", "ingest", "--db", db, legs("Offline"))[0] == 0
-    changed = ("store", "ingest", "--db", db, legs("Offline"), "--mechanism-notes", "second look")
-    code, text = call(*changed)
-    assert code == 2
-    assert "mechanism_notes None → 'second look'" in text
-    assert call(*changed, "--replace")[1].startswith("replaced: ")
-
-
-def test_a_leg_that_failed_is_a_row_too(call: Any, result: ResultDir, db: Path) -> None:
-    manifest = json.loads(result.performance.manifest.read_text())
-    error = {"cause": "stall", "message": "3 of 64 queries open, nothing moved for 20 s"}
-    manifest |= {"status": "failed", "error": error}
-    result.performance.manifest.write_text(json.dumps(manifest))
-    assert call("store", "ingest", "--db", db, result.performance.root)[0] == 0
-    (row,) = exported(call, db)
-    assert (row["status"], row["valid"], row["scenario"]) == ("timeout", None, "Offline")
-    assert "nothing moved" in row["error_message"]
-
-
-@pytest.mark.slow
-def test_an_audit_is_judged_again_from_its_legs(call: Any, result: ResultDir, db: Path, tmp_path: Path) -> None:
-    record = {"schema_version": 1, "test": "TEST06", "passed": True, "official": True, "required": True, "reason": "r",
-              "rule": "", "checks": [], "legs": [{"label": "performance"}]}  # fmt: skip
-    folder = result.audit("TEST06")
-    folder.mkdir(parents=True)
-    (folder / "audit_TEST06.json").write_text(json.dumps(record))
-    call("store", "ingest", "--db", db, result.root)
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
-    shutil.copytree(result.performance.root, folder / "performance")
-    call("store", "ingest", "--db", db, result.root, "--replace")
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"unreadable"}'
-    shutil.rmtree(folder)
-    conf = tmp_path / "audited.conf"
-    conf.write_text(USER_CONF)
-    real = ["audit", "--test", "TEST06", "--scenario", "Offline", "--engine", "dummy", "--user-conf", conf]
-    code, _, stderr = warm.run([*real, "--output-log-dir", result.root], ROOT, 120)
-    assert code == 0, stderr
-    call("store", "ingest", "--db", db, result.root, "--replace")
-    assert exported(call, db)[0]["audits"] == '{"TEST06":"PASS"}'
-
-
-def test_query_export_and_summary(call: Any, legs: DummyLegs, db: Path, tmp_path: Path) -> None:
-    call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
-    assert "2 runs" in call("store", "query", "--db", db)[1]
-    assert "1 run\n" in call("store", "query", "--db", db, "--where", "scenario=Offline")[1]
-    groups = json.loads(call("store", "query", "--db", db, "--group-by", "scenario,mechanism", "--format", "json")[1])
-    assert {one["scenario"]: one["runs"] for one in groups} == {"Offline": 1, "SingleStream": 1}
-    code, text = call("store", "query", "--db", db, "--group-by", "colour")
-    assert code == 2
-    assert "mechanism_variant" in text  # the message names what there is
-    assert call("store", "query", "--db", db, "--where", "scenario")[0] == 2
-    assert call("store", "query", "--db", tmp_path / "other.sqlite")[0] == 2
-    rows = list(csv.DictReader(io.StringIO(call("store", "export", "--db", db)[1])))
-    assert sorted(row["scenario"] for row in rows) == ["Offline", "SingleStream"]
-    call("store", "export", "--db", db, "--output", tmp_path / "rows.csv")
-    assert (tmp_path / "rows.csv").read_text().splitlines()[0].startswith("id,run_id,timestamp")
-    assert "2 runs" in call("store", "summary", "--db", db)[1]
-
-
-def test_compare(call: Any, legs: DummyLegs, db: Path) -> None:
-    call("store", "ingest", "--db", db, legs("Offline"), legs("SingleStream"))
-    first, second = (row["run_id"] for row in exported(call, db))
-    code, text = call("store", "compare", "--db", db, first, first[:8])
-    assert (code, text.splitlines()[0]) == (0, "same conditions")
-    code, text = call("store", "compare", "--db", db, first, second, "--format", "json")
-    assert code == 1
-    assert "scenario" in {one["name"] for one in json.loads(text)["conditions"]}
-    assert call("store", "compare", "--db", db, first, "nothing")[0] == 2
-
-
-def test_scores_of_the_row_are_those_of_the_answers(
-    call: Any, result: ResultDir, db: Path, with_target: Callable[[Mapping[str, Target]], None]
-) -> None:
-    target = reachable(result.accuracy, 0.995)
-    with_target(target)
-    call("store", "ingest", "--db", db, result.root)
-    (row,) = exported(call, db)
-    assert row["accuracy_passed"] == 1
-    assert "rouge1 -0.50 %" in row["quality_delta_summary"]
-    assert target["gen_num"].reference == row["gen_num"]
-
-
-def test_the_run_id_stays_when_the_accuracy_leg_fails_or_comes_later(call: Any, result: ResultDir, db: Path) -> None:
-    call("store", "ingest", "--db", db, result.performance.root)
-    before = result.accuracy.manifest.read_text()
-    for text in (before.replace('"status": "finished"', '"status": "failed"'), before):
-        result.accuracy.manifest.write_text(text)
-        assert call("store", "ingest", "--db", db, result.root)[0] == 2  # other values
-        assert call("store", "ingest", "--db", db, result.root, "--replace")[1].startswith("replaced: ")
-    assert [row["status"] for row in exported(call, db)] == ["success"]

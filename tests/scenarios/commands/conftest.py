@@ -1,0 +1,56 @@
+"""`main.py gate` and `main.py store`, and legs for them."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+import pytest
+
+import compliance.evidence.accuracy
+from compliance.mechanisms.declaration import FIELDS
+from runs.benchmark import Target
+from runs.errors import HarnessError
+from runs.record.layout import ResultDir
+from scenarios.commands.gate import gate
+from scenarios.commands.store import store
+from tests.support.verify_legs import DummyLegs
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
+    return DummyLegs(tmp_path_factory)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    """Runs `gate …` or `store …`, with no declaration from outside; returns the exit code, and what was printed or the
+    error's message."""
+    for entry in FIELDS:
+        monkeypatch.delenv(entry.variable, raising=False)
+
+    def run(name: str, *arguments: object) -> tuple[int, str]:
+        command: click.Command = {"gate": gate, "store": store}[name]
+        try:
+            code = int(command.main([str(one) for one in arguments], standalone_mode=False) or 0)
+        except HarnessError as error:
+            return int(error.exit_code), str(error)
+        return code, capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def result(legs: DummyLegs, tmp_path: Path) -> ResultDir:
+    """A performance and an accuracy leg of one result, to change."""
+    found = ResultDir(tmp_path / "result")
+    legs.copy(found.performance.root, "Offline")
+    legs.copy(found.accuracy.root, "Offline", "accuracy")
+    return found
+
+
+@pytest.fixture
+def with_target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Target]], None]:
+    """Gives the dummy engine's made-up model reference scores, which no real data set has."""
+    return lambda target: monkeypatch.setattr(
+        compliance.evidence.accuracy, "target_of", lambda _: (target, "reference of this test")
+    )
