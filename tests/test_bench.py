@@ -113,7 +113,9 @@ def test_routing_is_measured_fitted_and_simulated(tmp_path: Path) -> None:
     found = {figure.name: figure.median for figure in part.figures}
     assert found["fit: steps of T"] >= 20
     assert found["step of T: each prompt token"] > 0
-    assert {f"Server, {policy}: highest rate" for policy in ("prefill", "vllm")} <= set(found)
+    assert {
+        f"{engine}, Server, {policy}: highest rate" for engine in ("T", "H100-like") for policy in ("prefill", "vllm")
+    } <= set(found)
     assert any(name.startswith("2 × T") and name.endswith("round-robin ÷ vllm") for name in found)
 
 

@@ -1,14 +1,18 @@
-"""vLLM's scheduler and front end around a model that is computed in no time: an executor class for vLLM.
+"""vLLM's scheduler and front end around a model that is not computed: executor classes for vLLM.
 
 Named to vLLM by `--engine-arg distributed_executor_backend=scripts.bench.instant_executor.InstantExecutor`. vLLM loads
 the model and makes its cache as ever; only the steps are answered without it.
 """
 
+import os
+import time
 from concurrent.futures import Future
 from typing import Any
 
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, ModelRunnerOutput
+
+from .step_model import STEP_MODEL, StepModel, StepReader
 
 TOKEN_ID = 11  # of every output; ends nothing
 
@@ -51,6 +55,24 @@ class InstantExecutor(UniProcExecutor):  # type: ignore[misc]
             req_id_to_index={name: index for index, name in enumerate(names)},
             sampled_token_ids=tokens,
         )
+
+
+class PacedExecutor(InstantExecutor):
+    """Each step takes what a `StepModel` says, without a core's work: an engine as on a device of its own."""
+
+    def _init_executor(self) -> None:
+        super()._init_executor()
+        self._reader = StepReader()
+        self._model = StepModel(*map(float, os.environ[STEP_MODEL].split()))
+
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
+        ends = time.perf_counter()
+        content = self._reader.read(scheduler_output)
+        if any(content):
+            ends += self._model.seconds(*content)
+        answer = super().execute_model(scheduler_output, non_block)
+        time.sleep(max(0.0, ends - time.perf_counter()))
+        return answer
 
 
 def _given(output: Any, non_block: bool) -> Any:

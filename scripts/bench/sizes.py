@@ -36,6 +36,12 @@ class Sizes:
     routing_shares: Mapping[Scenario, tuple[float, ...]] = field(
         default_factory=lambda: {"Server": (0.8, 0.9, 1.0), "Interactive": (0.35, 0.45, 0.55)}
     )
+    paced_shares: Mapping[Scenario, tuple[float, ...]] = field(
+        default_factory=lambda: {
+            "Server": (0.80, 0.84, 0.88, 0.92, 0.96, 1.0, 1.04),
+            "Interactive": (0.56, 0.60, 0.64, 0.68, 0.72, 0.76, 0.80),
+        }
+    )
     simulated_replicas: tuple[int, ...] = (8, 72)
     simulated_seconds: float = 60.0  # of arrivals
     # (k)
@@ -75,6 +81,7 @@ SMALLEST = Sizes(
     routing_model="T",
     routing_rows=64,
     routing_shares={"Server": (0.2,)},
+    paced_shares={"Server": (0.2,)},
     simulated_replicas=(2,),
     simulated_seconds=5.0,
     many_replicas=(2,),

@@ -1,8 +1,9 @@
 """What a step of an engine takes: a linear function of the prompt tokens and the decoding queries in it, fitted."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from runs.errors import ExecutionError
 
 STEPS_FOLDER = "BENCH_STEPS_FOLDER"  # environment variable: where engines write down their steps
 TIMED_EXECUTOR = "scripts.bench.timed_executor.TimedExecutor"  # the class that writes them
+STEP_MODEL = "BENCH_STEP_MODEL"  # environment variable: a model's three numbers
+PACED_EXECUTOR = "scripts.bench.instant_executor.PacedExecutor"  # the class whose steps take what it says
 FEWEST_STEPS = 20
 IDLE_S = 1.0  # a step that seems to take longer was followed by nothing to do
 
@@ -25,6 +28,28 @@ class StepModel:
 
     def seconds(self, queries: int, tokens: int) -> float:
         return self.fixed_s + self.per_query_s * queries + self.per_token_s * tokens
+
+
+@dataclass
+class StepReader:
+    """What is in each of an engine's steps, as its scheduler puts them together."""
+
+    _waiting: dict[str, int] = field(default_factory=dict)  # prompt tokens of a query that are still to be computed
+
+    def read(self, step: Any) -> tuple[int, int]:
+        """Decoding queries and prompt tokens of the next step, a `SchedulerOutput` of vLLM's."""
+        prompts, decoding, waiting = 0, 0, self._waiting
+        for name in step.finished_req_ids:
+            waiting.pop(name, None)
+        for new in step.scheduled_new_reqs:
+            waiting[new.req_id] = new.prompt_len - new.num_computed_tokens
+        for name, count in step.num_scheduled_tokens.items():
+            if waiting.get(name, 0) > 0:
+                waiting[name] -= count
+                prompts += count
+            else:
+                decoding += 1
+        return decoding, prompts
 
 
 @dataclass(frozen=True)

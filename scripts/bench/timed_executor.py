@@ -11,7 +11,7 @@ from typing import Any
 
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-from .step_model import STEPS_FOLDER
+from .step_model import STEPS_FOLDER, StepReader
 
 
 class TimedExecutor(UniProcExecutor):  # type: ignore[misc]
@@ -21,22 +21,11 @@ class TimedExecutor(UniProcExecutor):  # type: ignore[misc]
         super()._init_executor()
         folder = Path(os.environ[STEPS_FOLDER])
         self._steps = (folder / f"{os.getpid()}.steps").open("w", buffering=1 << 16)
-        self._prompts: dict[str, int] = {}  # prompt tokens that are still to be computed
+        self._reader = StepReader()
 
     def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
         began = time.perf_counter()
-        prompts, waiting = 0, self._prompts
-        for name in scheduler_output.finished_req_ids:
-            waiting.pop(name, None)
-        for new in scheduler_output.scheduled_new_reqs:
-            waiting[new.req_id] = new.prompt_len - new.num_computed_tokens
-        decoding = 0
-        for name, count in scheduler_output.num_scheduled_tokens.items():
-            if waiting.get(name, 0) > 0:
-                waiting[name] -= count
-                prompts += count
-            else:
-                decoding += 1
+        decoding, prompts = self._reader.read(scheduler_output)
         self._steps.write(f"{began:.6f} {prompts} {decoding}\n")
         return super().execute_model(scheduler_output, non_block)
 
