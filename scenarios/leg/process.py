@@ -39,7 +39,7 @@ from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.trial import choose_rate
 from scenarios.leg.warmup import warm_up
-from scenarios.leg.watchdog import EngineWatch
+from scenarios.leg.watchdog import EngineWatch, WarmUpWatch
 from sut.admission import Admission
 from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
@@ -158,7 +158,8 @@ class LegProcess:
         self._wait(future.done, look)
         return future.result()
 
-    def _deadline(self, seconds: float, what: str) -> Callable[[], None]:
+    def _deadline(self, what: str) -> Callable[[], None]:
+        seconds = self.plan.engine_start_timeout_s
         end = time.monotonic() + seconds
 
         def look() -> None:
@@ -166,6 +167,19 @@ class LegProcess:
                 raise SetupError(f"{what} after {seconds:g} s", "raise --engine-start-timeout-s, and see engine.log")
 
         return look
+
+    def _before_loadgen(self, engine: Engine, work: Coroutine[Any, Any, Any], what: str) -> Any:
+        """Have a started engine answer something. That it dies or hangs meanwhile refuses the leg."""
+        in_time, watch = self._deadline(what), WarmUpWatch(engine, self.plan.stall_timeout_s)
+
+        def look() -> None:
+            watch.look()
+            in_time()
+
+        try:
+            return self._on_loop(work, look)
+        except ExecutionError as error:
+            raise SetupError(error.message, error.fix) from error
 
     # The leg -----------------------------------------------------------------------------------------------------
 
@@ -178,9 +192,8 @@ class LegProcess:
         report, dataset = self._start_engine(engine)
         library = SampleLibrary(dataset, self._fail_in_loadgen)
         self._beat("warm-up")
-        warm_up_facts = self._on_loop(
-            warm_up(engine, self.plan, report, dataset.prompts),
-            self._deadline(self.plan.engine_start_timeout_s, "the warm-up was not over"),
+        warm_up_facts = self._before_loadgen(
+            engine, warm_up(engine, self.plan, report, dataset.prompts), "the warm-up was not over"
         )
         self._choose_rate(engine, report, dataset)
 
@@ -223,7 +236,7 @@ class LegProcess:
     def _start_engine(self, engine: Engine) -> tuple[EngineReport, Dataset]:
         """Start the engine and read the data set beside it."""
         reading = DatasetBeside(self.plan)
-        in_time = self._deadline(self.plan.engine_start_timeout_s, "the engine was not ready")
+        in_time = self._deadline("the engine was not ready")
 
         def look_beside() -> None:
             in_time()
@@ -242,9 +255,10 @@ class LegProcess:
         limits = BENCHMARKS[self.plan.loadgen_key].limits
         if self.plan.rate_choice is None or limits is None:
             return
-        chosen: ChosenRate = self._on_loop(
+        chosen: ChosenRate = self._before_loadgen(
+            engine,
             choose_rate(engine, self.plan.rate_choice, limits, dataset.prompts, report.vocab_size),
-            self._deadline(self.plan.engine_start_timeout_s, "the look at the engine's speed was not over"),
+            "the look at the engine's speed was not over",
         )
         conf = self.run_dir.user_conf
         text = with_setting(

@@ -2,7 +2,7 @@
 
 import time
 
-from runs.errors import StalledError
+from runs.errors import ExecutionError, StalledError
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
 from sut.vllm.load import WORKING_FACTOR, engine_is_working
@@ -96,3 +96,30 @@ class EngineWatch:
 
     def _may_still_compute(self, stalled_s: float) -> bool:
         return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and engine_is_working()
+
+
+class WarmUpWatch:
+    """Looks after the engine before LoadGen runs, where what it makes for its first queries may keep it silent.
+
+    Args:
+        limit_s: of a leg's queries; here the limit is `WORKING_FACTOR` of it.
+    """
+
+    def __init__(self, engine: Engine, limit_s: float) -> None:
+        self._engine = engine
+        self._watchdog = Watchdog(WORKING_FACTOR * limit_s)
+
+    def look(self) -> None:
+        """To be called at least every second.
+
+        Raises:
+            ExecutionError: the engine is dead, or has stalled.
+        """
+        self._engine.check_alive()
+        stalled_s = self._watchdog.stalled_for(True, self._engine.activity())
+        if stalled_s is not None:
+            raise ExecutionError(
+                f"the engine was given its first queries, and nothing moved for {stalled_s:.0f} s",
+                f"see engine.log; a slow but living engine needs a larger --stall-timeout-s (here "
+                f"{WORKING_FACTOR:.0f} times that)",
+            )

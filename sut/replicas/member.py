@@ -78,7 +78,9 @@ class Member:
         stalled_s = self._stall.lasts(passed_s, bool(self.open), (self.messages, self.pulse.activity))
         if not before:
             self._cpu_before_s = self.pulse.cpu_s
-        if stalled_s > self._limit_s and not self._computes(stalled_s):
+        # Before the leg's own queries it may be making kernels.
+        limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
+        if stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
                 f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
                 "see engine.log; a slow but living engine needs a larger --stall-timeout-s",

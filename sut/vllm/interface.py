@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import inspect
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -56,8 +57,9 @@ class Interface:
         """Why vLLM refuses these engine arguments: found by leaving some out, not by its words.
 
         Returns:
-            The model where it is refused by itself; else what is refused beside the model alone; else what must not
-            stand beside the others, either of them; empty where vLLM makes a configuration and fails later.
+            The variables of the environment that vLLM cannot read; else the model where it is refused by itself; else
+            what is refused beside the model alone; else what must not stand beside the others, either of them; empty
+            where vLLM makes a configuration and fails later.
         """
 
         def taken(names: Iterable[str]) -> bool:
@@ -74,6 +76,8 @@ class Interface:
         try:
             if taken(asked):
                 wrong = []
+            elif unreadable := _unreadable_variables():
+                return unreadable
             elif not taken(["model"]):
                 wrong = ["model"]
             else:
@@ -151,6 +155,20 @@ def load_interface(*, one_process: bool) -> Interface:
     if lacks := "; ".join(_lacks(interface, one_process=one_process)):
         raise _cannot_drive(version, lacks)
     return interface
+
+
+def _unreadable_variables() -> dict[str, Any]:
+    """What the environment has for variables of vLLM's that it cannot read."""
+    from vllm import envs
+
+    found = {}
+    for name, read in envs.environment_variables.items():
+        if name in os.environ:
+            try:
+                read()
+            except Exception:  # whatever a conversion raises
+                found[name] = os.environ[name]
+    return found
 
 
 def _interval(sampling: SamplingPolicy) -> int:

@@ -82,6 +82,21 @@ def test_engine_that_is_never_ready(run_main: RunMain, tmp_path: Path) -> None:
     check_failed(finished, out, ExitCode.REFUSED, "the engine was not ready after 0.5 s")
 
 
+NEVER_ANSWERS = ("--dummy-ttft-ms", 1e9)
+
+
+@pytest.mark.parametrize(
+    ("option", "cause"),
+    [
+        (("--engine-start-timeout-s", 1), "the warm-up was not over after 1 s"),
+        (("--stall-timeout-s", 0.05), "given its first queries, and nothing moved for "),
+    ],
+)
+def test_a_warm_up_that_never_ends(option: tuple[object, ...], cause: str, run_main: RunMain, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    check_failed(run_main(*arguments("Server", out, *NEVER_ANSWERS, *option)), out, ExitCode.REFUSED, cause)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "cause", "patch"),

@@ -190,6 +190,25 @@ def test_a_replica_that_is_stopped_before_it_is_ready(run_main: RunMain, tmp_pat
     check_failed(finished, out, ExitCode.REFUSED, "ended before it was ready, or as good as that: a signal stopped it")
 
 
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        (signal.SIGKILL, " ended, exit code -9"),
+        pytest.param(signal.SIGSTOP, "gave no sign of life", marks=pytest.mark.slow),
+    ],
+)
+def test_what_ends_a_replica_in_the_warm_up_refuses_the_leg(
+    how: signal.Signals, cause: str, start_main: StartMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    started = start_main(*arguments("Server", out, "--replicas", 2, "--dummy-ttft-ms", 1e9))
+    until(lambda: progress(out).get("phase") == "warm-up", "the warm-up", 60)
+    os.kill(replica_pids(out)[1], how)
+    manifest = check_failed(started.wait(2 * ENDS_WITHIN_S), out, ExitCode.REFUSED, cause)
+    assert manifest.error is not None
+    assert manifest.error["message"].startswith("replica ")
+
+
 @pytest.mark.parametrize("whom", ["leg", "main"])
 def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
     started, out = running

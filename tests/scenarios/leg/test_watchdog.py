@@ -6,7 +6,7 @@ import pytest
 
 from runs.errors import ExecutionError
 from scenarios.leg import watchdog as watchdog_module
-from scenarios.leg.watchdog import EngineWatch, Watchdog
+from scenarios.leg.watchdog import EngineWatch, WarmUpWatch, Watchdog
 from sut.vllm.load import WORKING_FACTOR
 
 
@@ -139,7 +139,7 @@ def watch_of(leg: Leg, limit_s: float, *, on_cpu: bool) -> EngineWatch:
     return EngineWatch(leg, leg, limit_s, on_cpu=on_cpu)  # type: ignore[arg-type]  # the few names that are used
 
 
-def stalls_after_s(watch: EngineWatch, clock: Clock, within_s: float) -> float | None:
+def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: float) -> float | None:
     """Look every half second until the watch ends the leg."""
     began_s = clock.now_s
     while clock.now_s < began_s + within_s:
@@ -219,3 +219,11 @@ def test_anything_that_comes_out_of_the_engine_starts_anew(leg: Leg, clock: Cloc
         assert stalls_after_s(watch, clock, 19) is None
         leg.completed += 1
     assert stalls_after_s(watch, clock, 120) is not None
+
+
+def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
+    watch = WarmUpWatch(leg, 20)  # type: ignore[arg-type]  # the few names that are used
+    leg.engine_activity = 1
+    found_s = stalls_after_s(watch, clock, 10_000)
+    assert found_s is not None
+    assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1

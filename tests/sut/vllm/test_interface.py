@@ -1,7 +1,9 @@
 """What is asked of vLLM, with stand-ins that have the signatures of its versions."""
 
+import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -82,6 +84,10 @@ class LLMEngine:
     def add_request(self, request_id: str, prompt: Any, params: Any, priority: int = 0) -> None: ...
 
 
+def number_of(variable: str) -> int:
+    return int(os.environ.get(variable, "0"))
+
+
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put a stand-in for a vLLM in its place."""
@@ -91,6 +97,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> None:
         parts = {
             "vllm": {"__version__": version, "SamplingParams": parameters},
+            "vllm.envs": {"environment_variables": {name: partial(number_of, name) for name in ("VLLM_A", "VLLM_B")}},
             "vllm.engine": {},
             "vllm.engine.arg_utils": {"AsyncEngineArgs": arguments},
             "vllm.inputs": {} if gone.get("tokens_input") else {"tokens_input": lambda ids: {"prompt_token_ids": ids}},
@@ -183,6 +190,7 @@ class Judging(Arguments):
     max_model_len: int = 0
 
     def create_engine_config(self, usage_context: Any) -> None:
+        number_of("VLLM_A")
         if self.model == "none" or self.max_num_seqs == -1 or self.max_model_len == -1:
             raise ValueError("no")
         if self.max_num_seqs and self.max_model_len > self.max_num_seqs:
@@ -207,3 +215,13 @@ def test_the_argument_at_fault_is_found_by_leaving_it_out(
     asked = {"model": "a model", **asked}
     interface = load_interface(one_process=False)
     assert interface.at_fault(asked, SAMPLING, stream=True) == {name: asked[name] for name in wrong}
+
+
+def test_a_variable_that_vllm_cannot_read_is_at_fault_and_not_the_model(
+    install: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("0.32.0", Parameters28, arguments=Judging)
+    monkeypatch.setenv("VLLM_A", "1.5")
+    monkeypatch.setenv("VLLM_B", "2")
+    interface = load_interface(one_process=False)
+    assert interface.at_fault({"model": "a model"}, SAMPLING, stream=True) == {"VLLM_A": "1.5"}
