@@ -1,6 +1,9 @@
 """A real Ray cluster of two nodes on this machine."""
 
+import contextlib
+import signal
 import subprocess
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,6 +35,22 @@ class TwoNodes(Cluster):
         """Its raylet or its gcs_server; nothing can be asked of the cluster afterwards."""
         self._cluster.global_state.disconnect()  # Ray ends processes that miss it for a minute: this one too
         _process(self._cluster.head_node, part).kill()
+
+    def renew_gcs(self) -> None:
+        """Kill the head's gcs_server and start another, which knows nothing of what was."""
+        self._cluster.global_state.disconnect()
+        self._cluster.head_node.kill_gcs_server()
+        self._cluster.head_node.start_gcs_server()
+
+    @contextlib.contextmanager
+    def stopped(self, node: str, part: str) -> Iterator[None]:
+        """Within, a signal keeps the raylet or gcs_server of the "head" or of the "second" node from running."""
+        process = _process(self._cluster.head_node if node == "head" else self._second, part)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def keepers(self) -> list[psutil.Process]:
         """The actors that have a replica each; those of the head first."""

@@ -37,6 +37,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
 ENDS_WITHIN_S = 4 * 30  # on a busy machine
+DRIVER = "sut.replicas.cluster.driver"
 
 
 @pytest.fixture
@@ -152,10 +153,10 @@ def test_what_ends_a_replica_ends_the_leg(
     names_its_replica(manifest.error)
 
 
-def names_its_replica(error: dict[str, Any] | None) -> None:
+def names_its_replica(error: dict[str, Any] | None, number: int = 1) -> None:
     assert error is not None
-    assert error["message"].startswith("replica 1 (")
-    assert f"({SECOND})" in error["message"]
+    assert error["message"].startswith(f"replica {number} (")
+    assert f"({(HEAD, SECOND)[number]})" in error["message"]
 
 
 def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedMain, Path]) -> None:
@@ -167,6 +168,73 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
     psutil.wait_procs(replicas, 10)
     assert not any(replica.is_running() for replica in replicas)
     cluster.renew_second()
+
+
+@pytest.mark.parametrize(
+    ("node", "part", "number", "cause"),
+    [
+        ("head", "gcs_server", 0, "its head at "),
+        pytest.param("head", "raylet", 0, "Ray on its node was stopped", marks=pytest.mark.long),
+        pytest.param("second", "raylet", 1, "Ray on its node was stopped", marks=pytest.mark.long),
+    ],
+)
+def test_a_stopped_part_of_ray_ends_the_leg(
+    node: str, part: str, number: int, cause: str, cluster: TwoNodes, running: tuple[StartedMain, Path]
+) -> None:
+    started, out = running
+    with cluster.stopped(node, part):
+        manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, cause)
+    names_its_replica(manifest.error, number)
+
+
+@pytest.fixture
+def starting(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> Iterator[tuple[StartedMain, Path]]:
+    """A leg whose replicas are about to be started and would never be warm, and which leaves nothing behind."""
+    out = tmp_path / "run"
+    started = start_main(*arguments("Server", out, "--cluster", cluster.address, "--dummy-ttft-ms", 1e9))
+    main = psutil.Process(started.process.pid)
+    until(lambda: any(is_running(one, DRIVER) for one in main.children(recursive=True)), "the driver")
+    yield started, out
+    until(lambda: not cluster.left() and not cluster.keepers(), "actors and placement group to be gone")
+
+
+def both(whom: Callable[[], list[psutil.Process]]) -> list[psutil.Process]:
+    return list(until(lambda: len(found := whom()) == 2 and found, "both"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("whom", "cause"), [("keepers", ", with its Ray actor: "), ("replicas", ", exit code -9")])
+def test_what_ends_a_replica_that_starts_refuses_the_leg(
+    whom: str, cause: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
+) -> None:
+    started, out = starting
+    both(getattr(cluster, whom))[1].kill()
+    names_its_replica(check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, cause).error)
+
+
+@pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
+def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
+    when: str, cluster: TwoNodes, starting: tuple[StartedMain, Path]
+) -> None:
+    started, out = starting
+    if when == "with its actor":
+        both(cluster.keepers)
+    cluster.kill_second_raylet()
+    try:
+        names_its_replica(check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, "replica 1").error)
+    finally:
+        cluster.renew_second()
+
+
+@pytest.mark.long
+def test_a_head_that_is_stopped_while_replicas_start_refuses_the_leg(
+    cluster: TwoNodes, starting: tuple[StartedMain, Path]
+) -> None:
+    started, out = starting
+    both(cluster.keepers)
+    with cluster.stopped("head", "gcs_server"):
+        manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, "its head at ")
+    names_its_replica(manifest.error, 0)
 
 
 def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
@@ -206,7 +274,14 @@ def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) 
 
 
 # The last one here, as it leaves no cluster behind.
-@pytest.mark.parametrize(("part", "lost"), [("gcs_server", 2), ("raylet", 1)])
+@pytest.mark.parametrize(
+    ("part", "lost"),
+    [
+        ("gcs_server", 2),
+        ("raylet", 1),
+        pytest.param("gcs_server, and starts anew", 1, marks=pytest.mark.long),
+    ],
+)
 def test_a_killed_head_ends_the_leg(
     part: str, lost: int, nodes: SharedNodes, cluster: TwoNodes, start_main: StartMain, tmp_path: Path
 ) -> None:
@@ -214,7 +289,10 @@ def test_a_killed_head_ends_the_leg(
         started = start_leg(cluster, start_main, tmp_path / "run")
         family = [*cluster.keepers(), *cluster.replicas()]
         assert len(family) == 4
-        cluster.kill_head(part)
+        if part == "gcs_server, and starts anew":
+            cluster.renew_gcs()
+        else:
+            cluster.kill_head(part)
         manifest = check_failed(started.wait(ENDS_WITHIN_S), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
         assert manifest.error is not None
         for number, address in enumerate((HEAD, SECOND)[:lost]):
