@@ -52,9 +52,10 @@ class Pair:
     name: str
     options: dict[str, Any]  # of their legs
     engine: list[str]  # engine arguments
-    samples: int  # in one Offline query, whose rate the others are shares of
-    shares: Mapping[Scenario, tuple[float, ...]]
+    samples: int  # in one Offline query
+    shares: Mapping[Scenario, tuple[float, ...]]  # of its rate, that are tried
     seconds: float  # of each leg
+    steady: float | None = None  # samples/s: base of the shares where that query is mostly a beginning and an end
 
     def side(self, policy: Policy) -> dict[str, Any]:
         """Options of a leg under a policy."""
@@ -95,10 +96,11 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
                 _simulate(part, f"{count} × {engine_name}, {tokens:,} tokens a step, {scenario}", setting)
     part.notes.append(
         f"Two replicas on {len(usable_cores())} cores; rates tried are {_told(sizes.routing_shares)} of the Offline "
-        f"rate (H100-like: {_told(sizes.paced_shares)}), by halving, VALID by LoadGen's own verdict, one search each; "
-        "0: none of them was. vLLM's own balancer: that of data_parallel_size=2. A simulated rate keeps both limits at "
-        "p99, with arrivals and lengths that are the same for every policy; H100-like: step costs that were assumed "
-        "and not measured, measured ones with vLLM's own scheduler and front end around steps that only wait."
+        f"rate (H100-like: {_told(sizes.paced_shares)} of the simulated one), by halving, VALID by LoadGen's own "
+        "verdict, one search each; 0: none of them was. vLLM's own balancer: that of data_parallel_size=2. A simulated "
+        "rate keeps both limits at p99, with arrivals and lengths that are the same for every policy; H100-like: step "
+        "costs that were assumed and not measured, and in the measured legs vLLM's own scheduler and front end around "
+        "steps that only wait."
     )
     return part
 
@@ -111,7 +113,10 @@ def paced(work: Path, common: dict[str, Any], sizes: Sizes) -> Pair:
         f"max_num_batched_tokens={LARGE_STEP_TOKENS[0]}",
     ]
     options = {**common, "model_path": str(make_llama(work / "paced-model", TINY))}
-    return Pair("H100-like", options, engine, sizes.offline_samples, sizes.paced_shares, sizes.server_seconds)
+    limits = _limits_s("Server")
+    steady = offline_rate(Simulation(2, H100_LIKE, LARGE_STEP_TOKENS[0], LARGE_QUERIES, *limits))
+    seconds = sizes.server_seconds
+    return Pair("H100-like", options, engine, sizes.offline_samples, sizes.paced_shares, seconds, steady)
 
 
 def _measure(part: BenchPart, work: Path, pair: Pair) -> None:
@@ -119,7 +124,7 @@ def _measure(part: BenchPart, work: Path, pair: Pair) -> None:
     rate = offline_leg(work / "offline", pair.side("open"), pair.samples).rate
     part.add(f"{pair.name}, 2 replicas: Offline", "samples/s", [rate])
     for scenario, shares in pair.shares.items():
-        _search(part, work / scenario, pair, scenario, [share * rate for share in shares])
+        _search(part, work / scenario, pair, scenario, [share * (pair.steady or rate) for share in shares])
 
 
 def _search(part: BenchPart, work: Path, pair: Pair, scenario: Scenario, rates: list[float]) -> None:
