@@ -38,8 +38,8 @@ class Sizes:
     )
     paced_shares: Mapping[Scenario, tuple[float, ...]] = field(
         default_factory=lambda: {
-            "Server": (0.80, 0.82, 0.84, 0.86, 0.88, 0.90, 0.92),
-            "Interactive": (0.56, 0.59, 0.62, 0.65, 0.68, 0.71, 0.74),
+            "Server": (0.82, 0.86, 0.90),
+            "Interactive": (0.60, 0.66, 0.72),
         }
     )
     simulated_replicas: tuple[int, ...] = (8, 72)
