@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
+from zmq.utils.monitor import parse_monitor_message
 
 MOST_MESSAGES = 64  # read in one turn of the loop
 # Where no latency is judged, and what comes together costs a fraction of what each costs alone. The leg looks a little
@@ -21,7 +22,7 @@ QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits h
 RETRY_S = 0.001
 
 _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
-_REFUSALS = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_LIFE = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 def may_gather(loadgen_scenario: str) -> bool:
@@ -139,6 +140,7 @@ class LegSocket:
         self.keys = KeyPair.new()
         self._allowed = {key.encode() for key in replica_keys}
         self.strangers = 0
+        self._unknown = 0  # connections that have not shown who they are
         self._context = context = zmq.Context()
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
@@ -149,7 +151,7 @@ class LegSocket:
         self.socket.curve_server = True
         self.socket.curve_publickey = self.keys.public.encode()
         self.socket.curve_secretkey = self.keys.secret.encode()
-        self._monitor = self.socket.get_monitor_socket(_REFUSALS)
+        self._monitor = self.socket.get_monitor_socket(_LIFE)
         port = self.socket.bind_to_random_port(f"tcp://{host}")
         self.address = f"tcp://{host}:{port}"
 
@@ -158,13 +160,17 @@ class LegSocket:
         return key in self._allowed
 
     def count_strangers(self) -> int:
-        """Connections refused since the last call; the library tells no more of them than that there were any."""
-        found = 0
+        """Connections refused since the last call: those that ended before they had shown who they are. The library
+        tells of a refusal by name only where it was spoken to in its own protocol."""
+        before = self.strangers
         while self._monitor.poll(0):
-            self._monitor.recv_multipart(zmq.NOBLOCK)
-            found += 1
-        self.strangers += found
-        return found
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
+            if event == zmq.EVENT_ACCEPTED:
+                self._unknown += 1
+            elif self._unknown:
+                self._unknown -= 1
+                self.strangers += event == zmq.EVENT_DISCONNECTED
+        return self.strangers - before
 
     def stop(self) -> None:
         """After the line is closed."""

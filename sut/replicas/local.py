@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -67,8 +68,9 @@ class Ending:
         self._standstill = Standstill(process.pid)
 
     def __call__(self) -> str | None:
-        if self._process.poll() is not None:
-            return f"exit code {self._process.returncode}"
+        code = self._process.poll()
+        if code is not None:
+            return f"exit code {code}" + (f" ({signal.Signals(-code).name})" if code < 0 else "")
         return f"or as good as that: a signal stopped it {STOPPED_S:.0f} s ago" if self._standstill.lasts() else None
 
 

@@ -102,7 +102,7 @@ def test_latencies_of_each_replica(run_main: RunMain, tmp_path: Path) -> None:
 def test_a_killed_replica_ends_the_leg(number: int, running: tuple[StartedMain, Path]) -> None:
     started, out = running
     os.kill(replica_pids(out)[number], signal.SIGKILL)
-    check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, "exit code -9")
+    check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, "exit code -9 (SIGKILL)")
     assert "replica " in progress(out)["error"]["message"]
     assert "host " in progress(out)["error"]["message"]
 

@@ -1,6 +1,8 @@
 """The line between a leg and its replicas: who may use it, and that nothing is lost on it."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -93,26 +95,50 @@ def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("knows", ["nothing", "the address and its own keys", "the leg's key"])
+@pytest.mark.parametrize("knows", ["another protocol", "nothing", "the address and its own keys", "the leg's key"])
 def test_a_stranger_is_refused_and_counted(knows: str) -> None:
     async def run() -> None:
         leg = LegSocket("127.0.0.1", {KeyPair.new().public})
         at_leg: list[list[bytes]] = []
         leg_line = Line(leg.socket, at_leg.append)
-        if knows == "nothing":
-            socket = zmq.Context.instance().socket(zmq.DEALER)
-            socket.connect(leg.address)
+        if knows == "another protocol":
+            host, _, port = leg.address.removeprefix("tcp://").rpartition(":")
+            stranger = stack.enter_context(socket.create_connection((host, int(port))))
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
         else:
-            key = leg.keys.public if knows == "the leg's key" else KeyPair.new().public
-            socket = replica_socket(leg.address, key, KeyPair.new(), b"0")
-        socket.send(b"let me in")
+            stack.enter_context(zmq_stranger(leg, knows)).send(b"let me in")
         async with asyncio.timeout(30):
             while not leg.count_strangers():
                 await asyncio.sleep(0.05)
         assert leg.strangers
         assert at_leg == []
-        socket.close(linger=0)
         leg_line.close()
         leg.stop()
 
-    asyncio.run(run())
+    with contextlib.ExitStack() as stack:
+        asyncio.run(run())
+
+
+def zmq_stranger(leg: LegSocket, knows: str) -> "zmq.Socket[bytes]":
+    if knows == "nothing":
+        stranger: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        stranger.connect(leg.address)
+    else:
+        key = leg.keys.public if knows == "the leg's key" else KeyPair.new().public
+        stranger = replica_socket(leg.address, key, KeyPair.new(), b"0")
+    stranger.linger = 0
+    return stranger
+
+
+def test_replicas_that_come_and_go_are_no_strangers() -> None:
+    keys = KeyPair.new()
+    leg = LegSocket("127.0.0.1", {keys.public})
+    for _ in range(2):
+        with replica_socket(leg.address, leg.keys.public, keys, b"0") as replica:
+            replica.send(b"ready")
+            assert leg.socket.recv_multipart() == [b"0", b"ready"]
+            leg.count_strangers()
+    while leg._monitor.poll(500):
+        leg.count_strangers()
+    assert leg.strangers == 0
+    leg.stop()
