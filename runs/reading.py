@@ -110,13 +110,22 @@ def read_object(path: Path, fix: str, *, within: Path | None = None) -> dict[str
 
 def json_object(content: bytes, path: Path, fix: str) -> dict[str, Any]:
     """The same of what was read of `path`."""
-    try:
-        value = _parse(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
+    value = json_value(content, path, fix)
     if not isinstance(value, dict):
         raise InputError(f"{path} holds no object", fix)
     return value
+
+
+def json_value(content: bytes, path: Path, fix: str) -> Any:
+    """Any JSON value of what was read of `path`.
+
+    Raises:
+        InputError: not JSON, a key twice, or a number that is none or too large; names the key.
+    """
+    try:
+        return _parse(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
 
 
 def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool | None = None) -> Form:
@@ -143,29 +152,44 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _parse(text: str) -> Any:
-    value = json.loads(
-        text, object_pairs_hook=_no_key_twice, parse_int=_number, parse_float=_number, parse_constant=_number
-    )
+    value = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
+    if odd := _odd_number(value):
+        raise ValueError(odd)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
     return value
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise ValueError(f"it has {twice[:40]!r} twice")
+    for key, value in pairs:
+        if odd := _odd_number(value):
+            raise ValueError(f"{key[:40]}: {odd}")
     return found
 
 
-def _number(word: str) -> int | float:
+class _OddNumber(str):
+    """The word for a number that is none, or too large: kept until the key that it belongs to is known."""
+
+
+def _number(word: str) -> int | float | _OddNumber:
     """A whole number of 64 bits, or a finite one."""
-    value = int(word) if word.lstrip("-").isdecimal() else float(word)
-    if not (-(2**63) <= value < 2**64 if isinstance(value, int) else math.isfinite(value)):
-        raise ValueError(f"{word[:40]} is too large, or no number")
-    return value
+    if word.lstrip("-").isdecimal():
+        whole = int(word) if len(word) <= len(str(-(2**64))) else 2**64
+        return whole if -(2**63) <= whole < 2**64 else _OddNumber(word)
+    value = float(word)
+    return value if math.isfinite(value) else _OddNumber(word)
+
+
+def _odd_number(value: Any) -> str:
+    """What is wrong with a number, or with one in a list; "" where nothing is."""
+    if isinstance(value, list):
+        return next(filter(None, map(_odd_number, value)), "")
+    return f"{value[:40]} is too large, or no number" if isinstance(value, _OddNumber) else ""
 
 
 def files_below(root: Path) -> list[Path]:

@@ -51,6 +51,11 @@ FIELDS: tuple[Field, ...] = (
     Field("mechanism_notes", "str", "Anything else; the citation of a family."),
 )
 FIELD_NAMES = tuple(entry.name for entry in FIELDS)
+# What only something that compresses or drafts has.
+OF_TECHNIQUES = (
+    "mechanism_variant", "compression_method", "compression_scope", "compression_ratio", "draft_model_id",
+    "speculative_acceptance_rate", "speculative_wasted_tokens",
+)  # fmt: skip
 
 QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
 SUPPORT_STATUSES = ("supported", "reviewed_preview", "unsupported")

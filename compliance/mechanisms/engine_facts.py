@@ -6,7 +6,7 @@ What any of them shows counts as in force.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,8 @@ def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
         shown["speculative_config"] = {"model": row["draft_model"]}
     engine = row.get("engine")
-    return _facts(None if engine is None else str(engine), [("the row", shown)], row.get("attention_backend"), gaps)
+    records = [("the row", shown), ("the row's engine_options", _settings(row.get("engine_options")) or {})]
+    return _facts(None if engine is None else str(engine), records, row.get("attention_backend"), gaps)
 
 
 def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -115,7 +116,7 @@ def declared_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(
-    engine: str | None, records: list[tuple[str, Mapping[str, Any]]], backend: Any, gaps: tuple[str, ...]
+    engine: str | None, records: Sequence[tuple[str, Mapping[str, Any]]], backend: Any, gaps: tuple[str, ...]
 ) -> EngineFacts:
     in_force: dict[Pair, str] = {}
     for place, settings in records:
@@ -151,13 +152,13 @@ def _together(in_force: dict[Pair, str]) -> dict[Pair, str]:
     return {**{pair: text for pair, text in in_force.items() if pair not in (weights, cache)}, both: said}
 
 
-def _quantization(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> str | None:
+def _quantization(records: Sequence[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> str | None:
     """The precision of quantised weights, else the engine's name for the method; None where there is none."""
     precision = next((pair[1] for pair in in_force if pair[0] == "weight_quantization"), None)
     return precision or _text(_first(records, "quantization"))
 
 
-def _contradictions(records: list[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> Iterator[str]:
+def _contradictions(records: Sequence[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> Iterator[str]:
     """Where the running engine's configuration denies what another place of the record shows."""
     first, settings = records[0] if records else ("", {})
     denied = {
@@ -210,14 +211,21 @@ def _cache_variant(cache: str) -> str:
 
 
 def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The speculative configuration, which may be given as JSON text; {} where there is none."""
+    """The speculative configuration; {} where there is none."""
     given = settings.get("speculative_config")
-    if isinstance(given, str) and given.strip() not in ("", "None", "null"):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError):
-            return {"method": None, "given": given}
-    return given if isinstance(given, dict) else {}
+    found = _settings(given)
+    if found is None and isinstance(given, str) and given.strip() not in ("", "None", "null"):
+        return {"method": None, "given": given}
+    return found or {}
+
+
+def _settings(given: Any) -> dict[str, Any] | None:
+    """An object that may be given as JSON text; None where it is none."""
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _draft_model(settings: Mapping[str, Any]) -> str | None:
@@ -225,7 +233,7 @@ def _draft_model(settings: Mapping[str, Any]) -> str | None:
     return model if isinstance(model, str) else None
 
 
-def _first(records: list[tuple[str, Mapping[str, Any]]], name: str) -> Any:
+def _first(records: Sequence[tuple[str, Mapping[str, Any]]], name: str) -> Any:
     """The first value that is given, of the running engine rather than of what was asked."""
     return next((settings[name] for _, settings in records if settings.get(name) is not None), None)
 

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from compliance.finding import Finding, fail, warn
 from compliance.mechanisms.declaration import (
+    FIELD_NAMES,
     FIELDS,
+    OF_TECHNIQUES,
     QUALITY_STATUSES,
     SUPPORT_STATUS,
     SUPPORT_STATUSES,
@@ -21,9 +23,10 @@ from compliance.mechanisms.eligibility import Division, eligibility
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
 from compliance.mechanisms.quality import QualityEvidence
 from compliance.mechanisms.registry import BASELINE, NO_VARIANT, Registries
-from compliance.mechanisms.row import JudgedRow
+from compliance.mechanisms.row import CERTIFICATION, JudgedRow
 from compliance.mechanisms.validation import RECORD, validate
 from runs.benchmarks import BENCHMARKS
+from runs.store.schema import odd_values
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
@@ -140,13 +143,23 @@ def judge_row(
         failures += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
     else:
         review += engine.gaps
-        if (status := judged.row.get("status")) not in (None, "success"):
-            failures.append(fail("gate/run_verified", f"the row says of its run: {str(status)[:40]}"))
+        failures += _own_word(judged.row)
     told = " ".join(finding.sentence for finding in failures)
     review += [issue for issue in record["issues"] if issue not in told]
     if evidence is not None:
         review += [*judged.row[RECORD]["issues"], *_evaluated_already(row, evidence.quality)]
     return RowOutcome(judged.source, {**judged.row, **row}, failures, list(dict.fromkeys(review)), divisions)
+
+
+def _own_word(row: dict[str, Any]) -> Iterator[Finding]:
+    """What a row without files says of its run, and values that no store has written."""
+    for name, good in (("status", "success"), ("certification", CERTIFICATION)):
+        if (said := row.get(name, good)) != good:
+            # of a row from before there was such a column nothing is known
+            told = fail if said is not None else warn
+            yield told("gate/run_verified", f"the row has {name} {str(said)[:40]}, of a finished run it is {good}")
+    for sentence in odd_values(row, FIELD_NAMES):
+        yield warn("gate/run_verified", sentence)
 
 
 def _readable(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -166,9 +179,9 @@ def _pair(row: dict[str, Any]) -> str:
 
 def _pair_registered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
     if row["mechanism"] == BASELINE:
-        if (row["mechanism_variant"] or NO_VARIANT) != NO_VARIANT:
-            sentence = f"a baseline has no variant, the row says {row['mechanism_variant']!r}"
-            yield warn("gate/pair_registered", sentence)
+        given = {name: row[name] for name in OF_TECHNIQUES if row[name] not in (None, NO_VARIANT)}
+        for name, said in given.items():
+            yield warn("gate/pair_registered", f"a baseline has no {name}, the row says {said!r}")
     elif record["mechanism_eval_registered"] is not True:
         yield warn("gate/pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_why(record)}")
 

@@ -112,6 +112,7 @@ def _read(path: Path, schema: type[_File]) -> _File:
 
 
 def _unique(names: list[str], path: Path) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    plain = [name.casefold() for name in names]
+    twice = sorted({name for name in names if plain.count(name.casefold()) > 1})
     if twice:
         raise InputError(f"{path}: {', '.join(twice)} stands there twice", "keep one entry of each")

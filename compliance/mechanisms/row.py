@@ -29,7 +29,7 @@ from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
-from runs.reading import MIB, read_whole
+from runs.reading import MIB, json_value, read_whole
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
@@ -319,10 +319,7 @@ def read_rows(
         InputError: unreadable, not JSON, or not rows.
     """
     fix = "name a run directory or a JSON file of rows"
-    try:
-        content = orjson.loads(read_whole(path, fix, max_bytes=MAX_ROWS_BYTES))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path} is not JSON: {error}", fix) from error
+    content = json_value(read_whole(path, fix, max_bytes=MAX_ROWS_BYTES), path, fix)
     rows = content if isinstance(content, list) else [content]
     judged = []
     for number, row in enumerate(rows, start=1):
@@ -349,7 +346,8 @@ def _with_evidence(
     same = next((one for one in found if one.row["run_id"] == run_id), None)
     if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
         return JudgedRow(row, None, source)
-    told = {name: same.row[name] for name in (RECORD, AUDITED, *FIELD_NAMES)}  # what it leaves open, its run declares
+    own = (RECORD, AUDITED, "valid", "accuracy_passed", *FIELD_NAMES)  # what it leaves open, its run declares
+    told = {name: same.row[name] for name in own}
     evidence = same.evidence
     if evidence is not None and evidence.broken is None and (changed := next(_changed(row, same.row), None)):
         evidence = replace(evidence, broken=changed)
@@ -360,5 +358,5 @@ def _changed(row: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
     """Numbers and conditions that are others in the row than in the files of its run."""
     for name in _FROM_FILES:
         found, wanted = row.get(name), again.get(name)
-        if found is not None and wanted is not None and found != wanted:
+        if found is not None and found != wanted:
             yield f"{name} is {str(found)[:80]} in the row, {str(wanted)[:80]} by the files of its run"

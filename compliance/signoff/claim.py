@@ -1,13 +1,12 @@
 """What somebody claims of a result. Read only to be contradicted: no number of a claim ever enters a verdict."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runs.errors import InputError
-from runs.reading import first_problem, read_whole
+from runs.reading import first_problem, json_object, read_whole
 
 LeverClass = Literal["A", "B"]
 Phase = Literal["wait", "prefill", "decode"]
@@ -62,14 +61,8 @@ def read_claim(path: Path) -> Claim:
     Raises:
         InputError: unreadable, not JSON, an unknown field; a claim may not set the noise band.
     """
-    try:
-        content: Any = orjson.loads(read_whole(path, "name a readable JSON file", option="--claim"))
-    except orjson.JSONDecodeError as error:
-        raise InputError(
-            f"--claim {path} is not JSON: {error}", "mend the file; docs/signoff.md has its fields"
-        ) from error
-    if not isinstance(content, dict):
-        raise InputError(f"--claim {path} holds no object", "docs/signoff.md has its fields")
+    fix = "mend the file; docs/signoff.md has its fields"
+    content = json_object(read_whole(path, "name a readable JSON file", option="--claim"), path, fix)
     if band := next((key for key in content if "noise" in key), None):
         raise InputError(
             f"--claim {path}: {band} is not the claim's to set", "one noise band serves all: --noise-band sets it"

@@ -4,8 +4,6 @@ import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import orjson
-
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, fail
 from compliance.rules import UnknownRuleError
@@ -35,7 +33,7 @@ from compliance.signoff.proofs.provenance import between_legs
 from compliance.signoff.time_limit import time_limit
 from compliance.signoff.verdict import Policy, Scope, Verdict
 from runs.errors import HarnessError, InputError
-from runs.reading import read_whole
+from runs.reading import read_object
 
 
 def sign_off(
@@ -190,11 +188,11 @@ def _patch_again(
 ) -> SignedPatch | str:
     """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
     try:
-        record = orjson.loads(read_whole(path, ""))
+        record = read_object(path, "")
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         if record["audit_scope"] != "patch" or lever not in record["levers"]:
             return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
-    except (InputError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+    except (InputError, KeyError, TypeError) as error:
         return f"{path} is no patch verdict ({type(error).__name__}: {error})"
     try:
         if different := foreign_legs([*ref, *cand], bundle):

@@ -1,8 +1,9 @@
 """The table of the result store: its columns, and the migration that brings any older table up to them."""
 
 import sqlite3
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from runs.errors import InputError
 
@@ -67,6 +68,16 @@ COLUMNS: tuple[Column, ...] = (
     *_columns("record", text="raw_result_json"),
 )
 COLUMN_NAMES = tuple(column.name for column in COLUMNS)
+_HELD: dict[str, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "INTEGER": (int,)}
+
+
+def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
+    """Values that their columns do not hold, as sentences; None is always held."""
+    for column in COLUMNS:
+        value = row.get(column.name)
+        if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
+            yield f"{column.name} is {str(value)[:40]!r}, a {type(value).__name__} in a column of {column.type}"
+
 
 GROUPABLE = (
     "scenario", "lg_model_name", "model", "gpu_type", "gpu_count", "tp", "dtype", "engine", "engine_version",

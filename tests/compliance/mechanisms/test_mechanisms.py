@@ -50,7 +50,7 @@ def test_declaration_files_that_are_shipped_are_registered() -> None:
         assert criteria({**fields, "support_status": status}) == []
 
 
-@pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice"])
+@pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice", "in other case"])
 def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, damage: str) -> None:
     shutil.copytree(REGISTRY_DIR, tmp_path / "registry")
     path = tmp_path / "registry" / VARIANTS_FILE
@@ -60,6 +60,9 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
         path.write_text("{")
     elif damage == "of another schema":
         path.write_text(json.dumps({**content, "schema_version": "2.0.0"}))
+    elif damage == "in other case":
+        other = {**content["variants"][1], "mechanism_variant": content["variants"][1]["mechanism_variant"].upper()}
+        path.write_text(json.dumps({**content, "variants": [*content["variants"], other]}))
     elif damage == "an entry twice":
         path.write_text(json.dumps({**content, "variants": [*content["variants"], content["variants"][0]]}))
     registries, error = registries_or_error(tmp_path / "registry")
@@ -83,6 +86,14 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
         (row(mechanism_variant="fp8_e4m3"), ["pair_registered"]),
         (row("kv_quantization", mechanism_variant="fp4"), ["pair_registered"]),
         (row("magic"), ["pair_registered"]),
+        (row(compression_ratio=4.0), ["pair_registered"]),
+        (row(compression_method="int4"), ["pair_registered"]),
+        (row(draft_model_id="draft", speculative_acceptance_rate=0.7), ["pair_registered"] * 2),
+        (row(status="success", certification="loadgen_run_verified"), []),
+        (row(status="success", certification=None), ["run_verified"]),
+        (row(status=None), ["run_verified"]),
+        (row(run_directory=["/runs"]), ["run_verified"]),
+        (row(throughput_tok_s="fast", tp=1.5, hostname={"name": "h"}), ["run_verified"] * 3),
         (fp8(quality_eval_status="pending"), []),
         (fp8(quality_eval_status="passed"), ["status_known"]),
         (fp8(support_status="gold"), ["status_known"]),
@@ -154,6 +165,8 @@ def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> 
         {"speculative": 1},
         {"speculative_config": '{"method": "ngram"}'},
         {"attention_backend": "FLASHMLA_SPARSE"},
+        {"engine_options": '{"kv_cache_dtype": "fp8"}'},
+        {"engine_options": '{"speculative_config": {"method": "eagle"}}'},
     ],
 )
 def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: dict[str, Any]) -> None:

@@ -144,6 +144,8 @@ ROWS: list[tuple[Any, int, int]] = [  # rows, exit code without and with --stric
     ({"mechanism": "baseline"}, 0, 0),
     ([{"throughput": 1.0}], 0, 1),
     ([{"mechanism": "baseline", "status": "failed"}], 1, 1),
+    ([{"mechanism": "baseline", "certification": "mlcommons"}], 1, 1),
+    ([{"mechanism": "baseline", "run_id": ["x"]}], 0, 1),
     ([{"mechanism": "baseline", "speculative": "yes"}], 1, 1),
     ([{"mechanism": "kv_quantization", "mechanism_variant": "fp4"}], 0, 1),
     ([{"mechanism": "baseline"}, {"mechanism": "baseline", "kv_cache_dtype": "fp8_e4m3"}], 1, 1),
@@ -160,7 +162,10 @@ def test_exit_codes_of_row_files(call: Any, tmp_path: Path, rows: Any, advisory:
     assert json.loads(text) == json.loads((tmp_path / "report.json").read_text())
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"row"', "null"])
+TWICE = '{"mechanism": "kv_quantization", "mechanism": "baseline"}'
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '"row"', "null", TWICE, '{"mechanism": "baseline", "tp": 1e999}'])
 def test_a_file_that_holds_no_rows(call: Any, tmp_path: Path, text: str) -> None:
     path = tmp_path / "rows.json"
     path.write_text(text)
