@@ -39,7 +39,7 @@ from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
 
 _MAX_TEXT_BYTES = 1024 * 1024
-_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\b')
+_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
 
 
 @dataclass(frozen=True)

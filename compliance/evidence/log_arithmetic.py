@@ -5,7 +5,6 @@ two of them is compared with that in mind.
 """
 
 import itertools
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -66,7 +65,8 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
 
 
 def _arithmetic(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    if detail.get("num_errors") != detail.error_count and not _counts_no_errors(detail):
+    counted = detail.counts_errors or "num_errors" in detail.values
+    if counted and detail.get("num_errors") != detail.error_count:
         yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
     yield from _order(detail, numbers)
     yield from _verdict(detail)
@@ -74,13 +74,6 @@ def _arithmetic(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     yield from _duration(detail, numbers)
     yield from _rates(detail, numbers)
     yield from _estimates(detail)
-
-
-def _counts_no_errors(detail: DetailLog) -> bool:
-    """LoadGen 4.1 and 5.0.15, which made results of v5.1, wrote no count of its errors; 5.0.21 does."""
-    version = re.match(r"(\d+)\.(\d+)\.?(\d*)", str(detail.get("loadgen_version", "")))
-    older = version is not None and tuple(int(part or 0) for part in version.groups()) < (5, 0, 21)
-    return older and "num_errors" not in detail.values
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:

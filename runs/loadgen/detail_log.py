@@ -28,6 +28,7 @@ NETWORK_SUT = "Network SUT"
 MAX_KEPT_RECORDS = 1000
 # What LoadGen may write several times in one run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
+_FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
 # LoadGen prints C++ doubles, and JSON has no word for these.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
@@ -104,6 +105,12 @@ class DetailLog:
         return value if isinstance(value, str) else None
 
     @property
+    def counts_errors(self) -> bool:
+        """This LoadGen ends its results with num_errors: 5.0.21 does; 4.1 and 5.0.15, met in v5.1, do not."""
+        version = re.match(r"(\d+)\.(\d+)\.?(\d*)", str(self.get("loadgen_version", "")))
+        return version is None or tuple(int(part or 0) for part in version.groups()) >= (5, 0, 21)
+
+    @property
     def uses_token_latencies(self) -> bool:
         return self.get("requested_use_token_latencies") is True
 
@@ -111,7 +118,7 @@ class DetailLog:
     def loaded_qsl_set(self) -> list[int]:
         """Sample indices that LoadGen loaded, in its order (the last set, where an accuracy run has several)."""
         value = self.get("loaded_qsl_set")
-        if not isinstance(value, list) or not all(type(index) is int and index >= 0 for index in value):
+        if not isinstance(value, list) or set(map(type, value)) - {int} or min(value, default=0) < 0:
             raise self.missing("loaded_qsl_set", value)
         return value
 
@@ -217,10 +224,8 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     time_ms = record.get("time_ms")
     if not isinstance(metadata, dict) or not isinstance(time_ms, int | float):
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
-    if any(text.count(b'"%s":' % name) > 1 for name in (b"key", b"value", b"time_ms", b"metadata", b"is_error")):
-        raise _damaged(
-            log.path, number, f"({key}) has a field twice", cut
-        )  # a quote within a text has a sign before it
+    if any(text.count(name) > 1 for name in _FIELDS):  # a quote within a text has a sign before it
+        raise _damaged(log.path, number, f"({key}) has a field twice", cut)
     pid, is_error, is_warning = (metadata.get(name) for name in ("pid", "is_error", "is_warning"))
     if type(pid) is not int or type(is_error) is not bool or type(is_warning) is not bool:
         raise _damaged(log.path, number, f"({key}) lacks pid, is_error or is_warning", cut)

@@ -40,6 +40,7 @@ class SummaryLog:
     fields: list[tuple[str, str]] = field(default_factory=list)
     error_count: int | None = None
     warning_count: int | None = None
+    counts: int = 0  # lines that give one of the two
 
     def get(self, name: str) -> str | None:
         """The first value under a normalised name."""
@@ -49,7 +50,7 @@ class SummaryLog:
     def joined(self) -> bool:
         """What stands once in a summary stands there several times."""
         names = [name for name, _ in self.fields if name in _ONCE]
-        return len(set(names)) < len(names)
+        return len(set(names)) < len(names) or self.counts > 2
 
     @property
     def verdict(self) -> str | None:
@@ -76,6 +77,7 @@ def read_summary(path: Path) -> SummaryLog:
     for line in text.splitlines():
         if counted := _COUNT.match(line):
             count = 0 if counted["count"].lower() == "no" else int(counted["count"][:18])
+            summary.counts += 1
             if counted["what"].lower() == "error":
                 summary.error_count = count
             else:

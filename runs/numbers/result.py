@@ -201,7 +201,7 @@ def _finished_detail(leg: FinishedLeg) -> DetailLog:
     except TruncatedLogError as error:
         raise did_not_finish from error
     # num_errors is the last record of a performance run; an accuracy run ends with power_end.
-    if not detail.finished or (detail.has_results and "num_errors" not in detail.values):
+    if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
         raise did_not_finish
     return detail
 

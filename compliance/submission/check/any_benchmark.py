@@ -11,6 +11,7 @@ from compliance.submission.check.logs import (
     contradictions,
     facts,
     judged,
+    note_errors,
     note_findings,
     read_log,
 )
@@ -77,8 +78,8 @@ def _check_leg(tree: Tree, place: Place, run: RunDir, detail: DetailLog, mode: s
     if place.division != "open":
         check_seeds(detail, tree.round, f"{kind}-seeds", findings)
     if mode == ACCURACY:
-        if detail.error_count:
-            findings.add("accuracy-errors", detail.path, f"{detail.error_count} error records", "none")
+        note_errors(detail, "accuracy-errors", findings)
+        _check_figures(place, run, detail, findings)
         return
     check_verdict(detail, findings)
     check_user_conf_of(tree.user_conf(place), detail, findings)

@@ -10,8 +10,9 @@ from compliance.submission.check.reading import is_regular, object_or_empty, rea
 from compliance.submission.check.structure import Contents
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
-from compliance.submission.system_fields import NETWORK_FIELDS, STATUSES
+from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
 from compliance.submission.tree import Place, Tree, subfolders
+from runs.benchmark import SCENARIOS
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS
 from runs.rounds import Round
 
@@ -19,6 +20,7 @@ from runs.rounds import Round
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 # [checker] system_check.required_fields_check: these are turned into numbers
 _COUNTS = {"number_of_nodes": 1, "accelerators_per_node": 0}
+_COUNT = re.compile(r"^number_|_count$|_per_node$")  # fields in which a number of JSON may stand
 # In open, where no mapping says otherwise. [submission_checker_old.py, get_mlperf_model]
 _RESNET_ALIKE = ("mobilenet", "efficientnet", "resnet50")
 _PLACEHOLDER = re.compile(
@@ -26,10 +28,15 @@ _PLACEHOLDER = re.compile(
     r"|<[^<>]+>|\?\?\?|x{3,}",
     re.IGNORECASE,
 )
-_YES = re.compile(r"\s*(y(es)?|true|1)\b", re.IGNORECASE)
+# What the rules want to read of retraining; whatever else is said there describes one.
+_NOT_RETRAINED = re.compile(
+    r"\W*(no(ne|t)?|n/?a|false)(\W+(retrain(ed|ing)|applicable|applied|done))*\W*", re.IGNORECASE
+)
 _SIZE = re.compile(r"(?i)(?<![\w.])\d+(?:\.\d+)?(?=b\b)")
 ALIKE = 0.6  # of two names of one model: spelling, hosts and kinds of quantisation differ in published results
-_FEWER_WEIGHTS = re.compile(r"(?<!no )(?<!not )\b(prun|sparsi|distill)\w*", re.IGNORECASE)
+_FEWER_WEIGHTS = re.compile(
+    r"(?<!no )(?<!not )(?<!non-)\b((prun|spars|distil|low[- ]rank)\w*|layers? (removed|dropped|skipped))", re.IGNORECASE
+)
 _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
 
 
@@ -74,6 +81,8 @@ def check_system(
 
 def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
     official = SUBMISSIONS[benchmark]
+    lower = {name.lower() for name in own}
+    own = {scenario for scenario in SCENARIOS if scenario.lower() in lower}
     if missing := official.missing(own):
         findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)
     if system_type in SYSTEM_TYPES and official.suite not in system_type.split(","):
@@ -96,11 +105,22 @@ def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None
         elif _is_empty(value[field.name]) and not field.may_be_empty:
             said = f"{field.name} is {value[field.name]!r}, which is empty"
             findings.add("system-field", path, said, f"{field.name}: {field.meaning}")
+        else:
+            _check_type(path, field.name, value[field.name], "system-field", findings)
     for name, least in _COUNTS.items():
         found = re.fullmatch(r"\s*([0-9]{1,9})\s*", str(value.get(name, least)))
         if found is None or int(found[1]) < least:
             findings.add("system-number", path, f"{name} is {value[name]!r}", f"a whole number from {least}")
     _check_words(path, value, findings)
+
+
+def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findings) -> None:
+    """Values are texts and counts. Some submitters tell of several parts, each under its name."""
+    if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
+        return
+    parts = isinstance(value, dict) and all(isinstance(said, str) for said in value.values())
+    said = f"{name} is {str(value)[:SHOWN]!r}, a {type(value).__name__}"
+    findings.add(rule_id, path, said, f"{name}: a text", severity="warning" if parts else None)
 
 
 def _is_empty(value: Any) -> bool:
@@ -130,7 +150,8 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
 
 
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
-    for name, said in value.items():
+    parts = [(name, said) for name, of in value.items() for said in (of.values() if isinstance(of, dict) else [of])]
+    for name, said in parts:
         if not isinstance(said, str):
             continue
         if found := _PLACEHOLDER.search(said):
@@ -147,8 +168,10 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
         said = value.get(name) if value else None
         if not said:
             findings.add("measurements-field", path, f"{name} is {'missing' if said is None else 'empty'}", "a value")
+        else:
+            _check_type(path, name, said, "measurements-field", findings)
     _check_words(path, value or {}, findings)
-    if place.division == "closed":
+    if place.division != "open":
         _check_closed_model(path, value or {}, findings)
     for path in (tree.user_conf(place), tree.readme(place)):
         content = read_bytes(path, findings, "scenario-file")
@@ -159,7 +182,7 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
     """What the closed division does not allow to be done to a model, as far as the submitter tells of it."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
-    if _YES.match(retraining):
+    if retraining and not _NOT_RETRAINED.fullmatch(retraining):
         findings.add("measurements-retraining", path, f"retraining is {retraining!r}", "no")
     if found := _FEWER_WEIGHTS.search(changes):
         findings.add("measurements-fewer-weights", path, f"weight_transformations: {found[0]!r} in {changes!r}")
@@ -170,9 +193,11 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
     said: dict[tuple[str, ...], tuple[Place, str]] = {}
     for place in places:
         mine = object_or_empty(tree.measurements(place)).get("starting_weights_filename")
-        if place.division != "closed" or not isinstance(mine, str):
+        if place.division == "open" or not isinstance(mine, str):
             continue
-        first, theirs = said.setdefault((place.organisation, place.system, place.benchmark), (place, mine))
+        first, theirs = said.setdefault(
+            (place.division, place.organisation, place.system, place.benchmark), (place, mine)
+        )
         if _other_model(mine, theirs):
             text = f"starting_weights_filename is {mine!r}; in {first.scenario} it is {theirs!r}"
             findings.add("measurements-model", tree.measurements(place), text, theirs)
@@ -188,16 +213,20 @@ def _other_model(one: str, other: str) -> bool:
 
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Each submitter's code, and the mapping of model names in the open division."""
+    largest: dict[tuple[str, ...], int] = {}  # file by the directory of a submitter that it lies in
+    for path, status in contents.files.items():
+        inside = path.relative_to(tree.root).parts[:3]
+        largest[inside] = max(status.st_size, largest.get(inside, 0))
     for division, organisation in tree.organisations():
         source = tree.source(division, organisation)
-        files = [status for path, status in contents.files.items() if path.is_relative_to(source)]
-        if not files:
+        size = largest.get(source.relative_to(tree.root).parts)
+        if size is None:
             findings.add("tree-source", source, "holds no file" if source.is_dir() else "there is no such directory")
-        elif not any(status.st_size for status in files):
+        elif not size:
             findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
         if division == "network":
             folder = tree.documentation(division, organisation)
-            if not any(status.st_size for path, status in contents.files.items() if path.is_relative_to(folder)):
+            if not largest.get(folder.relative_to(tree.root).parts):
                 findings.add("tree-documentation", folder, "there is no diagram of how the machines are connected")
         mapping = tree.organisation(division, organisation) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
@@ -211,7 +240,7 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
     if division != "open":
         findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
     for name, benchmark in value.items():
-        if benchmark not in SUBMISSIONS and benchmark not in in_round.other_benchmarks:
+        if not isinstance(benchmark, str) or not (benchmark in SUBMISSIONS or benchmark in in_round.other_benchmarks):
             known = ", ".join((*SUBMISSIONS, *sorted(in_round.other_benchmarks)))
             findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known)
 

@@ -21,13 +21,16 @@ from runs.loadgen.detail_log import DetailLog, read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
-from runs.record.leg import FinishedLeg
+from runs.record.leg import ACCURACY, FinishedLeg
 from runs.rounds import ROUNDS, Round
 
 Judged = TypeVar("Judged")
 
 # What one configuration has in common. [loadgen] detail log
 _IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
+
+# What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
+_BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
 
 
 @dataclass
@@ -58,9 +61,21 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     try:
         detail = read_detail(run.detail)
         _ = detail.scenario, detail.mode  # every log has both
-        return detail
     except HarnessError as error:
         findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
+        return None
+    for key in ("power_begin", "power_end"):
+        if _time(detail.get(key)) is None:
+            findings.add(
+                "log-damaged", run.detail, f"{key} is {detail.get(key)}", "the time of day, as LoadGen writes it"
+            )
+    return detail
+
+
+def _time(said: object) -> datetime | None:
+    try:
+        return datetime.strptime(str(said), "%m-%d-%Y %H:%M:%S.%f")
+    except ValueError:
         return None
 
 
@@ -88,7 +103,8 @@ def contradictions(run: RunDir, detail: DetailLog) -> list[Finding]:
     """Numbers of both logs that do not stand together."""
     differ = cross_check(read_summary(run.summary), detail)
     summary = [fail("log-summary", sentence, run.summary, detail.path) for sentence in differ]
-    return [*detail_contradictions(detail, reported_numbers(detail)), *summary]
+    numbers = reported_numbers(detail) if detail.mode != ACCURACY else None
+    return [*detail_contradictions(detail, numbers), *summary]
 
 
 def without_root(sentence: str, path: Path) -> str:
@@ -147,7 +163,10 @@ def facts(name: str, run: RunDir, detail: DetailLog) -> ComparedLeg:
     if isinstance(begin, str) and isinstance(end, str):
         known.window = (begin, end)
     known.identity = {key: detail.get(key) for key in _IDENTITY}
-    if known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with every change beside LoadGen
+    if files := known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with every change beside LoadGen
+        if isinstance(files, dict):
+            files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
+        known.identity["loadgen_file_sha1"] = files
         known.identity["loadgen_version"] = str(known.identity["loadgen_version"]).partition(" @")[0]
     return known
 
@@ -167,8 +186,9 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None
             others = [one for one, value in zip(legs, texts, strict=True) if value != text]
             if others and (tied or leg.identity.get(key) != usual.identity.get(key)):
                 other = others[0] if tied else usual
-                found = f"{key} of the {leg.name} leg is {_short(leg.identity.get(key))}"
-                wanted = f"{_short(other.identity.get(key))}, as in the {other.name} leg"
+                mine, theirs = leg.identity.get(key), other.identity.get(key)
+                found = f"{key} of the {leg.name} leg is {_short(mine, theirs)}"
+                wanted = f"{_short(theirs, mine)}, as in the {other.name} leg"
                 findings.add("log-config", leg.detail, found, wanted)
     first = legs[0]
     for leg in legs[1:]:
@@ -179,15 +199,13 @@ def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None
             findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
 
 
-def _short(value: object) -> str:
-    return f"another set of {len(value)} files" if isinstance(value, dict) else str(value)[:80]
+def _short(value: object, beside: object) -> str:
+    if not isinstance(value, dict) or not isinstance(beside, dict):
+        return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
+    names = sorted(name for name in value.keys() | beside.keys() if value.get(name) != beside.get(name))
+    return ", ".join(f"{name} {str(value.get(name, 'not there'))[:12]}" for name in names[:3])
 
 
 def _days_apart(first: ComparedLeg, other: ComparedLeg) -> int | None:
-    try:
-        begin, later = (
-            datetime.strptime(leg.window[0] if leg.window else "", "%m-%d-%Y %H:%M:%S.%f") for leg in (first, other)
-        )
-    except ValueError:
-        return None
-    return (later - begin).days
+    begin, later = (_time(leg.window[0]) if leg.window else None for leg in (first, other))
+    return None if begin is None or later is None else (later - begin).days

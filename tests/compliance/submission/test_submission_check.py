@@ -16,6 +16,8 @@ from compliance.submission.check.scenario import ScenarioOutcome
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Scenario
 from runs.errors import ExitCode
+from runs.loadgen.detail_log import read_detail
+from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees
 from tests.support.published import NOT_HERE, PUBLISHED
@@ -99,6 +101,61 @@ def test_check_gives_the_same_verdicts_without_a_word(
     assert len({rule for rows, _ in before for _, rule, _ in rows}) > 12
     wordless()
     assert [judged(tree) for tree in changed] == before
+
+
+@pytest.fixture
+def copied(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    trees.shorten_rules(monkeypatch)
+    return Tree(Path(shutil.copytree(short_tree.root, tmp_path / "tree")))
+
+
+def found_in(tree: Tree) -> dict[str, str]:
+    """What was found, by rule."""
+    return {finding.rule: finding.found for finding in check_tree(tree.root, tree.round).findings}
+
+
+def test_logs_of_a_loadgen_that_counts_no_errors_are_whole(copied: Tree) -> None:
+    for place in copied.places():
+        for run in (copied.performance(place), copied.accuracy(place)):
+            tree_mutations.edit_detail(run, "loadgen_version", "5.0.15 @ a09ef11160")
+        audit = RunDir(copied.audit(place, "TEST06") / "performance" / "run_1")
+        tree_mutations.edit_detail(audit, "loadgen_version", "5.0.15 @ a09ef11160")
+        tree_mutations.edit_detail(copied.performance(place), "num_errors", None)
+    assert found_in(copied) == {}
+
+
+def test_a_number_that_was_cut_off_with_the_log_is_none(copied: Tree) -> None:
+    """The official tool cuts after so many bytes, wherever that is."""
+    path = copied.accuracy(next(copied.places())).accuracy_log
+    content, cut = path.read_bytes(), b'{ "seq_id" : 0, "qsl_idx" : 9'
+    path.write_bytes(content[: 4096 - len(cut)] + cut + content[4096:])
+    assert found_in(copied) == {}
+    path.write_bytes(content[: 4096 - len(cut) - 1] + cut + b"," + content[4096:])
+    assert "seq_id 0" in found_in(copied)["log-contradiction"]
+
+
+@pytest.mark.parametrize(("name", "said"), [("/loadgen-6.0.17-cp311.whl", ""), ("/patch.cc", "/patch.cc 0000"),
+                                            ("/loadgen.cc", "/loadgen.cc 0000")])  # fmt: skip
+def test_loadgen_is_told_by_its_sources(copied: Tree, name: str, said: str) -> None:
+    run = copied.performance(next(copied.places()))
+    sources = read_detail(run.detail).get("loadgen_file_sha1")
+    tree_mutations.edit_detail(run, "loadgen_file_sha1", {**sources, name: "0" * 40})
+    found = found_in(copied)
+    assert list(found) == (["log-config"] if said else [])
+    assert said in found.get("log-config", "")
+
+
+def test_a_scenario_in_lower_case_is_accepted_where_it_is_the_only_one(copied: Tree) -> None:
+    folder = copied.scenario(next(copied.places()))
+    folder.rename(folder.with_name(folder.name.lower()))
+    assert {finding.severity for finding in check_tree(copied.root, copied.round).findings} == {"warning"}
+
+
+def test_the_network_division_allows_no_more_than_closed(copied: Tree) -> None:
+    (copied.root / "closed").rename(copied.root / "network")
+    place = next(copied.places())
+    tree_mutations.edit_object(copied.measurements(place), retraining="LoRA", starting_weights_filename="Another-1B")
+    assert {"measurements-retraining", "measurements-model"} <= found_in(copied).keys()
 
 
 def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path) -> None:

@@ -61,6 +61,16 @@ def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, ru
     assert rule in rules(check_tree(tree.root, CURRENT_ROUND))
 
 
+def test_an_accuracy_leg_tells_one_story(tree: Tree) -> None:
+    server = next(place for place in tree.places() if place.scenario == "Server")
+    summary = tree.accuracy(server).summary
+    whole = summary.read_text()
+    for changed in (whole * 2, whole.replace("No errors", "3 ERRORS")):
+        assert changed != whole
+        summary.write_text(changed)
+        assert "log-contradiction" in rules(check_tree(tree.root, CURRENT_ROUND))
+
+
 def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(server)

@@ -51,6 +51,8 @@ CONTENTS = (
     b"{}",
     b'{"division": null, "status": [], "number_of_nodes": {}, "submitter": 1e999}',
     b'[{"seq_id": 1}]',
+    b'{"one": ["llama3.1-8b"], "two": {"a": NaN}, "three": 1.5, "retraining": ["no"], "framework": {"a": [1]}}',
+    b'{"one": ["llama3.1-8b"], "two": {"a": 1}, "three": null, "retraining": ["no"], "framework": {"a": [1]}}',
     b":::MLLOG {}\n",
     b"".join(LOG_LINE % (key, b'"Offline"') for key in KEYS),
     b"".join(LOG_LINE % (key, b"99999999999999999999") for key in KEYS),

@@ -123,6 +123,29 @@ def test_a_line_beyond_all_measure(write: Write) -> None:
         read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (MAX_LINE_BYTES + 10)))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"value": 22.5', '"value" : 9999.5, "value": 22.5', "has a field twice"),
+        ("[3, 1, 2]", "[3, true, 2]", "loaded_qsl_set"),
+        ("[3, 1, 2]", "[3, -1, 2]", "loaded_qsl_set"),
+        ("[3, 1, 2]", '[3, "1", 2]', "loaded_qsl_set"),
+    ],
+)
+def test_what_loadgen_does_not_write(write: Write, old: str, new: str, said: str) -> None:
+    assert old in COMPLETE
+    with pytest.raises(InputError, match=said):
+        _ = read_detail(write(COMPLETE.replace(old, new))).loaded_qsl_set
+
+
+@pytest.mark.parametrize(
+    ("version", "counts"),
+    [("5.0.15 @ a09ef11160", False), ("4.1", False), ("5.0.21", True), ("6.0.17", True), ("unknown", True)],
+)
+def test_older_versions_write_no_count_of_errors(write: Write, version: str, counts: bool) -> None:
+    assert read_detail(write(line("loadgen_version", version))).counts_errors is counts
+
+
 @pytest.mark.parametrize("cut", [1, 5, 9, 40, 150])
 def test_a_cut_last_line_is_told_apart(write: Write, cut: int) -> None:
     last = line("num_errors", 0)

@@ -41,6 +41,12 @@ system_value("system-field", cooling=None)
 system_value("system-field", host_memory_capacity="")
 system_value("system-field", host_storage_type=[])
 system_value("system-field", framework="\u200b ")
+system_value("system-field", cooling=["air"])
+system_value("system-field", framework={"vLLM": [0, 32]})
+system_value("system-field", host_memory_capacity=2.5)
+system_value("system-field", accelerator_model_name=True)
+system_value("system-field", operating_system={"kernel": "6.8"})
+system_value("system-placeholder", other_software_stack={"CUDA": "TBD"})
 system_value("system-number", number_of_nodes="one")
 system_value("system-number", number_of_nodes="0")
 system_value("system-number", accelerators_per_node="\u0668")
@@ -74,19 +80,24 @@ removal("no_measurements", "measurements-missing", lambda tree: tree.measurement
 removal("no_user_conf", "scenario-file", lambda tree: tree.user_conf(some(tree)))
 
 
-@mutation("measurements-field")
-def empty_measurement(tree: Tree) -> Path:
-    return edit_object(tree.measurements(some(tree)), weight_data_types="")
+def measurement(rule: str, **values: Any) -> None:
+    """Register another value of a field of measurements.json."""
+    name, value = next(iter(values.items()))
+    change = lambda tree: edit_object(tree.measurements(some(tree)), **values)  # noqa: E731
+    MUTATIONS.append(Mutation(f"measurement_{name}_is_{str(value)[:20]!r}", change, (rule,)))
 
 
-@mutation("measurements-retraining")
-def retrained(tree: Tree) -> Path:
-    return edit_object(tree.measurements(some(tree)), retraining="Yes, on the training set")
-
-
-@mutation("measurements-fewer-weights")
-def pruned(tree: Tree) -> Path:
-    return edit_object(tree.measurements(some(tree)), weight_transformations="quantization, 2:4 pruned")
+measurement("measurements-field", weight_data_types="")
+measurement("measurements-field", weight_data_types=16)
+measurement("measurements-field", input_data_types=["int32"])
+measurement("measurements-field", starting_weights_filename={"rank 0": {"part": 1}})
+measurement("measurements-retraining", retraining="Yes, on the training set")
+measurement("measurements-retraining", retraining="fine-tuned on CNN-DailyMail")
+measurement("measurements-retraining", retraining="no, but for the last layer")
+measurement("measurements-retraining", retraining=True)
+measurement("measurements-fewer-weights", weight_transformations="quantization, 2:4 pruned")
+measurement("measurements-fewer-weights", weight_transformations="8 layers removed")
+measurement("measurements-fewer-weights", weight_transformations="2:4 sparse weights")
 
 
 def another_model(name: str) -> None:

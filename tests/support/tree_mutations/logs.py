@@ -71,6 +71,9 @@ performance_value(
 performance_value("perf-limits", key="requested_server_ttft_latency", value=9_000_000_000, scenarios=("Server",))
 performance_value("log-contradiction", key="result_99.90_percentile_latency_ns", value=1)
 performance_value("log-contradiction", key="num_errors", value=3)
+performance_value("log-damaged", key="power_begin", value=5)
+performance_value("log-damaged", key="power_begin", value=None)
+accuracy_value("log-damaged", key="power_end", value=["08-01-2026 04:44:14.254"])
 accuracy_value("accuracy-seeds", key="effective_sample_index_rng_seed", value=7)
 accuracy_value("accuracy-mode", key="effective_test_mode", value="PerformanceOnly")
 accuracy_value("accuracy-scenario", key="effective_scenario", value="MultiStream")
@@ -148,6 +151,19 @@ def a_second_summary_behind_the_first(tree: Tree) -> Path:
     path = performance(tree).summary
     path.write_text(path.read_text() * 2)
     return path
+
+
+@mutation("log-contradiction")
+def a_second_accuracy_summary_behind_the_first(tree: Tree) -> Path:
+    path = accuracy(tree).summary
+    path.write_text(path.read_text() * 2)
+    return path
+
+
+@mutation("log-damaged")
+def a_value_twice_in_one_record(tree: Tree) -> Path:
+    path = performance(tree).detail
+    return edit_text(path, '"key": "result_validity", ', '"key": "result_validity", "value" : "INVALID", ')
 
 
 @mutation("perf-mode")

@@ -44,6 +44,12 @@ def scenario_in_lower_case(tree: Tree) -> Path:
     return path.rename(path.with_name(path.name.lower()))
 
 
+@mutation("tree-case")
+def scenario_in_two_cases(tree: Tree) -> Path:
+    path = tree.scenario(some(tree))
+    return Path(shutil.copytree(path, path.with_name(path.name.upper())))
+
+
 @mutation("tree-unknown")
 def unknown_file_beside_the_logs(tree: Tree) -> Path:
     return _written(performance(tree).root / "notes.txt", "x")
