@@ -25,7 +25,9 @@ _MARK = REHEARSAL_MARK.encode()
 _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
 # Other audits of the field may lie beside the one that is asked for.
 _AUDITS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
-_IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"}
+_BESIDE_MEASUREMENTS = {"mlperf.conf", "calibration_process.adoc"}  # [submission] layout
+_OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured, of which nothing is judged here
+_IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"} | _BESIDE_MEASUREMENTS
 
 
 @dataclass
@@ -166,7 +168,7 @@ def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool
     split = tree.round.split_tree
     below = inside[3:]
     if kind == "measurements":
-        return {f"{inside[0]}.json", "user.conf", "README.md"} if not below else None
+        return {f"{inside[0]}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS} if not below else None
     if not below:
         if kind == "compliance":
             return set(_AUDITS)
@@ -180,9 +182,9 @@ def _allowed_in_leg(below: tuple[str, ...], is_file: bool) -> set[str] | None:
     if audit and not rest:
         return {"verify_accuracy.txt", "verify_performance.txt"} if is_file else {"accuracy", "performance"}
     if rest == ("performance",):
-        return set() if is_file else {"run_1"}
+        return set() if is_file else {"run_1", *_OF_POWER}
     if rest == ("performance", "run_1"):
-        return set(LOADGEN_LOGS) if is_file else set()
+        return {*LOADGEN_LOGS, "spl.txt"} if is_file else set()
     if rest == ("accuracy",):
         return {*LOADGEN_LOGS, "accuracy.txt"} if is_file else set()
     return None  # below something that has a finding already
