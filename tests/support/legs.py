@@ -18,7 +18,7 @@ from tests.conftest import PATIENCE_S, ROOT, Finished
 from tests.support.warm import FOR_LEGS
 
 # Enough queries for a VALID: Server 512 (early stopping needs 459), SingleStream 128, Offline all 64 at once.
-USER_CONF = """
+OFFICIAL_LIMITS_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
@@ -27,6 +27,8 @@ USER_CONF = """
 *.SingleStream.target_latency = 8
 *.SingleStream.min_duration = 400
 """
+# The same with limits that no busy machine misses.
+USER_CONF = OFFICIAL_LIMITS_CONF + "*.Server.ttft_latency = 60000\n*.Server.tpot_latency = 10000\n"
 TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duration
 
 # A leg that would take a minute: there is time to disturb it.

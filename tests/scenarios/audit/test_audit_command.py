@@ -47,6 +47,7 @@ def check_no_verdict(finished: Finished, out: Path, code: ExitCode, says: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     finished = run_main(*arguments("output_caching", "Offline", out, "--samples", 20, "--dummy-ttft-ms", 50))
@@ -78,6 +79,7 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 @pytest.mark.parametrize("cheat", ["cache-prompt", "cache-not-in-a-row"])
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path, cheat: str) -> None:
     out = tmp_path / "run"
@@ -93,6 +95,7 @@ def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path, cheat: str) -
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_several_indices_make_a_leg_each(run_main: RunMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     more = ("--samples", 8, "--sample-index", "3,7", "--audit-samples", 12, "--dummy-ttft-ms", 50)

@@ -15,7 +15,7 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import USER_CONF, arguments, patched
+from tests.support.legs import OFFICIAL_LIMITS_CONF, USER_CONF, arguments, patched
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -67,7 +67,7 @@ def test_overload_is_invalid_for_its_first_tokens(
     scenario: str, ttft_ms: int, run_main: RunMain, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", ttft_ms))
+    finished = run_main(*arguments(scenario, out, "--dummy-ttft-ms", ttft_ms, conf=OFFICIAL_LIMITS_CONF))
     assert finished.code == 1
     result = read_result(RunDir(out).result)
     assert result.verdict == result.loadgen_verdict == "INVALID"
