@@ -78,9 +78,19 @@ class Finished:
 
 
 class StartedMain:
-    """A `main.py` under way."""
+    """A `main.py` under way.
 
-    def __init__(self, arguments: tuple[object, ...], folder: Path, environment: dict[str, str]) -> None:
+    Args:
+        anew: in a Python that is started for it, as a user's is; else in a process that has its modules already.
+    """
+
+    def __init__(
+        self, arguments: tuple[object, ...], folder: Path, environment: dict[str, str], *, anew: bool = False
+    ) -> None:
+        self.process: subprocess.Popen[str] | warm.Process
+        if not anew and warm.is_enough_for(environment):
+            self.process = warm.Process(arguments, folder, environment)
+            return
         self.process = subprocess.Popen(
             [sys.executable, str(ROOT / "main.py"), *map(str, arguments)],
             cwd=folder,
@@ -90,12 +100,13 @@ class StartedMain:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=warm.hear_signals,
         )
 
     def wait(self, timeout_s: float = PATIENCE_S) -> Finished:
         """Wait for the end; a process that takes longer fails the test."""
         stdout, stderr = self.process.communicate(timeout=timeout_s)
-        return Finished(self.process.returncode, stdout, stderr)
+        return Finished(self.process.wait(), stdout, stderr)
 
 
 @pytest.fixture
@@ -105,26 +116,23 @@ def start_main(tmp_path: Path) -> Iterator[Callable[..., StartedMain]]:
     folder = tmp_path / "working-directory"
     folder.mkdir()
 
-    def start(*arguments: object, environment: dict[str, str] | None = None) -> StartedMain:
-        started.append(StartedMain(arguments, folder, environment or {}))
+    def start(*arguments: object, environment: dict[str, str] | None = None, anew: bool = False) -> StartedMain:
+        started.append(StartedMain(arguments, folder, environment or {}, anew=anew))
         return started[-1]
 
     yield start
     for one in started:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.communicate()
+            one.process.wait()
 
 
 @pytest.fixture
-def run_main(start_main: Callable[..., StartedMain], tmp_path: Path) -> Callable[..., Finished]:
-    """Runs `main.py ARGUMENTS…` to its end; in a Python that is started anew where its environment is of its own, and
-    not its leg's alone."""
+def run_main(start_main: Callable[..., StartedMain]) -> Callable[..., Finished]:
+    """Runs `main.py ARGUMENTS…` to its end."""
 
     def run(*arguments: object, environment: dict[str, str] | None = None, timeout_s: float = PATIENCE_S) -> Finished:
-        if environment and not warm.is_for_legs(environment):
-            return start_main(*arguments, environment=environment).wait(timeout_s)
-        return Finished(*warm.run(arguments, tmp_path / "working-directory", timeout_s, environment))
+        return start_main(*arguments, environment=environment).wait(timeout_s)
 
     return run
 

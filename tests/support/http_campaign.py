@@ -16,8 +16,8 @@ USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
-*.Server.target_qps = 200
-*.Server.min_duration = 3000
+*.Server.target_qps = 100
+*.Server.min_duration = 6000
 """
 
 

@@ -2,7 +2,7 @@
 them, once for all.
 
 Most of what a short leg computes is the start of two Pythons; whoever runs hundreds of them saves minutes.
-`StartedMain` (tests/conftest.py) starts Python anew, and so do its legs, as a user's. A leg of vLLM is never forked:
+A `main.py` that is started anew (tests/conftest.py) starts its legs anew, as a user's. A leg of vLLM is never forked:
 its libraries read variables when they are loaded.
 """
 
@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.leg.parent", "scenarios.leg.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.leg.process"]
+MODULES += ["scenarios.leg.process", "compliance.report.page"]
 LEG = ["-m", "scenarios.leg.start"]
 FOR_LEGS = "for-legs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
@@ -44,28 +44,73 @@ def _start(process: multiprocessing.process.BaseProcess) -> None:
     process.start()
 
 
+class Process:
+    """`main.py ARGUMENTS…` under way in a folder, in a session of its own: what tests ask of a Popen."""
+
+    def __init__(self, arguments: Sequence[object], folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._said = tempfile.TemporaryDirectory()
+        self._streams = Path(self._said.name, "stdout"), Path(self._said.name, "stderr")
+        self.args = ["main.py", *map(str, arguments)]
+        given = self.args[1:], folder, {**os.environ, **(environment or {})}, *self._streams
+        self._process = _context.Process(target=_enter, args=given)
+        with _lock:
+            _start(self._process)
+        self.pid = int(self._process.pid or 0)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def poll(self) -> int | None:
+        with _lock:
+            return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not wait([self._process.sentinel], timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Standard output and standard error, once; both are empty where it ended before it could write."""
+        self.wait(timeout)
+        with self._said:
+            stdout, stderr = (stream.read_text() if stream.exists() else "" for stream in self._streams)
+        return stdout, stderr
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 def run(
     arguments: Sequence[object], folder: Path, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """Run `main.py ARGUMENTS…` in a folder to its end; its exit code, standard output and standard error."""
-    with tempfile.TemporaryDirectory() as said:
-        streams = Path(said, "stdout"), Path(said, "stderr")
-        words = [str(word) for word in arguments]
-        process = _context.Process(target=_enter, args=(words, folder, {**os.environ, **(environment or {})}, *streams))
-        with _lock:
-            _start(process)
-        ended = wait([process.sentinel], timeout_s)
-        with _lock:
-            if not ended:
-                process.kill()
-            process.join()
-        assert ended, f"main.py {' '.join(words)} took more than {timeout_s:g} s"
-        stdout, stderr = (stream.read_text() for stream in streams)
-        return int(process.exitcode or 0), stdout, stderr
+    process = Process(arguments, folder, environment)
+    try:
+        stdout, stderr = process.communicate(timeout_s)
+    finally:
+        process.kill()
+    return process.wait(), stdout, stderr
+
+
+def hear_signals() -> None:
+    """In a new process: the signals that end one do so, even where the tests run in the background or under nohup."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _enter(arguments: list[str], folder: Path, environment: dict[str, str], stdout: Path, stderr: Path) -> None:
     os.setsid()
+    hear_signals()
     os.chdir(folder)
     _take_environment(environment)
     for number, path in ((1, stdout), (2, stderr)):
@@ -96,9 +141,10 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
         super().__init__(args, *positional, **named)
 
 
-def is_for_legs(environment: Mapping[str, str]) -> bool:
-    """Whether an environment changes legs alone, so that main.py needs no Python of its own to find it."""
-    return environment.keys() == {"PYTHONPATH"} and f"/{FOR_LEGS}{os.pathsep}" in environment["PYTHONPATH"]
+def is_enough_for(environment: Mapping[str, str]) -> bool:
+    """Whether no Python has to be started to find what is in an environment: it is empty, or changes legs alone."""
+    legs_alone = environment.keys() == {"PYTHONPATH"} and f"/{FOR_LEGS}{os.pathsep}" in environment["PYTHONPATH"]
+    return not environment or legs_alone
 
 
 def _is_customised(environment: Mapping[str, str]) -> bool:

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +24,8 @@ from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir, RunDir
 from runs.rounds import CURRENT_ROUND
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
+from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.http_campaign import USER_CONF, Computing, make_model
 from tests.support.http_server import HttpServer, serving
@@ -63,13 +62,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
             "scenarios": {"Offline": {"audits": ["TEST06", "output_caching"]}, "Server": {}},
         }  # fmt: skip
         (root / "campaign.yaml").write_text(json.dumps(asked))
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "main.py"), "campaign", "--config", str(root / "campaign.yaml")],
-            capture_output=True, text=True, check=False, cwd=root,
-            env={**os.environ, "SERVER_KEY": KEY},
-        )  # fmt: skip
-    assert done.returncode in (ExitCode.OK, ExitCode.NEGATIVE), done.stdout + done.stderr
-    (root / "output.txt").write_text(done.stdout + done.stderr)
+        words = ["campaign", "--config", root / "campaign.yaml"]
+        code, stdout, stderr = warm.run(words, root, PATIENCE_S, {"SERVER_KEY": KEY})
+    assert code in (ExitCode.OK, ExitCode.NEGATIVE), stdout + stderr
+    (root / "output.txt").write_text(stdout + stderr)
     return CampaignDir(root / "campaign")
 
 

@@ -45,9 +45,11 @@ DummyEngine.start = start_with_process
 # Signals ------------------------------------------------------------------------------------------------------------
 
 
-def started_until(phase: str, start_main: StartMain, out: Path, environment: dict[str, str]) -> StartedMain:
+def started_until(
+    phase: str, start_main: StartMain, out: Path, environment: dict[str, str], *, anew: bool = False
+) -> StartedMain:
     """A long leg that has reached a phase; in the running phase, with some queries done."""
-    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment)
+    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), environment=environment, anew=anew)
     until(lambda: progress(out).get("phase") == phase, f"phase {phase}")
     if phase == "running":
         until(lambda: progress(out)["completed"] > 0, "completed queries")
@@ -67,7 +69,7 @@ def started_until(phase: str, start_main: StartMain, out: Path, environment: dic
 def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     environment = patched(tmp_path, in_leg=SLOW_START) if phase == "engine" else {}
-    started = started_until(phase, start_main, out, environment)
+    started = started_until(phase, start_main, out, environment, anew=True)
     started.process.send_signal(number)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, f"interrupted by {number.name}")
     assert progress(out)["error"]["message"] == "stopped by SIGTERM"  # the leg was asked before it was killed

@@ -146,7 +146,7 @@ def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, t
 
 def test_the_process_lives_in_the_run_directory(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF))
+    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF), anew=True)
     until(lambda: progress(out).get("phase") == "running", "the running phase")
     process = psutil.Process(leg_pid(out))
     assert Path(process.cwd()) == out.resolve()

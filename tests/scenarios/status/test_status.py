@@ -46,7 +46,7 @@ def test_five_legs_in_five_states(tmp_path: Path, start_main: StartMain, run_mai
     slow = patched(tmp_path, in_leg=SLOW_START)
     folder = tmp_path / "runs"
     folder.mkdir()
-    running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF))
+    running = start_main(*arguments("Server", folder / "running", conf=LONG_USER_CONF), anew=True)  # found by its words
     killed = start_main(*arguments("Server", folder / "killed", conf=LONG_USER_CONF))
     starting = start_main(*arguments("Offline", folder / "killed-starting"), environment=slow)
     failed = run_main(*arguments("Offline", folder / "failed", "--dummy-fault", "fail@3"))
