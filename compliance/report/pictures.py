@@ -66,16 +66,20 @@ class Picture:
 def _picture(name: str, words: str, draw: Callable[[Any], None]) -> Picture:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=SIZE_INCHES, layout="constrained")
-        draw(figure.add_subplot())
+        axes = figure.add_subplot()
+        draw(axes)
+        for part in (figure, axes):
+            part.patch.set_visible(False)  # the paper is the page's
         text = _svg(figure)
     return Picture(_inline(text, name), words)
 
 
 def _svg(figure: Figure) -> str:
     """The same picture has the same bytes: no date, no random ids."""
-    FigureCanvasSVG(figure)
     text = io.StringIO()
-    figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    # Of itself: `savefig` draws everything twice, once to find the layout, which drawing finds too.
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(text, metadata={"Date": None, "Creator": None})
     found = text.getvalue()
     return found[found.index("<svg") :]
 
