@@ -56,7 +56,8 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
         "CPU time is of all threads of a process, LoadGen's, the recorder's and the messaging library's too, without "
         "the start; prompts have 850 ids. A replica's is its engine's own work as well: the dummy's, or vLLM's front "
         "end and scheduler, whose model is computed in no time. In Server every query is a message of its own each "
-        "way, in Offline several travel together. Without replicas, what is beside the leg's process is vLLM's core."
+        "way, in Offline several travel together; the slower the replicas, the fewer, and after each pause work takes "
+        "longer, as the caches are cold. Without replicas, what is beside the leg's process is vLLM's core."
     )
     return part
 
