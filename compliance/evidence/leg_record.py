@@ -18,7 +18,7 @@ from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
-from runs.record.manifest import BASELINE, DEFAULT_ROUTING, Manifest, RateChoice
+from runs.record.manifest import BASELINE, DEFAULT_ROUTING, LegPlan, Manifest, RateChoice, ReplicaPlace
 from runs.record.manifest_parts import absent_fields
 from runs.record.observed import query_times_of
 from runs.record.servers import told_twice
@@ -115,9 +115,15 @@ def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
         planned = plan.engine_options.get(name, value)
         if not isinstance(planned, dict | list):  # which are written in several ways
             yield f"{name} asked of the engine", value, planned
+    for name in engine["configuration"].keys() & engine["in_force"].keys():
+        yield f"{name} in force", engine["in_force"][name], engine["configuration"][name]
     for place in ("configuration", "in_force"):
         told = engine[place].get("enable_prefix_caching", engine["prefix_caching"])
         yield f"prefix caching by engine.{place}", told, engine["prefix_caching"]
+    warm_up = engine["warm_up"].get("prompts", 0)
+    yield "prompts of the warm-up", min(warm_up, plan.warmup_prompts) if plan.compiles else warm_up, plan.warmup_prompts
+    eager = engine["configuration"].get("device") == "cpu" and plan.engine_options.get("enforce_eager") is True
+    yield "compiles", plan.compiles, plan.engine_record.prints_configuration and not eager
     yield from _places(manifest)
     software = manifest.replicas[0]["software"] if manifest.replicas else manifest.software
     versions = {name: version for name, version in engine["versions"].items() if name in software}
@@ -131,17 +137,38 @@ def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
 
 def _places(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     """Each replica is where it was planned, a process of its own, with the software that is on record of its host."""
-    plan, processes = manifest.resolved, {(manifest.host["hostname"], manifest.pid)}
+    plan = manifest.resolved
+    processes: set[tuple[int | None, Any]] = {(None, manifest.parent_pid), (None, manifest.pid)}
+    if not manifest.replicas:
+        told = manifest.engine["configuration"].get("environment", {})
+        yield "variables of the engine", *_variables(plan, plan.environment, told)
     for record, place in zip(manifest.replicas, plan.replicas.places if plan.replicas else (), strict=False):
         node, name = None if place.node is None else plan.nodes[place.node], f"of replica {record['replica']}"
         host = manifest.host if node is None else node.host
         yield f"host {name}", record["host"], host.get("hostname")
-        yield f"devices {name}", record["devices"], place.devices
+        if node is None:
+            yield f"devices {name}", record["devices"], place.devices
+        yield f"number of devices {name}", len(record["devices"]), len(place.devices)  # a cluster chooses which
         yield f"cores {name}", record["cores"], place.cores
         software = (node or manifest).software  # a node's with Ray, which a replica does without
         yield f"software {name}", record["software"], {key: software[key] for key in software if key != "ray"}
-        processes.add((record["host"], record["pid"]))
-    yield "processes", len(processes), 1 + len(manifest.replicas)
+        yield f"variables {name}", *_variables(plan, place.environment, record["environment"])
+        if not plan.engine_record.is_server:
+            yield f"variables of the place {name}", *_devices(place)
+        processes.add((place.node, record["pid"]))
+    yield "processes", len(processes), 2 + len(manifest.replicas)
+
+
+def _variables(plan: LegPlan, planned: dict[str, str], told: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Names of the engine's own variables that are on record, and that have to be; the user's may have other values."""
+    prefix = plan.engine_record.variable_prefix
+    wanted = {name for name in planned if prefix and name.startswith(prefix)}
+    return sorted(told), sorted(wanted | {name for name in told if prefix and name.startswith(prefix)})
+
+
+def _devices(place: ReplicaPlace) -> tuple[list[str], list[str]]:
+    """What its variables show a replica, and the devices that are its own."""
+    return sorted(set(place.variables.values())), [",".join(place.devices)] if place.devices else []
 
 
 def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:

@@ -49,7 +49,7 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     if clients(manifest) and manifest.current and manifest.status == "finished":  # else nothing of it is official
         reasons = unofficial_servers(manifest, official)
         yield applied("record-servers", "servers", not reasons, "; ".join(reasons) or "declared", "", leg.run.manifest)
-    if not plan.engine_record.computes_here and plan.engine_record.runs_model:
+    if plan.engine_record.is_server:
         return
     weights = manifest.weights
     if not plan.engine_record.runs_model:

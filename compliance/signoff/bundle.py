@@ -20,6 +20,7 @@ _DAY_NS = 86_400 * 10**9
 # too, and those of one benchmark and mode how tokens are chosen.
 _SYSTEM = ("host.", "software.", "accelerators", "loadgen.version", "loadgen.extension", "loadgen.sources", "harness.")
 _BENCHMARK = ("model", "model revision", "data set")
+_HARNESS = ("version", "git_commit", "git_changed")
 _PATCH = ("host.", "accelerators", *_BENCHMARK)  # of a lever's own legs; software may be the lever
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
 _LEGS = ("performance/run_*", "accuracy")
@@ -33,7 +34,7 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
             continue
         yield from older_record(evidence)
         of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
-        harness = {f"harness.{name}": evidence.manifest.harness.get(name) for name in ("version", "git_commit")}
+        harness = {f"harness.{name}": evidence.manifest.harness.get(name) for name in _HARNESS}
         everything = conditions_of(evidence) | harness
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
             ((), _SYSTEM),

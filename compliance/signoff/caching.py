@@ -14,13 +14,13 @@ from compliance.signoff.coherence import one_model
 from compliance.signoff.conditions import conditions_of, unlike
 from compliance.signoff.evidence import Evidence, load
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES, IDLE_LEAST, STAMP_MEDIAN_NS
-from compliance.signoff.proofs.contention import foreign_share
 from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from runs.errors import HarnessError
 from runs.record.conditions import differences
 from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import FinishedLeg
+from runs.record.observed import foreign_share
 from runs.record.requests_log import NO_TIME, RequestTable
 from runs.record.servers import reuse_unseen
 
@@ -73,7 +73,8 @@ def output_caching_passed(leg: FinishedLeg) -> bool:
 def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding]:
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
-        labels = [str(leg["label"]) for leg in read_audit(folder, _AUDIT.name).legs]
+        told = read_audit(folder, _AUDIT.name)
+        labels = [str(leg["label"]) for leg in told.legs]
         there = sorted(path.name for path in folder.iterdir() if RunDir(path).detail.is_file())
         if there != sorted(labels):
             text = f"the audit of output caching names the legs {sorted(labels)}, and {there} are there"
@@ -87,8 +88,9 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
         text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
         yield fail("H-5/caching_audit_forged", text, record)
         return
-    if not outcome.passed:
-        yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {outcome.reason}", record)
+    if not (outcome.passed and told.passed):
+        reason = told.reason if outcome.passed else outcome.reason
+        yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {reason}", record)
         return
     broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
     yield from broken
@@ -126,7 +128,7 @@ def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     rates = [evidence.detail.number("effective_target_qps") for evidence in (performance, accuracy)]
     if performance.detail.scenario == "Server" and rates[0] < rates[1]:
         return
-    busy = foreign_share(accuracy.manifest) if accuracy.manifest is not None else 0.0
+    busy = foreign_share(accuracy.manifest.observed) if accuracy.manifest is not None else 0.0
     factor = FASTER_FAIL / max(IDLE_LEAST, 1 - busy)
     measures = [("time per output token", _tpot_ms, float(np.median(theirs.output_tokens)))]
     if performance.detail.scenario == "SingleStream":

@@ -8,12 +8,12 @@ NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; m
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
 # legs of the dummy engine on a shared machine of two cores, which stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
-# B-4: what others used of the cores that a leg may use. A tenth of the machine is more than an idle system needs for
-# itself; half of that, more on one side of a comparison than on the other, is a difference that is not the lever's.
-FOREIGN_SHARE = 0.10
+# B-4: half of what others may use beside a leg, more on one side of a comparison than on the other, is a difference
+# that is not the lever's.
 FOREIGN_DIFFERENCE = 0.05
 LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and each process: shorter windows say nothing
 ROUNDED_S = 0.02  # sums of times that were rounded to 10 ms
+CORES_SLACK_S = 0.25  # of a core's counters, each in steps of 10 ms, which are read one after the other
 WINDOW_SLACK_S = 0.1  # of a monotonic clock against one that is adjusted meanwhile, by
 WINDOW_SLACK_SHARE = 0.001  # 0.0005 at most, the kernel's limit (500 ppm)
 
@@ -56,6 +56,7 @@ ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of
 ZONE_MOST_S = 14 * 3600
 # P-5: LoadGen's own clock starts before the samples are loaded and is read when the last answer has come.
 LOADGEN_CLOCK_LATE_S = 5.0
+LAG_SEEN_S = 60.0  # a leg that long has looked at its loop, at moments 10 ms apart
 # P-4: the heartbeat's percentiles are the lower ends of bins of 2 %, the first at 1 µs (sut/recorder.py).
 HISTOGRAM_BIN = 1.02
 HISTOGRAM_LOW_MS = 0.001

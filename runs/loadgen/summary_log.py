@@ -26,6 +26,8 @@ _AS_IN_DETAIL = (
     "performance_issue_same_index", "qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed",
     "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target",
 )  # fmt: skip
+_LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
+_PERMUTED = "sample_concatenate_permutation was set to true"
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -145,7 +147,8 @@ _LOGGED_ONLY = {
 
 
 def unprinted(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
-    """What the detail log has and the summary under none of its names, though LoadGen prints it today."""
+    """What the detail log has and the summary under none of its names, though LoadGen prints it today; what else is
+    there that LoadGen never prints."""
     names: dict[str, set[str]] = {}
     for name, key in _comparable(detail).items():
         names.setdefault(key, set()).add(name)
@@ -153,6 +156,12 @@ def unprinted(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
     for key in sorted(names.keys() & detail.values.keys() - _LOGGED_ONLY.get(detail.scenario, set())):
         if not names[key] & there:
             yield f"the summary has none of {', '.join(sorted(names[key]))}"
+    printed = {*_comparable(detail), *_ONCE, *_LIMITS}
+    for name in dict.fromkeys(name for name, _ in summary.fields if name not in printed and not _headline_key(name)):
+        yield f"the summary has {name[:60]!r}, which LoadGen does not print"
+    permuted = detail.effective("sample_concatenate_permutation") is True
+    if permuted != (_PERMUTED in summary.text):
+        yield f"the summary {'does not say' if permuted else 'says'}: {_PERMUTED}"
     if summary.warning_count != detail.warning_count:
         yield f"the summary counts {summary.warning_count} warnings, the detail log has {detail.warning_count}"
 
@@ -211,7 +220,6 @@ _STATISTICS = {
 def _comparable(detail: DetailLog) -> dict[str, str]:
     """Key in the detail log by normalised name in the summary."""
     rates = RATE_KEYS.get(detail.scenario, {})
-    limits = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
     return {
         "scenario": "effective_scenario",
         "mode": "effective_test_mode",
@@ -222,7 +230,7 @@ def _comparable(detail: DetailLog) -> dict[str, str]:
         "min_duration (ms)": "effective_min_duration_ms",
         "max_duration (ms)": "effective_max_duration_ms",
         **{name: f"effective_{name}" for name in _AS_IN_DETAIL},
-        **(limits if detail.scenario != "Offline" else {}),
+        **(_LIMITS if detail.scenario != "Offline" else {}),
         **{name: rates[rate] for name, rate in _RATES.items() if rate in rates},
         **_STATISTICS,
     }

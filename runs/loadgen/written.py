@@ -1,6 +1,9 @@
 """What LoadGen writes into the detail log of every run: a record that was taken out would switch off what reads it."""
 
+import hashlib
 from collections.abc import Iterator
+
+import orjson
 
 from runs.loadgen.detail_log import DetailLog
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
@@ -40,6 +43,17 @@ _RESULTS = (
     "result_min_duration_met", "result_min_queries_met", "result_query_count",
 )  # fmt: skip
 _RESULTS_OF_SERVER = ("result_perf_constraints_met", "result_overlatency_query_count")
+
+# SHA-256 of `loadgen_file_sha1`, as JSON with sorted keys, by `loadgen_version`. [mlcommons/inference_results: the
+# revision of LoadGen that its log names]
+_SOURCES = {"6.0.17 @ d6147c7eb7": "d612c849ce5c8bb075beb8bd663d00df596c4864a3ffd96ab5c90ee7d72196c7"}
+
+
+def unchanged_sources(detail: DetailLog) -> bool | None:
+    """Whether the log has the hashes of the sources of the LoadGen that it names; None of one that is not known."""
+    known = _SOURCES.get(str(detail.get("loadgen_version")))
+    found = orjson.dumps(detail.get("loadgen_file_sha1"), option=orjson.OPT_SORT_KEYS)
+    return None if known is None else hashlib.sha256(found).hexdigest() == known
 
 
 def unwritten(detail: DetailLog) -> Iterator[str]:

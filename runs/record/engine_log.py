@@ -26,8 +26,10 @@ _CONFIGURATION = {
     "tensor_parallel_size": "tensor_parallel_size",
     "pipeline_parallel_size": "pipeline_parallel_size",
     "data_parallel_size": "data_parallel_size",
+    "device_config": "device",
 }
 MODEL = "model"
+CORES = "VLLM_CPU_OMP_THREADS_BIND"
 # What vLLM prints of every configuration.
 ALWAYS_PRINTED = ("dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "max_model_len", "speculative")
 _START = re.compile(r"Initializing a V1 LLM engine[^\n]{0,400}? with config: ([^\n]{0,65536})")
@@ -38,6 +40,8 @@ _BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
 _MAIN_PID = re.compile(r"\(MainProcess pid=(\d{1,10})\)")
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
 _ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
+_BOUND = re.compile(rf"\b{CORES}='([^'\n]{{0,1000}})'")
+_REPLICA = re.compile(r"\breplica (\d{1,4}): process (\d{1,10})\b")  # of ours
 _MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
@@ -62,6 +66,8 @@ class EngineLog:
     model: str | None = None
     kv_cache_tokens: int | None = None
     attention_backend: str | None = None
+    replicas: dict[int, int] = field(default_factory=dict)  # by number, the process that said it is that
+    cores: set[str] = field(default_factory=set)  # as `CORES` binds each engine on CPUs to them
     first_and_last: list[tuple[str, str, str]] = field(default_factory=list)  # month, day, time of day
     main_pids: set[int] = field(default_factory=set)
     dead_line: int | None = None
@@ -99,6 +105,8 @@ def read_engine_log(path: Path) -> EngineLog:
     if found := _BACKEND.search(text):
         log.attention_backend = found[1]
     log.main_pids = {int(pid) for pid in _MAIN_PID.findall(text)}
+    log.replicas = {int(number): int(pid) for number, pid in _REPLICA.findall(text)}
+    log.cores = set(_BOUND.findall(text))
     if moments := _MOMENT.findall(text):
         log.first_and_last = [min(moments), max(moments)]
     if found := _DEAD.search(text):

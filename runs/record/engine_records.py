@@ -21,8 +21,14 @@ class EngineRecord:
         "dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "speculative", "max_model_len",
         "max_num_seqs",
     )  # fmt: skip
+    variable_prefix: str = "VLLM_"  # of the variables that engine.configuration tells
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the model runs elsewhere, and this is its client."""
+        return self.runs_model and not self.computes_here
 
 
 ENGINE_RECORDS: dict[str, EngineRecord] = {
@@ -31,6 +37,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         computes_here=False,
         prints_configuration=False,
         batch_field="connections",
+        variable_prefix="",
         shows_in_force=False,
         configuration=("connections",),
         named_options=(
@@ -48,6 +55,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         prints_configuration=False,
         may_preempt=False,
         batch_field="slots",
+        variable_prefix="",
         configuration=("slots",),
         option_prefix="dummy_",
     ),

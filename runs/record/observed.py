@@ -18,6 +18,8 @@ from runs.reading import first_problem
 # Keys in `observed`; the last one in its `engine`, or in each of that one's replicas.
 CONTENTION, LOOP_LAG, QUERY_TIMES = "contention", "loop_lag", "query_times"
 NOT_RECORDED = "not_recorded"  # in place of contention where the times could not be read: why
+# Of the cores that a leg may use: a tenth of the machine is more than an idle system needs for itself.
+FOREIGN_SHARE = 0.10
 OF_A_LIMIT = 0.05  # a client that was later than this share of a limit is flagged
 
 
@@ -88,6 +90,15 @@ def contention_of(observed: dict[str, Any]) -> Contention | str:
     if isinstance(found, dict) and found.keys() == {NOT_RECORDED}:
         return str(found[NOT_RECORDED])
     return _read(found, Contention, CONTENTION)
+
+
+def foreign_share(observed: dict[str, Any]) -> float:
+    """What others used of the cores while a leg's clock ran, 0 to 1; 0 where nothing sound is on record."""
+    try:
+        found = contention_of(observed)
+    except InputError:
+        return 0.0
+    return 0.0 if isinstance(found, str) else min(1.0, found.foreign_share)
 
 
 def loop_lag_of(observed: dict[str, Any]) -> LoopLag | None:

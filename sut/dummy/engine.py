@@ -117,8 +117,9 @@ class DummyEngine(Engine):
     def answer(self, prompt_ids: list[int]) -> list[int]:
         """The whole output for a prompt, max_tokens ids at most."""
         article = prompt_ids[self.lead_tokens :] or prompt_ids
-        spread = max(1, self.sampling.max_tokens - self.shortest_tokens + 1)
-        length = min(self.sampling.max_tokens, self.shortest_tokens + zlib.crc32(array("q", prompt_ids)) % spread)
+        shortest = max(self.shortest_tokens, self.sampling.min_tokens)
+        spread = max(1, self.sampling.max_tokens - shortest + 1)
+        length = min(self.sampling.max_tokens, shortest + zlib.crc32(array("q", prompt_ids)) % spread)
         repeats = -(-length // len(article))
         return (article * repeats)[:length]
 

@@ -92,7 +92,7 @@ def claim_official(campaign: CampaignDir) -> None:
             official=True,
             unofficial_reasons=[],
             asked={"engine": "vllm"},
-            resolved={"engine": "vllm"},
+            resolved={"engine": "vllm", "compiles": True},
             engine={"name": "vllm", "versions": {"vllm": "0.32.0"}, "configuration": CONFIGURATION},
             model=weights,
         )

@@ -1,11 +1,12 @@
 """Several engines behind one LoadGen, queries held back, and a vLLM by its own log."""
 
 import re
+from functools import partial
 
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.record_faults import each_record
-from tests.untrusted.tampering import ACCURACY, BOTH, PERFORMANCE, edit, of_both, tampering, values
+from tests.untrusted.tampering import ACCURACY, BOTH, PERFORMANCE, edit, of_both, put, tampering, values
 
 REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest", "vllm"
 
@@ -23,11 +24,17 @@ values(
             ("on-another-host", "host", "dgx-7"),
             ("on-other-devices", "devices", ["0", "1"]),
             ("on-other-cores", "cores", [62, 63]),
+            ("with-other-variables", "environment", {"MY_CACHE": "1"}),
+            ("that-took-years-to-start", "start_s", 1e9),
+            ("that-computed-for-years", "cpu_s", 1e9),
         )
     }
     | {
         "replicas-of-other-software-alike": {f"replicas.{number}.software": {"python": "2.7"} for number in (0, 1)},
         "replicas-of-one-process": {f"replicas.{number}.pid": 4242 for number in (0, 1)},
+        "replica-shown-devices-that-are-not-its-own": {
+            "resolved.replicas.places.1.variables": {"CUDA_VISIBLE_DEVICES": "0,1"}
+        },
         "replicas-that-were-not-asked-for": {"asked.replicas": "7"},
         "replicas-without-connections": {"observed.refused_connections": None},
         "replicas-on-a-node-that-there-is-not": {"resolved.replicas.places.1.node": 3},
@@ -71,11 +78,35 @@ values(
         "vllm-with-nothing-in-force": {"engine.in_force": {}},
         "vllm-model-in-another-folder": {"model.folder": "/data/Llama-3.1-8B-Instruct"},
         "vllm-timed-other-queries": {"observed.engine": {"query_times": {"queries": 5}}},
+        "vllm-without-variables": {f"{_CONFIGURATION}.environment": {}},
+        "vllm-of-another-type": {"engine.in_force.dtype": "bfloat16"},
+        "vllm-with-graphs": {"resolved.compiles": True},
     },
     "manifest.json",
     BOTH,
     VLLM,
 )
+values(
+    {
+        "vllm-on-another-device": {f"{_CONFIGURATION}.device": "cuda"},
+        "vllm-on-other-cores": {f"{_CONFIGURATION}.environment.VLLM_CPU_OMP_THREADS_BIND": "0-255"},
+    },
+    "manifest.json",
+    BOTH,
+    VLLM,
+    by="engine.log",
+)
+
+
+_ALONE = {"replicas": [], "resolved.replicas": None, "asked.replicas": ..., "observed.refused_connections": None}
+
+
+@tampering(REPLICAS, by="engine.log")
+def replicas_hidden(pair: Pair) -> None:
+    """One engine, by everything but what its processes said."""
+    for run in pair.legs:
+        edit(run.manifest, lambda content: [put(content, place, new) for place, new in _ALONE.items()])
+        each_record(run, lambda one: one | {"replica": None})
 
 
 @tampering(REPLICAS)
@@ -95,10 +126,16 @@ def _started_again_quantised(run: RunDir) -> None:
     run.engine_log.write_text(text + started[0].replace("quantization=None", "quantization=fp8"))
 
 
-def _log_without(run: RunDir, text: str) -> None:
-    run.engine_log.write_text(run.engine_log.read_text().replace(text, ""))
+def _log_without(run: RunDir, found: str) -> None:
+    run.engine_log.write_text(re.sub(found, "", run.engine_log.read_text()))
 
 
 of_both("vllm-started-again-quantised", _started_again_quantised, VLLM, by="engine.log")
-of_both("vllm-log-without-quantisation", lambda run: _log_without(run, "quantization=None, "), VLLM, by="engine.log")
-of_both("vllm-log-without-model", lambda run: _log_without(run, "model="), VLLM, by="engine.log")
+for _name, _found in (
+    ("quantisation", "quantization=None, "),
+    ("model", "model="),
+    ("times", r"\d\d-\d\d \d\d:\d\d:\d\d "),
+    ("processes", r"\(MainProcess pid=\d+\) "),
+    ("cache-size", r".*KV cache size.*\n"),
+):
+    of_both(f"vllm-log-without-{_name}", partial(_log_without, found=_found), VLLM, by="engine.log")

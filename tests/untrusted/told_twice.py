@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
-from tests.signoff.forge.faults import set_manifest
+from tests.signoff.forge.faults import set_detail, set_manifest
 from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import (
     ACCURACY,
@@ -15,6 +15,7 @@ from tests.untrusted.tampering import (
     each_line,
     edit,
     of_both,
+    put,
     tampering,
     values,
 )
@@ -52,6 +53,16 @@ values(
             "chosen_rate": {**_CHOSEN, "share": 0.5, "samples_per_second": 800.0},
         },
         "settings-of-tokens-inferred": {"loadgen_settings.infer_token_latencies": True},
+        "settings-of-other-seeds": {"loadgen_settings.test05": True},
+        "warm-up-that-was-not": {"resolved.warmup_prompts": 4000},
+        "graphs-that-nothing-made": {"resolved.compiles": True},
+        "variables-of-another-engine": {"engine.configuration.environment": {"MY_CACHE": "1"}},
+        "lag-longer-than-the-leg": {"observed.loop_lag.worst_ms": 1e9},
+        "start-of-years": {"observed.start_stages": {"loading weights": 1e9}},
+        "cores-busier-than-they-are": {
+            f"observed.contention.{name}_cpu_s": seconds
+            for name, seconds in (("busy", 1e5), ("own", 1e5), ("foreign", 0.0))
+        },
     },
     "manifest.json",
     BOTH,
@@ -60,10 +71,22 @@ values(
     {
         "settings-of-another-mode": {"loadgen_settings.mode": "SubmissionRun"},
         "settings-with-another-limit": {"loadgen_settings.ttft_latency": 10**12},
+        "settings-with-one-of-its-own": {"loadgen_settings.server_magic": 1},
     },
     "manifest.json",
     BOTH,
     by="mlperf_log_detail.txt",
+)
+values(
+    {
+        "answers-shorter-than-was-asked-for": {
+            "asked.sampling_arg": {"min_tokens": 100},
+            "resolved.sampling.min_tokens": 100,
+        },
+    },
+    "manifest.json",
+    BOTH,
+    by="requests.jsonl",
 )
 values(
     {
@@ -86,6 +109,7 @@ values(
         "heartbeat-of-another-lag": {"loop_lag.worst_ms": 1e6},
         "heartbeat-of-an-hour": {"elapsed_s": 3600.0},
         "heartbeat-before-the-answers": {"time_ns": 1},
+        "heartbeat-with-a-rate-of-its-own": {"samples_per_second": 9e5},
     },
     "progress.json",
     PERFORMANCE,
@@ -144,6 +168,7 @@ _texts({"accuracy-text-with-a-verdict": (r"\Z", "accuracy: 99.99 TEST PASS\n")},
 _texts(
     {
         "summary-with-warnings": ("No warnings", "12 warnings"),
+        "summary-with-a-better-number": (r"\Z", "Completed tokens per second (peak) : 99999\n"),
         "summary-without-parameters": (r"(?s)Test Parameters Used.*(?=\nNo warnings)", ""),
         "summary-without-conditions": (r"  Min queries satisfied ?: \w+\n", ""),
     },
@@ -159,6 +184,30 @@ def a_warning_in_one_log(pair: Pair) -> None:
         return one | {"metadata": one["metadata"] | {"is_warning": True}} if warned else one
 
     each_line(pair.performance.detail, change)
+
+
+@tampering(by="mlperf_log_summary.txt")
+def summary_without_the_permutation(pair: Pair) -> None:
+    """Which LoadGen tells of performance legs."""
+    summary = pair.performance.summary
+    summary.write_text(re.sub(r"(?s)WARNING: sample_conc.*?value\n", "", summary.read_text()))
+
+
+@tampering(by="mlperf_log_detail.txt")
+def sources_of_another_loadgen(pair: Pair) -> None:
+    for run in pair.legs:
+        set_detail(run, "loadgen_file_sha1", {"/loadgen.cc": "0" * 40})
+
+
+@tampering(by="manifest.json")
+def a_leg_that_started_itself(pair: Pair) -> None:
+    for run in pair.legs:
+        edit(run.manifest, lambda content: content.update(parent_pid=content["pid"]))
+
+
+@tampering()
+def a_changed_harness_in_one_leg(pair: Pair) -> None:
+    edit(pair.performance.manifest, lambda content: put(content, "harness.git_changed", None))
 
 
 @tampering(by="requests.jsonl")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from compliance.finding import Finding, fail
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
+    LAG_SEEN_S,
     LOADGEN_CLOCK_LATE_S,
     WHOLE_SECOND_S,
     WINDOW_EARLY_S,
@@ -17,8 +18,13 @@ from compliance.signoff.limits import (
     ZONE_STEP_S,
 )
 from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
+from runs.record.engine_log import START_STAGES
 from runs.record.manifest import Manifest
+from runs.record.observed import LOOP_LAG
+from runs.record.progress import PHASES
 from runs.record.requests_log import RequestTable
+
+_FIRST = PHASES["importing"]  # which begins before the leg's record
 
 
 class Reading(NamedTuple):
@@ -64,6 +70,16 @@ def _readings(evidence: Evidence, manifest: Manifest, table: RequestTable) -> It
         yield Reading("the heartbeat", run.progress, [beat_ns / 1e9], last_s - WHOLE_SECOND_S, leg_s[1])
     if isinstance(elapsed_s := evidence.progress.get("elapsed_s"), float):
         yield Reading("the heartbeat's count", run.progress, [start_s + elapsed_s], *leg_s)
+    stages = {name: lasted_s for name, lasted_s in manifest.observed.get(START_STAGES, {}).items() if name != _FIRST}
+    for name, lasted_s in (
+        ("the sum of its stages", sum(stages.values())),
+        *((f"the start of replica {one['replica']}", one["start_s"]) for one in manifest.replicas if manifest.current),
+    ):
+        yield Reading(name, run.manifest, [start_s + lasted_s], *leg_s)
+    lag = manifest.observed.get(LOOP_LAG)
+    if manifest.current and (lag or last_s - first_s > LAG_SEEN_S):
+        lasted = [start_s + max(lag["worst_ms"], lag["moments"] * lag["interval_ms"]) / 1e3] if lag else []
+        yield Reading("the loop's lag", run.manifest, lasted, *leg_s)
     year = datetime.fromtimestamp(start_s, UTC).year
     for stamp in evidence.engine_log.first_and_last:
         yield Reading("a stamp of the engine", run.engine_log, moments_of(stamp, year, zone_s), *leg_s)

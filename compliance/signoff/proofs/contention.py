@@ -10,16 +10,15 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import conditions_of
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
+    CORES_SLACK_S,
     FOREIGN_DIFFERENCE,
-    FOREIGN_SHARE,
     LEAST_WINDOW_S,
     ROUNDED_S,
     WINDOW_SLACK_S,
     WINDOW_SLACK_SHARE,
 )
 from runs.errors import InputError
-from runs.record.manifest import Manifest
-from runs.record.observed import Contention, contention_of
+from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
 from runs.wording import counted
 
 Repeats = list[tuple[Evidence, float]]  # of one configuration, with the share of the cores that others used meanwhile
@@ -65,15 +64,6 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         yield from _alone(*one.values()) if len(one) == 1 else _compared([*one.values()])
 
 
-def foreign_share(manifest: Manifest) -> float:
-    """What others used of the cores while a leg's clock ran, 0 to 1; 0 where nothing sound is on record."""
-    try:
-        found = contention_of(manifest.observed)
-    except InputError:
-        return 0.0
-    return 0.0 if isinstance(found, str) else min(1.0, found.foreign_share)
-
-
 def _contradiction(evidence: Evidence, found: Contention) -> Finding | None:
     """Why this cannot be the record of the leg; None if it can."""
     manifest, table, where = evidence.manifest, evidence.requests, evidence.run.manifest
@@ -81,6 +71,10 @@ def _contradiction(evidence: Evidence, found: Contention) -> Finding | None:
     if abs(rest_s - found.foreign_cpu_s) > ROUNDED_S:
         text = f"foreign CPU time is {found.foreign_cpu_s:g} s, by the times beside it {rest_s:g} s"
         return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=found.foreign_cpu_s, derived_s=rest_s)
+    most_s = found.usable_cores * (found.window_s + CORES_SLACK_S)
+    if found.busy_cpu_s > most_s:
+        text = f"{found.busy_cpu_s:g} s of CPU time in {found.window_s:.2f} s on {found.usable_cores} cores"
+        return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=found.busy_cpu_s, most_s=most_s)
     if manifest is None or table is None or not len(table):
         return None
     least_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9

@@ -13,23 +13,20 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.conditions import batch_limit
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
-    FOREIGN_SHARE,
     HEARTBEAT_SLACK,
     HISTOGRAM_BIN,
     HISTOGRAM_LOW_MS,
     STAMP_MEDIAN_NS,
 )
-from compliance.signoff.proofs.contention import foreign_share
 from compliance.signoff.proofs.replicas import replicas
 from runs.errors import InputError
-from runs.loadgen.given import defaults, mismatches
+from runs.loadgen.given import UNLOGGED, defaults, mismatches
 from runs.loadgen.user_conf import in_force, read_conf
 from runs.record.manifest import Manifest
+from runs.record.observed import FOREIGN_SHARE, foreign_share
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
-# What LoadGen takes from user.conf and does not log; the mode, a leg is never given so.
-UNLOGGED = ("mode", "infer_token_latencies", "token_latency_scaling_factor")
 ENDS = {LENGTH, "stop"}  # an engine's other words are for answers that it gave up
 
 
@@ -43,7 +40,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
     yield from _user_conf(evidence, manifest)
-    yield from replicas(evidence, manifest, table, contended=foreign_share(manifest) > FOREIGN_SHARE)
+    yield from replicas(evidence, manifest, table, contended=foreign_share(manifest.observed) > FOREIGN_SHARE)
 
 
 def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
@@ -51,6 +48,11 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     progress, where = evidence.progress, evidence.run.progress
     if progress.get("phase") != "done":
         return
+    for name, count in (("samples_per_second", len(table)), ("tokens_per_second", int(table.output_tokens.sum()))):
+        told = progress[name] * progress["elapsed_s"]
+        if abs(told - count) > HEARTBEAT_SLACK * count:
+            text = f"{name} of the last heartbeat is {progress[name]:.4g}, in {progress['elapsed_s']:.4g} s that is"
+            yield fail("P-4/heartbeat_differs", f"{text} {told:.4g}, and the record has {count}", where, told=told)
     known = table.first_token_ns != NO_TIME
     several = known & (table.output_tokens > 1)
     spans_ns = (table.complete_ns - table.first_token_ns)[several] / (table.output_tokens[several] - 1)
@@ -76,14 +78,18 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
     if other := set(table.finish_reason) - ENDS:
         text = f"answers ended by {', '.join(sorted(other))[:80]}, and not by {' or '.join(sorted(ENDS))}"
         yield fail("P-4/other_limit", text, evidence.run.requests)
-    limit = manifest.resolved.sampling.get("max_tokens")
-    if not isinstance(limit, int):
+    plan = manifest.resolved
+    least, limit = plan.sampling.get("min_tokens"), plan.sampling.get("max_tokens")
+    if not isinstance(limit, int) or not isinstance(least, int):
         return
+    if plan.engine_record.is_server:
+        least = 0  # not every server has a way to be asked for it
     cut = np.array([reason == LENGTH for reason in table.finish_reason])
-    wrong = np.flatnonzero((cut & (table.output_tokens < limit)) | (table.output_tokens > limit))
+    wrong = np.flatnonzero((np.where(cut, limit, least) > table.output_tokens) | (table.output_tokens > limit))
     if len(wrong):
         seq, tokens = int(table.seq[wrong[0]]), int(table.output_tokens[wrong[0]])
-        text = f"{len(wrong)} answers do not fit the limit of {limit} tokens: that of seq {seq} has {tokens}"
+        text = f"{len(wrong)} answers do not have {least} to {limit} tokens, those that were cut {limit}: that of seq"
+        text += f" {seq} has {tokens}"
         yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
@@ -131,7 +137,7 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
     pool = evidence.engine_log.kv_cache_tokens
     held = int((table.prompt_tokens + table.output_tokens).max()) * most
     certain = not manifest.resolved.engine_record.may_preempt or (pool is not None and held < pool)
-    make = fail if certain and foreign_share(manifest) <= FOREIGN_SHARE else warn
+    make = fail if certain and foreign_share(manifest.observed) <= FOREIGN_SHARE else warn
     text = f"{most} requests were between first and last token at one time; by its record the engine computes {limit}"
     yield make("P-7/more_than_the_batch", text, evidence.run.requests, most=most, limit=limit)
 

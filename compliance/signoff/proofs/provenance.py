@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from compliance.evidence.told_twice import contradicted
 from compliance.finding import Finding, fail, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
+from compliance.signoff.conditions import in_words
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
 from compliance.signoff.proofs.clocks import clocks, zone_of
 from compliance.signoff.proofs.contention import contention
 from compliance.signoff.proofs.told_twice import facts_of_process, facts_of_requests
 from compliance.signoff.proofs.twins import twins
+from runs.loadgen.written import unchanged_sources
+from runs.record.conditions import differences
 from runs.record.engine_log import ALWAYS_PRINTED
 from runs.record.manifest import Manifest
 
@@ -18,6 +21,7 @@ SUT_NAMES = ("PySUT", "PyFastSUT")  # what LoadGen calls a system that was built
 
 MISMATCHES_SHOWN = 4
 _MISMATCH = "P-3/reported_vs_raw_mismatch"
+_OF_A_START = ("cpu", "cores_logical", "memory_bytes")  # of the host, what stays as it is until it starts anew
 _ANY_MACHINE = ("localhost", "")  # names that tell no machine from another
 
 
@@ -63,6 +67,13 @@ def _one_log(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-2/patched_loadgen", "LoadGen was built from changed sources", run.detail)
     if not detail.get("loadgen_file_sha1") or not isinstance(detail.get("loadgen_version"), str):
         yield fail("P-2/forged_log", "LoadGen's version or the hashes of its sources are missing", run.detail)
+    unchanged = unchanged_sources(detail)
+    if unchanged is False:
+        text = f"LoadGen {detail.get('loadgen_version')} has other sources than those that the log names"
+        yield fail("P-2/patched_loadgen", text, run.detail)
+    elif unchanged is None and evidence.manifest is not None and evidence.manifest.current:
+        text = f"the sources of LoadGen {str(detail.get('loadgen_version'))[:40]} are not known: they were not compared"
+        yield warn("P-2/patched_loadgen", text, run.detail)
     if detail.get("sut_name") not in SUT_NAMES and not detail.is_network:
         said = str(detail.get("sut_name"))[:40]
         yield fail("P-2/foreign_sut", f"the system calls itself {said!r}, not {SUT_NAMES[0]}", run.detail)
@@ -100,9 +111,14 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
         if not run.engine_log.stat().st_size:
             yield fail("P-1/missing_raw", "the engine's log is empty", run.engine_log)
     if log.configuration:
-        absent = [name for name in ALWAYS_PRINTED if name not in log.configuration]
-        if absent := absent + (["model"] if log.model is None else []):
-            text = f"the engine's configuration lacks {', '.join(absent)}, which it prints"
+        printed = {name: name in log.configuration for name in ALWAYS_PRINTED} | {
+            "model": log.model is not None,
+            "the size of its KV cache": log.kv_cache_tokens is not None,
+            "times": bool(log.first_and_last),
+            "ids of its processes": bool(log.main_pids),
+        }
+        if absent := [name for name, found in printed.items() if not found]:
+            text = f"the engine's log lacks {', '.join(absent)}, which vLLM prints in its own form of a log"
             yield fail("P-7/no_engine_start", text, run.engine_log, line=log.configuration_line)
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
@@ -158,6 +174,10 @@ def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
         yield warn("P-5/clock", text, *roots, hours=hours)
     if (first.pid, first.start_time_ns) == (second.pid, second.start_time_ns):
         yield fail("P-5/same_process", f"two legs of one process {first.pid}", *roots)
+    if first.host.get("boot_id") and first.host.get("boot_id") == second.host.get("boot_id"):
+        machines = [{name: m.host.get(name) for name in _OF_A_START} for m in (first, second)]
+        if found := differences(*machines):
+            yield warn("P-5/foreign_file", f"one start of a machine, told in two ways: {in_words(found)}", *roots)
     spans = [(m.start_time_ns or 0, m.end_time_ns or 0) for m in (first, second)]
     overlap_ns = min(end for _, end in spans) - max(start for start, _ in spans)
     if not (one.is_performance or other.is_performance):

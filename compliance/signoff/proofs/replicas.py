@@ -10,7 +10,7 @@ import numpy as np
 
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.limits import FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
+from compliance.signoff.limits import CORES_SLACK_S, FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
 from runs.numbers.replicas import times_per_token_ns
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -34,6 +34,18 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
             text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
             yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
         yield from _speed(evidence, manifest, table, contended)
+        yield from _cores(evidence, manifest)
+
+
+def _cores(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+    """P-3: none computed for longer than the cores of its host have been there."""
+    took_s = ((manifest.end_time_ns or 0) - (manifest.start_time_ns or 0)) / 1e9
+    hosts = {host["hostname"]: host for host in (manifest.host, *(node.host for node in manifest.resolved.nodes))}
+    for record in manifest.replicas:
+        cores = hosts.get(record["host"], {}).get("cores_logical")
+        if cores is not None and record["cpu_s"] > cores * (took_s + CORES_SLACK_S):
+            text = f"replica {record['replica']} used {record['cpu_s']:g} s of {cores} cores in {took_s:.1f} s"
+            yield fail("P-3/reported_vs_raw_mismatch", text, evidence.run.manifest, replica=record["replica"])
 
 
 def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contended: bool) -> Iterator[Finding]:
@@ -67,7 +79,7 @@ def _fastest(
 def _alike(manifest: Manifest, contended: bool) -> bool:
     """Whether all replicas have devices of one kind, or cores of one machine that nothing else used, by the record."""
     kind, plan = manifest.resolved.engine_record, manifest.resolved
-    if kind.runs_model and not kind.computes_here:
+    if kind.is_server:
         return False  # servers, of whose devices nothing is known
     if not any(record["devices"] for record in manifest.replicas):
         return not plan.nodes and not contended  # what else used the cores is known of the leg's machine only

@@ -7,8 +7,10 @@ from compliance.evidence.told_twice import Fact
 from compliance.signoff.conditions import asked_options
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import SIX_DIGITS
+from runs.loadgen.given import never_logged
 from runs.numbers.replicas import replica_numbers
 from runs.reading import open_record
+from runs.record.engine_log import CORES
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -38,6 +40,13 @@ def facts_of_process(evidence: Evidence, manifest: Manifest) -> Iterator[Fact]:
     for name, value in log.configuration.items():
         record = configuration.get(name, "not recorded")
         yield Fact(_ENGINE, name, run.engine_log, value, record, line=log.configuration_line)
+    if manifest.current and not plan.nodes:  # of a cluster Ray may have the words
+        here = {record["replica"]: record["pid"] for record in manifest.replicas}
+        yield Fact("P-5/foreign_file", "replicas", run.engine_log, log.replicas, here)
+    environments = [record["environment"] for record in manifest.replicas if manifest.current]
+    if log.cores:
+        bound = {one.get(CORES) for one in environments or [configuration.get("environment") or {}]} - {None}
+        yield Fact(_ENGINE, CORES, run.engine_log, sorted(log.cores), sorted(bound or log.cores))
     for name, asked in plan.engine_options.items():
         value = in_force.get(name, configuration.get(name, asked))
         # "auto" leaves the choice to the engine, and what its configuration does not show is told as a sentence.
@@ -52,9 +61,10 @@ def facts_of_process(evidence: Evidence, manifest: Manifest) -> Iterator[Fact]:
     for key in detail.values.keys() - known:
         if key.startswith("requested_"):
             yield Fact("P-7/settings_contradict_record", key, run.manifest, None, detail.get(key))
+    unlogged = never_logged(detail.scenario)
     for name, given in manifest.loadgen_settings.items():
         logged = detail.get(f"requested_{_LOGGED_AS.get(name, name)}")
-        if logged is not None:  # what the log does not have, `LoadgenSettingsPart` names or nobody reads
+        if logged is not None or not name.startswith(unlogged):
             yield Fact("P-7/settings_contradict_record", name, run.detail, logged, given, SIX_DIGITS)
 
 

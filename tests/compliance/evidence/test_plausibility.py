@@ -1,6 +1,9 @@
 """Rules on a single leg: what they let pass, what they find, and where they have nothing to say."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from compliance.evidence.plausibility import (
     first_tokens_on_the_line,
     not_padded,
     not_the_reference,
+    performance_plausible,
     repeats_cost_as_much,
     scores_within_reach,
     shared_answers,
@@ -22,8 +26,14 @@ from compliance.evidence.plausibility import (
 from compliance.finding import Finding
 from qsl.byte_tokenizer import ByteTokenizer
 from runs.numbers.numbers import LatencyNumbers
+from runs.record.leg import FinishedLeg
+from runs.record.observed import FOREIGN_SHARE
 from runs.record.requests_log import NO_TIME, RequestTable
+from tests.signoff.forge.faults import set_manifest
+from tests.signoff.forge.rebuilt_faults import rebuild
+from tests.signoff.forge.record_faults import each_record
 from tests.support.official import DATACENTER
+from tests.support.verify_legs import DummyLegs
 
 MS = 1_000_000
 
@@ -103,6 +113,24 @@ def test_repetitions(scenario: str) -> None:
     assert not passed(finding)
     assert finding is not None
     assert finding.found == "the median repetition has 0.35 of its first occurrence's time to first token"
+
+
+@pytest.mark.parametrize(
+    ("share", "foreign", "severity"),
+    [
+        (0.33, 0.0, "error"),
+        (0.33, FOREIGN_SHARE, "error"),  # a machine that was left alone
+        (0.33, 0.875, "warning"),
+        (0.33, 0.15, "error"),  # so little does not explain it
+        (0.02, 0.875, "error"),
+    ],
+)
+def test_repetitions_on_cores_that_others_used(share: float, foreign: float, severity: str) -> None:
+    samples = [*range(30), *range(30)]
+    found = repeats_cost_as_much(table(samples, [20.0] * 30 + [20 * share] * 30, [100.0] * 60), "Server", foreign)
+    assert found is not None
+    assert not found.passed
+    assert found.severity == severity
 
 
 def test_few_repetitions_tell_nothing() -> None:
@@ -256,6 +284,40 @@ def test_first_tokens_that_are_held_back(
     p10_ns = None if p10_ms is None else p10_ms * 1e6
     found = first_tokens_not_held_back(ttft(least_ms, p50_ms, p90_ms), limit_ms * 1e6, p10_ns)
     assert (None if found is None else found.passed) is passes
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
+    return DummyLegs(tmp_path_factory)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "lag_p99_ms", "severity"),
+    [
+        (0.0, 400.0, "error"),  # a machine that was left alone
+        (0.9, 5.0, "error"),  # the loop was there to tell them
+        (0.9, 400.0, "warning"),
+    ],
+)
+def test_first_tokens_on_cores_that_others_used(
+    legs: DummyLegs, tmp_path: Path, foreign: float, lag_p99_ms: float, severity: str
+) -> None:
+    run = legs.copy(tmp_path / "leg", "Server")
+
+    def held(one: dict[str, Any]) -> dict[str, Any]:
+        first_ns = one["issue_ns"] + (700 + one["seq"] % 20) * MS
+        return one | {"first_token_ns": first_ns, "complete_ns": first_ns + one["output_tokens"] * MS}
+
+    each_record(run, held)
+    rebuild(run, 1)
+    cores = json.loads(run.manifest.read_bytes())["observed"]["contention"]
+    foreign_s = foreign * cores["window_s"] * cores["usable_cores"]
+    busy_s = cores["own_cpu_s"] + foreign_s
+    set_manifest(run, "observed.contention", cores | {"busy_cpu_s": busy_s, "foreign_cpu_s": foreign_s})
+    set_manifest(run, "observed.loop_lag.p99_ms", lag_p99_ms)
+    set_manifest(run, "observed.loop_lag.worst_ms", 500.0)
+    found = [one for one in performance_plausible(FinishedLeg(run)) if one.rule == "plausible-first-tokens-held"]
+    assert (found[0].passed, found[0].severity) == (False, severity)
 
 
 @pytest.mark.parametrize(

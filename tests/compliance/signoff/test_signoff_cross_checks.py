@@ -36,6 +36,7 @@ def test_an_honest_leg_has_nothing(legs: FrozenLegs, name: str) -> None:
     assert findings(legs(name)) == []
 
 
+LAG = ["set_manifest", "observed.loop_lag"]
 SCALED = [["stretch_requests", 0.8], ["scale_clock", 0.8]]
 
 
@@ -45,6 +46,7 @@ SCALED = [["stretch_requests", 0.8], ["scale_clock", 0.8]]
         ("ss-1", SCALED, "P-4", "heartbeat_differs", "ttft_p99_ms of the last heartbeat"),
         ("ss-1", [["stretch_requests", 1.2], ["scale_clock", 1.2]], "P-4", "heartbeat_differs", "ttft_p99_ms"),
         ("srv-1", [["shave_tail", 40, 0.3]], "P-4", "heartbeat_differs", "ttft_p99_ms of the last heartbeat"),
+        ("ss-1", [["stretch_requests", 1e3], [*LAG, None]], "P-1", "missing_raw", "the loop's lag is missing"),
         ("ss-1", [["scale_clock", 0.5]], "P-5", "clock", "LoadGen's clock is at"),
         ("ss-1", [["scale_clock", 3.0]], "P-5", "clock", "LoadGen's clock is at"),
         ("off-1", [["redate", "2026-11-20"]], "P-5", "clock", "test_datetime is at"),

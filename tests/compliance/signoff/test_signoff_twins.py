@@ -121,6 +121,12 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     write_json(folder / repeat / "manifest.json", manifest)
     RunDir(folder / repeat).seal.write_bytes(seal)
 
+    write_json(folder / "audit_output_caching.json", {**record, "passed": False, "reason": "repeat-1 was too fast"})
+    (reason,) = caching(evidence(leg))
+    assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_failed")
+    assert "repeat-1 was too fast" in reason.text
+    write_json(folder / "audit_output_caching.json", record)
+
     shutil.move(folder / repeat, tmp_path / "kept")
     shutil.copytree(folder / "reference", folder / repeat)
     (reason,) = caching(evidence(leg))
