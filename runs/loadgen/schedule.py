@@ -123,12 +123,12 @@ def issue_order(loaded: list[int], count: int, settings: OrderSettings) -> NDArr
 @lru_cache(maxsize=_KEPT_ORDERS)
 def _places(size: int, count: int, settings: OrderSettings) -> NDArray[np.int64]:
     """The order of issue as places in a loaded set of `size` samples; read-only."""
-    places = np.array(_drawn_places(size, count, settings), dtype=np.int64)
+    places = np.asarray(_drawn_places(size, count, settings), dtype=np.int64)
     places.flags.writeable = False
     return places
 
 
-def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int]:
+def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int] | NDArray[np.int64]:
     draws = _Draws(settings.sample_index_rng_seed)
     if settings.accuracy:
         # Drawn first but never used: each order below replaces it.
@@ -152,10 +152,10 @@ def _drawn_places(size: int, count: int, settings: OrderSettings) -> list[int]:
     if settings.performance_issue_unique:
         return unique_order[:count]
     if settings.sample_concatenate_permutation:
-        return [equal_order[place % len(equal_order)] for place in range(count)]
+        return np.resize(np.array(equal_order, dtype=np.int64), count)  # over and over
     if settings.accuracy:
         return accuracy_order[:count]
-    return [draws.below(size) for _ in range(count)]
+    return np.fromiter((draws.below(size) for _ in range(count)), np.int64, count)
 
 
 def _offline_places(size: int, count: int, permute: bool, draws: _Draws) -> list[int]:
@@ -184,8 +184,11 @@ def poisson_offsets_ns(schedule_rng_seed: int, target_qps: float, count: int) ->
     # A longer one begins with the same gaps; by powers of two, few lengths are ever computed.
     length = 1 << (count - 1).bit_length()
     unit_gaps = (_unit_gaps if length <= _KEPT_GAPS else _unit_gaps.__wrapped__)(schedule_rng_seed, length)
-    gaps_ns = (unit_gaps[: count - 1] / target_qps * 1e9).astype(np.int64)
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(gaps_ns)))
+    gaps_ns = unit_gaps[: count - 1] / target_qps
+    gaps_ns *= 1e9
+    offsets_ns = np.zeros(count, np.int64)
+    offsets_ns[1:] = gaps_ns  # cut to whole ones, as LoadGen does
+    return np.cumsum(offsets_ns, out=offsets_ns)
 
 
 @lru_cache(maxsize=8)

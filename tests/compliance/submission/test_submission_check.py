@@ -161,6 +161,12 @@ def test_what_the_layout_knows_and_no_rule_asks_for_is_nothing_unknown(copied: T
     assert found_in(copied) == {}
 
 
+@pytest.mark.parametrize("said", ["No", "none", "N/A", "not retrained", "We don’t retrain the model weight."])
+def test_that_nothing_was_retrained_may_be_said_in_several_ways(copied: Tree, said: str) -> None:
+    tree_mutations.edit_object(copied.measurements(next(copied.places())), retraining=said)
+    assert found_in(copied) == {}
+
+
 def test_the_network_division_allows_no_more_than_closed(copied: Tree) -> None:
     (copied.root / "closed").rename(copied.root / "network")
     place = next(copied.places())
