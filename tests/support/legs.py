@@ -31,10 +31,10 @@ OFFICIAL_LIMITS_CONF = """
 USER_CONF = OFFICIAL_LIMITS_CONF + "*.Server.ttft_latency = 60000\n*.Server.tpot_latency = 10000\n"
 TIMES = {"Offline": ("--dummy-ttft-ms", 250)}  # longer than the minimum duration
 
-# A leg that would take a minute: there is time to disturb it.
+# A leg that would take ten minutes: there is time to disturb it, however busy the machine.
 LONG_USER_CONF = """
 *.Server.target_qps = 50
-*.Server.min_duration = 60000
+*.Server.min_duration = 600000
 *.Offline.min_duration = 1
 *.Offline.min_query_count = 64
 """

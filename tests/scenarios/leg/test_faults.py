@@ -260,7 +260,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 def test_full_disk(small_disk: Path, start_main: StartMain, tmp_path: Path) -> None:
     out = small_disk / "run"
-    started = start_main(*arguments("Server", out, conf=LONG_USER_CONF))
+    conf = LONG_USER_CONF.replace("600000", "60000")  # the disk would hold its files
+    started = start_main(*arguments("Server", out, conf=conf))
     until(lambda: progress(out).get("completed", 0) > 0, "completed queries")
     with (small_disk / "ballast").open("wb", buffering=0) as ballast:
         block = bytes(4096)

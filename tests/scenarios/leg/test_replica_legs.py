@@ -55,7 +55,7 @@ def replica_pids(out: Path) -> list[int]:
 
 @pytest.fixture
 def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
-    """A leg with two replicas that has answered queries and would go on for a minute."""
+    """A leg with two replicas that has answered queries and would go on for minutes."""
     out = tmp_path / "run"
     started = start_main(*arguments("Server", out, "--replicas", 2, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20, "answers")
