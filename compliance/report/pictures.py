@@ -123,7 +123,7 @@ def distribution(name: str, label: str, values: Cdf, p99_ms: float, limit: Limit
         _time_axis(axes, [*values.values_ms[[0, -1]], *([limit.ms] if limit else [])])
         axes.set_ylim(0, 101)
         axes.set_ylabel("% of queries")
-        axes.set_title(words if len(words) < 56 else words.replace("; ", ";\n"))
+        axes.set_title(words if len(words) < 50 else words.replace("; ", ";\n"))
 
     return _picture(name, words, draw)
 
