@@ -56,13 +56,14 @@ OTHERS = {"fp8-kv": Spec("Offline", False, OFFLINE, 8, (*shipped("fp8-kv"), "--t
 PERFORMANCE = [name for name, spec in LEGS.items() if not spec.accuracy]
 ACCURACY = [name for name, spec in LEGS.items() if spec.accuracy]
 WITHOUT_CACHING = [name for name, spec in LEGS.items() if spec.arguments != CACHING]
-# Interactive's limits are in its performance leg, LoadGen's Server in accuracy mode is in Server's.
-LONG = "interactive-accuracy"
+# Scenario and mode meet in the dummy's legs. What is vLLM's in these is in others here: LoadGen's Server in accuracy
+# mode in tests/vllm/test_llama2_70b.py, limits and the engine of SingleStream in the performance legs.
+LONG = ("server-accuracy", "interactive-accuracy", "single-stream-accuracy")
 SAID = "said.json"  # beside a leg
 
 
 def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    marked = [pytest.param(name, marks=[pytest.mark.long] * (name == LONG)) for name in names]
+    marked = [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in names]
     return pytest.mark.parametrize("name", marked)
 
 

@@ -46,7 +46,7 @@ def run_main(start_main: StartMain) -> RunMain:
 
 
 def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMain:
-    """A leg with a replica on each node that has answered queries and would go on for a minute."""
+    """A leg with a replica on each node that has answered queries and would go on for minutes."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers")
     assert started.process.poll() is None, started.wait(ENDS_WITHIN_S)
@@ -258,8 +258,6 @@ def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMa
     assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
 
 
-# Offline in tests/vllm/test_cluster_commands.py; Server with two engines, and no nodes, in tests/vllm/test_replicas.py.
-@pytest.mark.long
 def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
     conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
     words = ["--scenario", "Server", "--cluster", cluster.address]
@@ -267,6 +265,7 @@ def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) 
     assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
     replicas = leg.manifest["replicas"]
     assert replicas[0]["weights_sha256"] == replicas[1]["weights_sha256"]
+    assert any(name.endswith(".safetensors") for name in replicas[0]["weights_sha256"])
     assert min(replica["queries"] for replica in replicas) > 0
     cores = sorted(os.sched_getaffinity(0))
     assert [replica["cores"] for replica in replicas] == [cores[:1], cores[1:2] or cores[:1]]

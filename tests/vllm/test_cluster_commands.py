@@ -120,6 +120,9 @@ def test_a_campaign_finds_its_legs_done(
     assert cluster.left() == []
 
 
+# Two legs of two engines. One is in tests/vllm/test_cluster.py; what is found done is in the test before; interrupted
+# campaigns are in tests/scenarios/campaign.
+@pytest.mark.long
 def test_an_interrupted_campaign_finds_its_leg_of_vllm_done(
     cluster: TwoNodes, start_main: StartMain, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -75,6 +75,9 @@ def test_a_cache_that_the_memory_does_not_hold_is_told_with_vllms_own_reason(
     assert (leg.manifest["status"], leg.claims()) == ("failed", [])
 
 
+# Of the dummy engine's processes tests/scenarios/leg/test_interruptions.py holds it; that vLLM's core is one of the
+# group is in the next test.
+@pytest.mark.long
 def test_a_killed_leg_process_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
     with long_leg(tiny_model, tmp_path) as running:
         running.leg_process.send_signal(signal.SIGKILL)
@@ -93,9 +96,7 @@ def test_an_interrupt_ends_the_leg(tiny_model: Path, tmp_path: Path) -> None:
     assert "SIGINT" in leg.stderr
 
 
-# Of the dummy engine's processes tests/scenarios/leg/test_interruptions.py holds it; that vLLM's core is one of the
-# group is in the test before the last.
-@pytest.mark.long
+@pytest.mark.long  # as the one before the last
 def test_a_killed_parent_takes_everything_with_it(tiny_model: Path, tmp_path: Path) -> None:
     with long_leg(tiny_model, tmp_path) as running:
         group = os.getpgid(running.leg_process.pid)

@@ -36,9 +36,12 @@ def leg(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> FinishedL
 def test_answers_may_have_1024_tokens(leg: FinishedLeg) -> None:
     assert leg.exit_code == ExitCode.OK, str(leg)
     assert leg.manifest["resolved"]["loadgen_key"] == "llama2-70b"
-    lengths = [len(entry.data) // 4 for entry in read_accuracy_log(leg.run.accuracy_log)]
+    entries = read_accuracy_log(leg.run.accuracy_log)
+    lengths = [len(entry.data) // 4 for entry in entries]
     assert len(lengths) == SAMPLES
     assert 128 < max(lengths) <= 1024
+    assert lengths == [entry.token_count for entry in entries]
+    assert [entry.token_data for entry in entries] == [entry.data[:4] for entry in entries]  # the first token, at once
 
 
 def test_scores_are_those_of_the_reference_evaluation(leg: FinishedLeg, tmp_path: Path) -> None:
