@@ -88,11 +88,12 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> Non
     first_by_answers: dict[str, tuple[Path, tuple[str, ...]]] = {}
     for outcome in outcomes:
         for leg in outcome.legs:
-            copied = False
-            for path, digest in leg.hashes.items():
+            copied = told = False
+            for path, digest in leg.hashes.items():  # the detail log first; with it the summary is told of
                 first, place = first_by_hash.setdefault(digest, (path, outcome.place))
                 copied = copied or first != path
-                if first != path and not _may_share(place, outcome.place):
+                if first != path and not told and not _may_share(place, outcome.place):
+                    told = True
                     findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
             if leg.answers and leg.answers_file:
                 source = _source_of_order(outcome)
