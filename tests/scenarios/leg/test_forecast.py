@@ -13,7 +13,7 @@ from scenarios.leg.config import make_config
 from scenarios.leg.forecast import Forecast, forecast, spoken_time
 from scenarios.leg.plan import prepare
 from tests.conftest import Finished
-from tests.support.legs import USER_CONF, arguments
+from tests.support.legs import OFFICIAL_LIMITS_CONF, arguments
 
 RunMain = Callable[..., Finished]
 
@@ -60,11 +60,11 @@ def test_what_was_measured_before(
     scenario: str, first: tuple[object, ...], changed: dict[str, Any], words: str, tmp_path: Path, run_main: RunMain
 ) -> None:
     (tmp_path / "runs").mkdir()
-    run_main(*arguments(scenario, tmp_path / "runs" / "first", *first))
+    run_main(*arguments(scenario, tmp_path / "runs" / "first", *first, conf=OFFICIAL_LIMITS_CONF))
     result = json.loads(RunDir(tmp_path / "runs" / "first").result.read_bytes())
     assert result["verdict"] in ("VALID", "INVALID")
     conf = tmp_path / "user.conf"
-    conf.write_text(USER_CONF.replace("min_duration = 200", "min_duration = 20000"))
+    conf.write_text(OFFICIAL_LIMITS_CONF.replace("min_duration = 200", "min_duration = 20000"))
     if scenario == "Offline":
         path = RunDir(tmp_path / "runs" / "first").result
         path.write_text(json.dumps({**result, "in_force": {**result["in_force"], "min_duration_ms": 20000}}))
