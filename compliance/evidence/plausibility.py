@@ -8,7 +8,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -88,14 +87,17 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     )
 
 
-def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str, foreign: float = 0.0) -> Finding | None:
+def repeats_cost_as_much(
+    requests: RequestTable, loadgen_scenario: str, foreign: float = 0.0, lag_ns: float = 0.0
+) -> Finding | None:
     """Does a sample take as long when it comes again? In SingleStream and Server, where each sample has its own time.
 
     Others that used the cores when the samples came first, and later did not, make repetitions shorter, by as much as
-    they left the leg less; so far it is a warning.
+    they left the leg less, or as its loop was late, for which a request waits twice; so far it is a warning.
 
     Args:
         foreign: share of the cores that others used while the leg ran.
+        lag_ns: how late the loop was, at p99.
 
     Returns:
         The finding, or None where fewer than 20 samples were repeated or the scenario is another.
@@ -108,12 +110,13 @@ def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str, foreign:
     first_of = np.maximum.accumulate(np.where(new, np.arange(len(sample)), 0))
     if len(np.unique(sample[~new])) < REPEATED_SAMPLES:
         return None
-    shares = {}
+    shares, late = {}, {}
     for name, end_ns in (("latency", requests.complete_ns), ("time to first token", requests.first_token_ns)):
         if (end_ns == NO_TIME).any():
             continue
         time_ns = np.maximum(1, (end_ns - requests.issue_ns)[order])
         shares[name] = float(np.median((time_ns / time_ns[first_of])[~new]))
+        late[name] = float(np.median((time_ns / np.maximum(1, time_ns[first_of] - 2 * lag_ns))[~new]))
     name, share = min(shares.items(), key=lambda item: item[1])
     found = applied(
         "plausible-repeats",
@@ -122,7 +125,8 @@ def repeats_cost_as_much(requests: RequestTable, loadgen_scenario: str, foreign:
         f"the median repetition has {share:.2f} of its first occurrence's {name}",
         f"at least {REPEAT_SHARE:g}",
     )
-    return _to_ask(found) if foreign > FOREIGN_SHARE and share >= REPEAT_SHARE * (1 - foreign) else found
+    explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
+    return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
 
 
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
@@ -289,14 +293,16 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
 
 def performance_plausible(leg: FinishedLeg) -> list[Finding]:
     """Rules on the times of a performance leg; most of them need our record of every request."""
-    foreign = foreign_share(leg.manifest.observed) if leg.manifest is not None else 0.0
-    table, scenario, found = leg.requests, leg.detail.scenario, [*_first_tokens(leg, foreign)]
+    observed = leg.manifest.observed if leg.manifest is not None else {}
+    foreign, lag = foreign_share(observed), loop_lag_of(observed)
+    lag_ns = lag.p99_ms * 1e6 if lag is not None else 0.0
+    table, scenario, found = leg.requests, leg.detail.scenario, [*_first_tokens(leg, foreign, lag_ns)]
     if table is not None:
-        found += [repeats_cost_as_much(table, scenario, foreign), first_token_takes_a_step(table, scenario)]
+        found += [repeats_cost_as_much(table, scenario, foreign, lag_ns), first_token_takes_a_step(table, scenario)]
     return [finding for finding in found if finding is not None]
 
 
-def _first_tokens(leg: FinishedLeg, foreign: float) -> Iterator[Finding | None]:
+def _first_tokens(leg: FinishedLeg, foreign: float, lag_ns: float) -> Iterator[Finding | None]:
     if leg.detail.scenario != "Server" or not leg.detail.has_results:
         return
     logged_ns = leg.detail.get("requested_server_ttft_latency")
@@ -307,15 +313,9 @@ def _first_tokens(leg: FinishedLeg, foreign: float) -> Iterator[Finding | None]:
     found = first_tokens_not_held_back(reported_numbers(leg.detail).ttft_ns, limit_ns, p10_ns)
     # This harness tells LoadGen at once, so in its legs the engine held back, unless others had the cores and the loop
     # was late. Of legs that are not its own it is for a reviewer to ask.
-    late = leg.manifest is not None and foreign > FOREIGN_SHARE and _loop_was_late(leg.manifest.observed, found)
+    late = found is not None and foreign > FOREIGN_SHARE and lag_ns >= HELD_SPAN * found.numbers["p50_ns"]
     yield _to_ask(found) if leg.manifest is None or late else found
     yield _to_ask(None if table is None else first_tokens_on_the_line(table, limit_ns))
-
-
-def _loop_was_late(observed: dict[str, Any], found: Finding | None) -> bool:
-    """Whether at one moment in a hundred the leg's loop was late by as much as held first tokens differ."""
-    lag = loop_lag_of(observed)
-    return found is not None and lag is not None and lag.p99_ms * 1e6 >= HELD_SPAN * found.numbers["p50_ns"]
 
 
 def _to_ask(found: Finding | None) -> Finding | None:

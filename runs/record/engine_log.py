@@ -32,7 +32,10 @@ MODEL = "model"
 CORES = "VLLM_CPU_OMP_THREADS_BIND"
 # What vLLM prints of every configuration.
 ALWAYS_PRINTED = ("dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "max_model_len", "speculative")
-_START = re.compile(r"Initializing a V1 LLM engine[^\n]{0,400}? with config: ([^\n]{0,65536})")
+_START = re.compile(
+    r"(?P<rank>\(EngineCore_DP\d[^\n]{0,80})?Initializing a V1 LLM engine[^\n]{0,400}? with config: "
+    r"(?P<config>[^\n]{0,65536})"
+)
 _MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
 _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
@@ -41,7 +44,7 @@ _MAIN_PID = re.compile(r"\(MainProcess pid=(\d{1,10})\)")
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
 _ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
 _BOUND = re.compile(rf"\b{CORES}='([^'\n]{{0,1000}})'")
-_REPLICA = re.compile(r"\breplica (\d{1,4}): process (\d{1,10})\b")  # of ours
+_REPLICA = re.compile(r"replica (\d{1,4}): process (\d{1,10})")  # of ours, wherever in a line: all write at once
 _MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
@@ -85,7 +88,7 @@ def read_engine_log(path: Path) -> EngineLog:
         text = stream.read(MAX_BYTES).decode(errors="replace")
     log = EngineLog()
     for start in _START.finditer(text):
-        line = start[1]
+        line = start["config"]
         log.configuration_line = log.configuration_line or text.count("\n", 0, start.start()) + 1
         printed: dict[str, Any] = {}
         for theirs, ours in _CONFIGURATION.items():
@@ -95,6 +98,8 @@ def read_engine_log(path: Path) -> EngineLog:
             printed[MODEL] = model[1]
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
+        if start["rank"]:
+            printed.pop("data_parallel_size", None)  # a copy of a dense model prints 1, as if it were the only one
         for name, one in printed.items():
             before = log.configuration.setdefault(name, one)
             if before != one:  # several cores print one configuration, each its own line

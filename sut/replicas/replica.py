@@ -233,7 +233,7 @@ def main() -> NoReturn:
     spec = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReplicaSpec)
     threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)
-    print(f"replica {spec.index}: process {os.getpid()}", flush=True)
+    print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # in one piece: others write there, too
 
     async def serve() -> None:
         await Replica(spec).run()

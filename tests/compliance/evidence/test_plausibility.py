@@ -116,18 +116,20 @@ def test_repetitions(scenario: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "foreign", "severity"),
+    ("share", "foreign", "lag_ms", "severity"),
     [
-        (0.33, 0.0, "error"),
-        (0.33, FOREIGN_SHARE, "error"),  # a machine that was left alone
-        (0.33, 0.875, "warning"),
-        (0.33, 0.15, "error"),  # so little does not explain it
-        (0.02, 0.875, "error"),
+        (0.33, 0.0, 0.0, "error"),
+        (0.33, FOREIGN_SHARE, 20.0, "error"),  # a machine that was left alone
+        (0.33, 0.875, 0.0, "warning"),
+        (0.33, 0.15, 0.0, "error"),  # so little does not explain it
+        (0.02, 0.875, 1.0, "error"),
+        (0.08, 0.77, 8.0, "warning"),  # the first ones waited for the loop
     ],
 )
-def test_repetitions_on_cores_that_others_used(share: float, foreign: float, severity: str) -> None:
+def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag_ms: float, severity: str) -> None:
     samples = [*range(30), *range(30)]
-    found = repeats_cost_as_much(table(samples, [20.0] * 30 + [20 * share] * 30, [100.0] * 60), "Server", foreign)
+    times = table(samples, [20.0] * 30 + [20 * share] * 30, [100.0] * 60)
+    found = repeats_cost_as_much(times, "Server", foreign, lag_ms * MS)
     assert found is not None
     assert not found.passed
     assert found.severity == severity
