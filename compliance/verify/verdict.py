@@ -1,5 +1,7 @@
 """The verdict on one result, and the two files that hold it: verify_performance.json, then verify_performance.txt."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -7,6 +9,7 @@ from typing import Any, Literal
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
+from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, applied, check_json
 from compliance.verify.legs import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError
@@ -28,7 +31,7 @@ class Verification:
     directories: list[str]
     official_asked: bool
     parts: list[Part]
-    checks: list[Finding] = field(default_factory=list)  # on both parts together
+    checks: list[Finding] = field(default_factory=list)  # on both parts together; behind an error: what was changed
     error: HarnessError | None = None
 
     @property
@@ -63,7 +66,7 @@ class Verification:
     def reasons(self) -> list[str]:
         """Why it is no PASS, the gravest first."""
         if self.error is not None:
-            return [self.error.message]
+            return [self.error.message, *(check.sentence for check in self.checks)]
         return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
 
 
@@ -88,7 +91,9 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
         verdict.error = error
     except OSError as error:
         verdict.error = ExecutionError(f"{error.filename}: {error.strerror}")
-    if verdict.error is None and len(verdict.parts) == 2:
+    if verdict.error is not None:
+        verdict.checks += _changed(result)
+    elif len(verdict.parts) == 2:
         verdict.checks += _one_system(result)
         official_of = [part.claims_official for part in verdict.parts]
         if len(set(official_of)) == 2:  # both or none: the pair is what its weaker half is
@@ -96,6 +101,14 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
                 if part.claims_official:
                     part.notes.append("the other leg is not official, so the result is not")
     return verdict
+
+
+def _changed(result: ResultLegs) -> Iterator[Finding]:
+    """What was changed since a leg ended, which may be why it cannot be judged."""
+    for leg in result.legs:
+        with contextlib.suppress(HarnessError, OSError):
+            if leg.manifest is not None:
+                yield from record_is_whole(leg.run, leg.manifest)
 
 
 def _one_system(result: ResultLegs) -> list[Finding]:

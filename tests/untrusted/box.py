@@ -22,7 +22,7 @@ def in_box(
     while begin < count:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_within, args=(work, begin, count, theirs, more_bytes), daemon=True)
+        process = context.Process(target=_within, args=(work, begin, count, theirs, more_bytes))
         process.start()
         theirs.close()
         for number in range(begin, count):

@@ -118,6 +118,16 @@ def test_an_accuracy_log_under_other_seeds_is_not_this_legs(legs: DummyLegs, tmp
     assert "by the seeds in force" in verdict.reasons[0]
 
 
+def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline", "accuracy")
+    lines = run.accuracy_log.read_bytes().splitlines(keepends=True)
+    run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
+    verdict = judged(run.root)
+    assert verdict.exit_code == 4
+    assert {path for found in verdict.checks for path in found.files} == {run.accuracy_log}
+    assert f"{ACCURACY_LOG} was changed" in as_text(verdict)
+
+
 def test_answers_in_a_performance_run_that_logged_none(legs: DummyLegs, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", bare=True)
     shutil.copy(legs("Server", "accuracy") / ACCURACY_LOG, run.accuracy_log)
