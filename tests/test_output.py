@@ -64,6 +64,7 @@ def test_nohup_is_respected(ignored: bool, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whatever the tests' own start ignores
     )
     until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
     leg.send_signal(signal.SIGHUP)
