@@ -13,6 +13,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from tests.conftest import PATIENCE_S, ROOT, StartedMain
 from tests.support.legs import LONG_USER_CONF, arguments, progress, until
+from tests.support.warm import hear_signals
 
 MAIN = [sys.executable, str(ROOT / "main.py")]
 
@@ -64,7 +65,7 @@ def test_nohup_is_respected(ignored: bool, tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # whatever the tests' own start ignores
+        preexec_fn=hear_signals,
     )
     until(lambda: progress(out).get("phase") in ("engine", "warm-up", "running"), "the leg")
     leg.send_signal(signal.SIGHUP)

@@ -5,6 +5,7 @@ without them is refused by the library before a byte of ours is read.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits h
 RETRY_S = 0.001
 
 _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
-_LIFE = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+_LIFE = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+SHOWN_WITHIN_S = 5.0  # who connects says who it is; milliseconds, where a core is free
 
 
 def may_gather(loadgen_scenario: str) -> bool:
@@ -136,13 +138,22 @@ class LegSocket:
     Args:
         host: address to listen on.
         replica_keys: public keys of those who may connect.
+        shown_within_s: who has not shown a key by then is a stranger.
     """
 
-    def __init__(self, host: str, replica_keys: set[str], queue: int = QUEUE_MESSAGES) -> None:
+    def __init__(
+        self,
+        host: str,
+        replica_keys: set[str],
+        queue: int = QUEUE_MESSAGES,
+        *,
+        shown_within_s: float = SHOWN_WITHIN_S,
+    ) -> None:
         self.keys = KeyPair.new()
         self._allowed = {key.encode() for key in replica_keys}
         self.strangers = 0
-        self._unknown = 0  # connections that have not shown who they are
+        self._shown_within_s = shown_within_s
+        self._unknown: deque[float] = deque()  # when they came, of connections that have not shown who they are
         self._context = context = zmq.Context()
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
@@ -162,17 +173,21 @@ class LegSocket:
         return key in self._allowed
 
     def count_strangers(self) -> int:
-        """Connections refused since the last call: those that ended before they had shown who they are. The library
-        tells of a refusal by name only where it was spoken to in its own protocol."""
-        before = self.strangers
+        """Connections, not counted before, that have not shown in time who they are. The library tells of a refusal
+        only where it was spoken to in its own protocol, and never whose connection it was that ended."""
+        before, now = self.strangers, time.monotonic()
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
             if event == zmq.EVENT_ACCEPTED:
-                self._unknown += 1
+                self._unknown.append(now)
             elif self._unknown:
-                self._unknown -= 1
-                self.strangers += event == zmq.EVENT_DISCONNECTED
-        return self.strangers - before
+                self._unknown.popleft()
+            else:
+                self.strangers -= 1  # one that took longer
+        while self._unknown and now - self._unknown[0] >= self._shown_within_s:
+            self._unknown.popleft()
+            self.strangers += 1
+        return max(0, self.strangers - before)
 
     def stop(self) -> None:
         """After the line is closed."""

@@ -19,6 +19,7 @@ from runs.environment import HARNESS_ROOT
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
 from runs.record.requests_log import RequestTable, read_requests
+from tests.support.warm import hear_signals
 
 LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine
 # Words that would claim something. INVALID is another word.
@@ -95,7 +96,12 @@ class RunningLeg:
         self._output = run_dir.with_suffix(".stdout"), run_dir.with_suffix(".stderr")
         with self._output[0].open("wb") as stdout, self._output[1].open("wb") as stderr:
             self.parent = psutil.Popen(
-                command, cwd=run_dir.parent, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+                command,
+                cwd=run_dir.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                preexec_fn=hear_signals,
             )
         self.processes: list[psutil.Process] = []
 

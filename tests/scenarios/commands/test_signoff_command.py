@@ -41,7 +41,7 @@ def noisy() -> Verdict:
     return Verdict("baseline", 0.5, "open", reasons=[warn("B-1/noisy_baseline", "text")])
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_last(
     run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:

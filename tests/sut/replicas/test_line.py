@@ -98,7 +98,7 @@ def test_a_full_queue_keeps_the_order_and_blocks_nobody() -> None:
 @pytest.mark.parametrize("knows", ["another protocol", "nothing", "the address and its own keys", "the leg's key"])
 def test_a_stranger_is_refused_and_counted(knows: str) -> None:
     async def run() -> None:
-        leg = LegSocket("127.0.0.1", {KeyPair.new().public})
+        leg = LegSocket("127.0.0.1", {KeyPair.new().public}, shown_within_s=0.5)
         at_leg: list[list[bytes]] = []
         leg_line = Line(leg.socket, at_leg.append)
         if knows == "another protocol":
@@ -131,13 +131,13 @@ def zmq_stranger(leg: LegSocket, knows: str) -> "zmq.Socket[bytes]":
 
 
 def test_replicas_that_come_and_go_are_no_strangers() -> None:
+    """Also where one goes while the next one comes."""
     keys = KeyPair.new()
-    leg = LegSocket("127.0.0.1", {keys.public})
-    for _ in range(2):
-        with replica_socket(leg.address, leg.keys.public, keys, b"0") as replica:
+    leg = LegSocket("127.0.0.1", {keys.public}, shown_within_s=0.0)
+    for number in range(3):
+        with replica_socket(leg.address, leg.keys.public, keys, b"%d" % number) as replica:
             replica.send(b"ready")
-            assert leg.socket.recv_multipart() == [b"0", b"ready"]
-            leg.count_strangers()
+            assert leg.socket.recv_multipart() == [b"%d" % number, b"ready"]
     while leg._monitor.poll(500):
         leg.count_strangers()
     assert leg.strangers == 0
