@@ -6,14 +6,13 @@ two of them is compared with that in mind.
 
 import itertools
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compliance.finding import Finding, fail
-from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S, DetailLog
+from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S, DetailLog, local_time
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers
@@ -184,13 +183,8 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
 
 
 def _power_window_s(detail: DetailLog) -> float | None:
-    try:
-        begin, end = (
-            datetime.strptime(str(detail.get(key)), "%m-%d-%Y %H:%M:%S.%f") for key in ("power_begin", "power_end")
-        )
-    except ValueError:
-        return None
-    return (end - begin).total_seconds()
+    begin, end = (local_time(detail.get(key)) for key in ("power_begin", "power_end"))
+    return None if begin is None or end is None else (end - begin).total_seconds()
 
 
 def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:

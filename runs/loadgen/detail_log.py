@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,14 @@ class DetailLog:
             if isinstance(value, str):
                 return value
         raise self.missing(keys[0], self.get(keys[0]))
+
+
+def local_time(said: object) -> datetime | None:
+    """The time of day as `power_begin` and `power_end` give it, in LoadGen's own time zone; None where it is none."""
+    try:
+        return datetime.strptime(str(said), "%m-%d-%Y %H:%M:%S.%f")
+    except ValueError:
+        return None
 
 
 @names_its_file

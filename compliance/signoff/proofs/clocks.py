@@ -17,7 +17,7 @@ from compliance.signoff.limits import (
     ZONE_MOST_S,
     ZONE_STEP_S,
 )
-from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S
+from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S, local_time
 from runs.record.engine_log import START_STAGES
 from runs.record.manifest import Manifest
 from runs.record.observed import LOOP_LAG
@@ -106,7 +106,8 @@ def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[floa
 
 
 def _stamp(evidence: Evidence, key: str) -> float | None:
-    return _parsed(evidence.detail.get(key), "%m-%d-%Y %H:%M:%S.%f")
+    moment = local_time(evidence.detail.get(key))
+    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
 
 
 def _parsed(text: object, form: str) -> float | None:

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ from compliance.submission.check.structure import is_safe
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.loadgen.detail_log import DetailLog, read_detail
+from runs.loadgen.detail_log import DetailLog, local_time, read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
@@ -65,18 +64,11 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
         return None
     for key in ("power_begin", "power_end"):
-        if _time(detail.get(key)) is None:
+        if local_time(detail.get(key)) is None:
             findings.add(
                 "log-damaged", run.detail, f"{key} is {detail.get(key)}", "the time of day, as LoadGen writes it"
             )
     return detail
-
-
-def _time(said: object) -> datetime | None:
-    try:
-        return datetime.strptime(str(said), "%m-%d-%Y %H:%M:%S.%f")
-    except ValueError:
-        return None
 
 
 def make_leg(run: RunDir, detail: DetailLog, scenario: Scenario, benchmark: Benchmark) -> FinishedLeg:
@@ -207,5 +199,5 @@ def _short(value: object, beside: object) -> str:
 
 
 def _days_apart(first: ComparedLeg, other: ComparedLeg) -> int | None:
-    begin, later = (_time(leg.window[0]) if leg.window else None for leg in (first, other))
+    begin, later = (local_time(leg.window[0]) if leg.window else None for leg in (first, other))
     return None if begin is None or later is None else (later - begin).days
