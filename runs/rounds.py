@@ -28,8 +28,9 @@ class Round:
     # the code in src/. [checker]
     split_tree: bool
     loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
-    # names of the round's benchmarks that are none of ours. [checker: MODEL_CONFIG, models and model_mapping]
-    other_benchmarks: frozenset[str]
+    # names that a benchmark's directory may have, ours among them. [checker: MODEL_CONFIG, models and
+    # model_mapping]
+    benchmarks: frozenset[str]
 
     def __str__(self) -> str:
         return self.name
@@ -38,10 +39,10 @@ class Round:
 _IN_ALL = frozenset((
     "resnet", "resnet50", "retinanet", "ssd-resnet34", "mobilenet", "bert-99", "bert-99.9", "3d-unet-99",
     "3d-unet-99.9",
-    "llama2-70b-99", "llama2-70b-99.9", "stable-diffusion-xl", "rgat", "deepseek-r1", "whisper", "llama3.1-405b",
-    "llama3_1-405b",
+    "llama2-70b-99.9", "stable-diffusion-xl", "rgat", "deepseek-r1", "whisper", "llama3.1-405b", "llama3_1-405b",
+    "llama3.1-8b", "llama3_1-8b", "llama3.1-8b-edge", "llama3_1-8b-edge",
 ))  # fmt: skip
-_UNTIL_V6_0 = frozenset(("mixtral-8x7b", "pointpainting"))
+_UNTIL_V6_0 = frozenset(("mixtral-8x7b", "pointpainting", "llama2-70b-99"))
 _SINCE_V6_0 = frozenset(("gpt-oss-120b", "wan-2.2-t2v-a14b", "qwen3-vl-235b-a22b", "dlrm-v3", "yolo-95", "yolo-99"))
 
 ROUNDS: dict[str, Round] = {
@@ -52,21 +53,21 @@ ROUNDS: dict[str, Round] = {
             Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
             split_tree=True,
             loadgen_from="5.0.21",
-            other_benchmarks=_IN_ALL | _UNTIL_V6_0 | {"dlrm-v2-99", "dlrm-v2-99.9"},
+            benchmarks=_IN_ALL | _UNTIL_V6_0 | {"dlrm-v2-99", "dlrm-v2-99.9"},
         ),
         Round(  # [conf: f131a0d2, 2026-01-13]
             "v6.0",
             Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
             split_tree=False,
             loadgen_from="6.0.4",
-            other_benchmarks=_IN_ALL | _UNTIL_V6_0 | _SINCE_V6_0,
+            benchmarks=_IN_ALL | _UNTIL_V6_0 | _SINCE_V6_0,
         ),
         Round(  # [conf: b0662794, 2026-07-02]
             "v6.1",
             Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
             split_tree=False,
             loadgen_from="6.0.15",
-            other_benchmarks=_IN_ALL | _SINCE_V6_0 | {"qwen3.6-27b", "e2e-rag-qna", "e2e-rag-db"},
+            benchmarks=_IN_ALL | _SINCE_V6_0 | {"qwen3.6-27b", "e2e-rag-qna", "e2e-rag-db"},
         ),
     )
 }

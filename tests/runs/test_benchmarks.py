@@ -58,6 +58,19 @@ def _check_targets(benchmark: Benchmark, config: dict[str, Any]) -> None:
 
 
 @official
+@pytest.mark.parametrize("name", ROUNDS)
+def test_names_of_the_benchmarks_of_a_round(name: str) -> None:
+    config = constants()["MODEL_CONFIG"][name]
+    others = config["model_mapping"]
+    assert ROUNDS[name].benchmarks == {*config["models"], *others, *others.values()}
+
+
+def test_a_round_names_our_benchmarks_too() -> None:
+    for directory, name in DIRECTORIES.items():
+        assert {one.name for one in ROUNDS.values() if directory in one.benchmarks} == set(SUBMISSIONS[name].rounds)
+
+
+@official
 @pytest.mark.parametrize("key", BENCHMARKS)
 def test_numbers_of_loadgens_own_settings(key: str) -> None:
     text = (Path(str(CHECKOUT)) / "loadgen/mlperf.conf").read_text()

@@ -3,7 +3,7 @@
 import re
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from compliance.submission.check.finding import SHOWN, Findings
 from compliance.submission.check.reading import is_regular, object_or_empty, read_bytes, read_object
@@ -247,16 +247,15 @@ def _check_mapping(path: Path, division: str, in_round: Round, findings: Finding
     if division != "open":
         findings.add("model-mapping", path, f"lies in the {division} division", "only open has other models")
     for name, benchmark in value.items():
-        if not isinstance(benchmark, str) or not (benchmark in SUBMISSIONS or benchmark in in_round.other_benchmarks):
-            known = ", ".join((*SUBMISSIONS, *sorted(in_round.other_benchmarks)))
+        if not _may_be_mapped_to(benchmark, in_round):
+            known = ", ".join(sorted(in_round.benchmarks))
             findings.add("model-mapping", path, f"{name!r} is mapped to {benchmark!r}", known)
 
 
 def mapped_benchmark(tree: Tree, place: Place) -> str | None:
     """The benchmark behind a directory's name: one of the round's, or one of model_mapping.json in open; not all of
     them have rules of their own here (`SUBMISSIONS`)."""
-    others = tree.round.other_benchmarks
-    if place.benchmark in DIRECTORIES or place.benchmark in others:
+    if place.benchmark in tree.round.benchmarks:
         return DIRECTORIES.get(place.benchmark, place.benchmark)
     if place.division != "open":
         return None
@@ -264,7 +263,11 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
     found = mapping.get(place.benchmark)
     if found is None and tree.round.split_tree and any(name in place.benchmark for name in _RESNET_ALIKE):
         found = "resnet"
-    return found if isinstance(found, str) and (found in SUBMISSIONS or found in others) else None
+    return found if _may_be_mapped_to(found, tree.round) else None
+
+
+def _may_be_mapped_to(name: object, in_round: Round) -> TypeGuard[str]:
+    return isinstance(name, str) and name in in_round.benchmarks and DIRECTORIES.get(name, name) == name
 
 
 def _json_files(folder: Path) -> list[Path]:

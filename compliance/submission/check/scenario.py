@@ -12,7 +12,7 @@ from compliance.submission.check.legs import check_accuracy, check_performance
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
-from runs.benchmarks import DIRECTORIES, SUBMISSIONS, submitted_benchmark
+from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 
 
 @dataclass
@@ -37,7 +37,7 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
         check_one_configuration(compared, findings)
         return ScenarioOutcome(place, findings.items, compared, not_judged=not_judged)
     if benchmark_name is None:
-        known = ", ".join((*DIRECTORIES, *sorted(tree.round.other_benchmarks)))
+        known = ", ".join(sorted(tree.round.benchmarks))
         findings.add("tree-benchmark", folder.parent, f"{place.benchmark} is no benchmark of this checker", known)
         return ScenarioOutcome(place, findings.items)
     # Another case has a finding of its own, and is judged all the same.

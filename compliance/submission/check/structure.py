@@ -160,7 +160,7 @@ def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool
     if len(inside) == 0:
         return set() if is_file else None
     if len(inside) == 1:
-        return set() if is_file else set(DIRECTORIES) | tree.round.other_benchmarks
+        return set() if is_file else set(tree.round.benchmarks)
     if inside[1] not in DIRECTORIES:
         return None  # what else belongs to another benchmark is not known
     if len(inside) == 2:

@@ -144,9 +144,3 @@ def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(
     beside = check_tree(tree.root, CURRENT_ROUND)
     assert beside.findings == alone.findings
     assert beside.not_judged == alone.not_judged
-
-
-def test_rounds_name_the_benchmarks_that_are_not_ours() -> None:
-    assert "mixtral-8x7b" in ROUNDS["v5.1"].other_benchmarks
-    assert "mixtral-8x7b" not in ROUNDS["v6.1"].other_benchmarks
-    assert not any("llama3.1-8b" in one.other_benchmarks for one in ROUNDS.values())
