@@ -18,6 +18,7 @@ from qsl.tokenizers import Tokenizer
 OFFICIAL_NAME = "open_orca_gpt4_tokenized_llama.sampled_24576.pkl"  # [ref]; also as .pkl.gz
 OFFICIAL_SHA256 = "b64e66e54b6267f79eb4f9ccec52d466bab3ac94747ed258c3b0f337ed166fab"  # [hash], of the .pkl
 SYSTEM_PROMPT, QUESTION, RESPONSE = "system_prompt", "question", "response"  # OpenOrca's own columns
+REFERENCE_RESPONSE = "output"  # as the reference's preparation names it [ref]
 # Llama 2's id of a space, which it begins every answer with: at the end of the prompt nobody can send it ahead. [ref]
 FIRST_ANSWER_ID = 29871
 
@@ -56,12 +57,15 @@ def official_rows(path: Path, published_sha256: str = OFFICIAL_SHA256) -> list[d
 
 
 def own_rows(path: Path, count: int | None = None) -> OrcaRows:
-    """Rows of a Parquet, CSV, TSV, JSON or JSON lines file with OpenOrca's columns.
+    """Rows of a Parquet, CSV, TSV, JSON or JSON lines file with OpenOrca's columns, or those of the reference.
 
     Raises:
         InputError: no such file, a kind not known, columns missing, a cell empty or not a string, too few rows.
     """
-    cells = read_columns(str(path), (SYSTEM_PROMPT, QUESTION, RESPONSE), count, may_be_empty=(SYSTEM_PROMPT,))
+    columns = (SYSTEM_PROMPT, QUESTION, RESPONSE)
+    cells = read_columns(
+        str(path), columns, count, may_be_empty=(SYSTEM_PROMPT,), or_named={RESPONSE: REFERENCE_RESPONSE}
+    )
     return OrcaRows(cells[SYSTEM_PROMPT], cells[QUESTION], cells[RESPONSE])
 
 

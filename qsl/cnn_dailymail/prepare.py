@@ -7,7 +7,7 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -111,12 +111,14 @@ def read_columns(
     count: int | None = None,
     *,
     may_be_empty: Sequence[str] = (),
+    or_named: Mapping[str, str] | None = None,
     split: str = HUB_SPLIT,
 ) -> dict[str, list[str]]:
     """Read and check columns of text: `read_source` for any columns.
 
     Args:
         may_be_empty: columns whose cells may have no text.
+        or_named: another name that a column may have.
         split: of the hub's data set.
     """
     if count is not None and count < 1:
@@ -127,6 +129,9 @@ def read_columns(
         total = len(table)
         if total == 0:
             raise InputError(f"{name} has no rows", "give a source with some")
+        for column, other in (or_named or {}).items():
+            if column not in table.column_names and other in table.column_names:
+                table = table.rename_column(other, column)
         for column in columns:
             if column not in table.column_names:
                 raise InputError(

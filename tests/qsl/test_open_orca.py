@@ -125,6 +125,12 @@ def test_own_rows(tmp_path: Path) -> None:
     assert (first["input"], first["output"]) == (render("", given[0]["question"]), given[0]["response"])
 
 
+def test_rows_as_the_reference_names_them(tmp_path: Path) -> None:
+    given = pandas.DataFrame(orca.write_rows(tmp_path / "rows.jsonl", 5))
+    given.rename(columns={"response": "output"}).assign(tok_input=[[1]] * 5).to_parquet(tmp_path / "rows.parquet")
+    assert own_rows(tmp_path / "rows.parquet") == own_rows(tmp_path / "rows.jsonl")
+
+
 def test_a_prepared_file_is_a_data_set(tmp_path: Path) -> None:
     dataset = load_dataset(orca.prepare(tmp_path, count=3))
     assert len(dataset) == 3
