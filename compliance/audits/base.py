@@ -176,7 +176,7 @@ class AuditResult:
 
     test: str
     official: bool
-    required: bool
+    required: bool  # by the submissions of the legs' benchmark
     checks: tuple[Finding, ...]
     legs: tuple[dict[str, Any], ...]
     passed: bool
@@ -209,7 +209,6 @@ class AuditTest(ABC):
     name: str  # registry id and directory name
     summary: str  # one line for --help
     official = False  # whether MLCommons has this test
-    required = False  # whether a submission of this benchmark needs it
     knobs: frozenset[str] = frozenset()  # fields of AuditRequest that a user may set for it
     existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
 
@@ -252,7 +251,8 @@ class AuditTest(ABC):
         failed = [check for check in checks if not check.passed]
         outcome: dict[str, Any] = {"passed": not failed, "reason": failed[0].sentence if failed else kept, **others}
         summaries = tuple(leg.summary() for leg in legs)
-        return AuditResult(self.name, self.official, self.required, tuple(checks), summaries, **outcome)
+        required = any(self.name in leg.leg.benchmark.submission.audits for leg in legs)
+        return AuditResult(self.name, self.official, required, tuple(checks), summaries, **outcome)
 
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:

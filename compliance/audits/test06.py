@@ -51,7 +51,6 @@ Ids = npt.NDArray[np.int64]
 class OfficialTest06(AuditTest):
     name = "TEST06"
     official = True
-    required = True
     summary = "100 logged answers of a performance leg: lengths, counts, first tokens, special ids."
 
     def validate(self, request: AuditRequest) -> None:

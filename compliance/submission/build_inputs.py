@@ -8,14 +8,14 @@ from pathlib import Path
 from compliance.audits.registry import AUDITS
 from compliance.verify.legs import ResultLegs, find_results
 from runs.benchmark import Scenario
-from runs.benchmarks import BENCHMARKS, DIRECTORIES
+from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 
 # Audits that a submission of this benchmark has a place for; whatever others were run are none of its business.
-SUBMITTED_TESTS = tuple(test.name for test in AUDITS.values() if test.required)
+SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,16 @@ def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> Non
     assert result.copies == {"accuracy/mlperf_log_accuracy.json": leg.run.accuracy_log}
 
 
+@pytest.mark.parametrize(("scenario", "required"), [("Offline", True), ("SingleStream", False)])
+def test_required_where_the_benchmark_asks_for_it(tmp_path: Path, scenario: str, required: bool) -> None:
+    test = find_audit("TEST06")
+    samples = [(seq, 9, 3) for seq in range(100)]
+    entries = [entry(GOOD, seq=seq, index=seq) for seq in range(100)]
+    spec = next(test.legs(request()))
+    leg = write_leg(tmp_path / "leg", spec, scenario=scenario, samples=samples, entries=entries)
+    assert test.verify(request(scenario=scenario), [leg]).required == required
+
+
 def test_refusals(tmp_path: Path) -> None:
     test = find_audit("TEST06")
     with pytest.raises(InputError, match="end-of-sequence ids"):
