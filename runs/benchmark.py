@@ -62,25 +62,16 @@ class Target:
 
 @dataclass(frozen=True)
 class OfficialModel:
-    """The model that a closed submission runs: a Llama."""
+    """The model that a closed submission runs."""
 
     name: str  # as people say it
     shape: Mapping[str, int]  # keys of its config.json that tell it from other models
+    parameters: int  # numbers in its weights
     weights_sha256: Mapping[str, str]  # of its files as they were published; empty where nobody published any
     bos_ids: frozenset[int]  # begin a text
     stop_ids: frozenset[int]  # end an answer
     special_ids: frozenset[int]  # all of the tokenizer's, those above among them
     speculative_decoding: bool  # allowed in the closed division
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in its weights. [transformers, LlamaForCausalLM: no biases, input and output embeddings apart]"""
-        width, inner, vocabulary, layers = (
-            self.shape[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers")
-        )
-        keys = width * self.shape["num_key_value_heads"] // self.shape["num_attention_heads"]
-        layer = 2 * width * width + 2 * width * keys + 3 * width * inner + 2 * width
-        return 2 * vocabulary * width + layers * layer + width
 
 
 @dataclass(frozen=True)

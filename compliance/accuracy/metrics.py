@@ -11,7 +11,7 @@ Sources, read at mlcommons/inference commit b66003e1 (2026-08-20):
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,10 +73,10 @@ class Metric:
     length: str  # the score that tells how long the answers are; its unit is `length_unit`
     length_unit: str
     count: str  # the score that is the number of answers
-    # scores (answer, reference) pairs; runs in other processes
-    score_pairs: Callable[[Sequence[tuple[str, str]]], list[SampleScores]]
+    # scores (answer, reference) pairs, each in a form of the metric's own; runs in other processes
+    score_pairs: Callable[[Sequence[tuple[str, str]]], list[Any]]
     # the scores of a run, from those of its answers and the tokens that each answer has
-    of_run: Callable[[Sequence[SampleScores], Sequence[int]], Scores]
+    of_run: Callable[[Sequence[Any], Sequence[int]], Scores]
 
     def text(self, scores: Mapping[str, float]) -> str:
         """One Python literal, as the reference evaluation writes it."""

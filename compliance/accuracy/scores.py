@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from compliance.accuracy.metrics import ROUGE, Metric, SampleScores, Scores
+from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -76,7 +76,7 @@ class Scoring:
         Raises:
             ExecutionError: a worker process died.
         """
-        samples: list[SampleScores] = []
+        samples: list[Any] = []
         for scored in self._chunks:
             samples.extend(scored)
             if progress:

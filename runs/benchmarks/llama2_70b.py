@@ -24,6 +24,7 @@ _MODEL = OfficialModel(
         "intermediate_size": 28672,
         "vocab_size": 32000,
     },
+    parameters=68_976_648_192,  # of this shape
     weights_sha256={},
     bos_ids=frozenset({1}),  # [model]
     stop_ids=frozenset({2}),  # [model] eos_token_id

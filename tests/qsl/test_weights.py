@@ -1,6 +1,7 @@
 """What the headers of a model's weights say."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,27 @@ from runs.record.official_inputs import data_set_reasons, model_reasons
 
 OFFICIAL = BENCHMARKS["llama3_1-8b"].model
 LAYER = {"q": (8, 8), "k": (4, 8), "v": (4, 8), "o": (8, 8), "gate": (16, 8), "up": (16, 8), "down": (8, 16)}
-SMALL = replace(
-    OFFICIAL,
-    weights_sha256={},
-    shape={
-        "hidden_size": 8,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 16,
-        "vocab_size": 10,
-    },
-)
+
+
+def parameters_of(shape: Mapping[str, int]) -> int:
+    """Numbers in a Llama's weights: no biases, input and output embeddings apart. [transformers, LlamaForCausalLM]"""
+    width, inner, vocabulary, layers = (
+        shape[key] for key in ("hidden_size", "intermediate_size", "vocab_size", "num_hidden_layers")
+    )
+    keys = width * shape["num_key_value_heads"] // shape["num_attention_heads"]
+    layer = 2 * width * width + 2 * width * keys + 3 * width * inner + 2 * width
+    return 2 * vocabulary * width + layers * layer + width
+
+
+SHAPE = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 10,
+}
+SMALL = replace(OFFICIAL, weights_sha256={}, shape=SHAPE, parameters=parameters_of(SHAPE))
 
 
 def groups(kind: str, bits: int, inputs: int | None) -> dict[str, Any]:
@@ -88,9 +98,10 @@ def test_precision_and_numbers(
     assert model_reasons(SMALL, found.shape, found, {}) == []
 
 
-def test_the_published_numbers_of_parameters_follow_from_the_shapes() -> None:
-    assert OFFICIAL.parameters == 8_030_261_248
-    assert BENCHMARKS["llama2-70b"].model.parameters == 68_976_648_192
+@pytest.mark.parametrize("key", ["llama3_1-8b", "llama2-70b"])
+def test_the_numbers_of_parameters_follow_from_the_shapes(key: str) -> None:
+    model = BENCHMARKS[key].model
+    assert model.parameters == parameters_of(model.shape)
 
 
 def test_weights_that_were_left_out(tmp_path: Path) -> None:
