@@ -14,8 +14,8 @@ from scripts.accept.__main__ import main, missing_of
 from scripts.accept.machine import layouts
 from scripts.accept.steps import Outcome, Steps
 from scripts.accept.table import AcceptTable, markdown
-from scripts.bench.models import TINY, make_llama, write_rows
 from scripts.bench.report import at_least, at_most
+from scripts.bench.tools.models import TINY, make_llama, write_rows
 from tests.conftest import Finished
 
 QUEUE = ("--dummy-slots", "8", "--dummy-ttft-ms", "20")  # some 330 queries/s

@@ -16,12 +16,12 @@ from runs.record.progress import read_progress
 from runs.record.requests_log import read_requests
 from scripts.bench import capacity, null_path, reading, real_size, routing, scoring, sizes
 from scripts.bench.__main__ import PARTS, main
-from scripts.bench.legs import run_leg, started_leg
-from scripts.bench.llm_server import llm_server
-from scripts.bench.models import TINY, make_llama, make_texts, write_rows
-from scripts.bench.null_run import NullSpec, null_run
-from scripts.bench.programs import measure
 from scripts.bench.report import BenchPart, at_least, at_most
+from scripts.bench.tools.legs import run_leg, started_leg
+from scripts.bench.tools.llm_server import llm_server
+from scripts.bench.tools.models import TINY, make_llama, make_texts, write_rows
+from scripts.bench.tools.null_run import NullSpec, null_run
+from scripts.bench.tools.programs import measure
 
 SMALLEST = sizes.SMALLEST
 

@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import ExecutionError
 from scripts.bench.simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate, simulate
-from scripts.bench.step_model import StepModel, fit, read_steps
+from scripts.bench.tools.step_model import StepModel, fit, read_steps
 
 MODEL = StepModel(fixed_s=0.006, per_query_s=20e-6, per_token_s=35e-6)
 FOUR = Simulation(4, MODEL, 2_048, 256, 2.0, 0.1, seconds=10.0)

@@ -12,8 +12,8 @@ from runs.reading import read_object
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from scripts.bench.llm_server import llm_server
 from scripts.bench.report import Goal, at_least, at_most
+from scripts.bench.tools.llm_server import llm_server
 
 from .machine import Engines
 from .sizes import AcceptSizes

@@ -8,10 +8,10 @@ from typing import Any
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import SetupError
 
-from .legs import offline_leg
-from .models import TINY, make_llama
 from .report import BenchPart, at_least
 from .sizes import Sizes
+from .tools.legs import offline_leg
+from .tools.models import TINY, make_llama
 
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
 

@@ -12,11 +12,11 @@ from qsl.dataset import load_dataset
 from runs.errors import ExecutionError
 from runs.record.layout import RunDir
 
-from .legs import Finished, engine_plan, offline_leg, run_leg
-from .llm_server import llm_server
-from .models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
+from .tools.legs import Finished, engine_plan, offline_leg, run_leg
+from .tools.llm_server import llm_server
+from .tools.models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
 
 
 def offline(work: Path, sizes: Sizes) -> BenchPart:

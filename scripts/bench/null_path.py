@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 from runs.numbers.numbers import Numbers
 
-from .null_run import NullSpec, Side, null_run
 from .report import BenchPart, Goal, at_least, at_most
 from .sizes import Sizes
+from .tools.null_run import NullSpec, Side, null_run
 
 LATENCY_QPS = 1_000.0
 RATE_STEP = 1.15  # between neighbouring rates of the ladder

@@ -18,12 +18,12 @@ from runs.record.observed import CONTENTION
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
 from sut.endpoint.served import words
 
-from .legs import engine_plan, offline_leg
-from .models import TINY, make_llama
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
-from .vllm_serve import vllm_serve
+from .tools.legs import engine_plan, offline_leg
+from .tools.models import TINY, make_llama
+from .tools.vllm_serve import vllm_serve
 
 OUTPUT_TOKENS = 128
 # Of LLM.generate on a CPU, and so of an Offline leg; vllm serve would take half of each.

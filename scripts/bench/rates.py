@@ -8,12 +8,12 @@ from typing import Any
 
 from runs.record.layout import RunDir
 
-from .legs import Finished, engine_plan, offline_leg, run_leg
-from .models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
 from .null_path import highest
 from .report import BenchPart, at_least
 from .sizes import Sizes
-from .vllm_serve import vllm_serve
+from .tools.legs import Finished, engine_plan, offline_leg, run_leg
+from .tools.models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
+from .tools.vllm_serve import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99

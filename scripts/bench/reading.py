@@ -11,10 +11,10 @@ from pathlib import Path
 from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
 
-from .null_run import NullSpec, null_run
-from .programs import measure, peak_memory_bytes, tell
 from .report import BenchPart, at_most
 from .sizes import Sizes
+from .tools.null_run import NullSpec, null_run
+from .tools.programs import measure, peak_memory_bytes, tell
 
 MAKING_QPS = 15_000.0  # of the run that makes the logs
 LIBRARY_SAMPLES = 8_448  # a divisor of 270,336: LoadGen issues whole copies of the data set

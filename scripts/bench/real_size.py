@@ -14,10 +14,10 @@ from runs.record.observed import LoopLag
 from runs.record.progress import read_progress
 from runs.record.requests_log import RequestTable, read_requests
 
-from .legs import one_query, started_leg
-from .models import TINY, VOCAB_SIZE, make_llama, write_rows
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
+from .tools.legs import one_query, started_leg
+from .tools.models import TINY, VOCAB_SIZE, make_llama, write_rows
 
 MINUTE_S = 60.0
 

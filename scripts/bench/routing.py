@@ -19,14 +19,14 @@ from runs.environment import usable_cores
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 
-from .legs import Finished, offline_leg
-from .models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
 from .null_path import highest
 from .rates import server_leg
 from .report import BenchPart, at_least
 from .simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate
 from .sizes import Sizes
-from .step_model import (
+from .tools.legs import Finished, offline_leg
+from .tools.models import SHAPES, TINY, VOCAB_SIZE, make_llama, write_rows
+from .tools.step_model import (
     PACED_EXECUTOR,
     STEP_MODEL,
     STEPS_FOLDER,

@@ -21,10 +21,10 @@ from qsl.tokenizers import Tokenizer, load_tokenizer
 from runs.errors import ExecutionError
 from runs.loadgen.accuracy_log import read_accuracy_log
 
-from .models import TINY, make_llama, make_texts
-from .programs import measure, tell
 from .report import BenchPart, at_most
 from .sizes import Sizes
+from .tools.models import TINY, make_llama, make_texts
+from .tools.programs import measure, tell
 
 LOG, REFERENCES, MODEL = "accuracy_log.json", "references.json", "model"
 

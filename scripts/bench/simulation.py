@@ -19,9 +19,9 @@ from runs.record.manifest import RoutingPolicy
 from sut.engine import Request
 from sut.replicas.routing import Routing
 
-from .models import prompt_lengths
 from .null_path import highest
-from .step_model import StepModel
+from .tools.models import prompt_lengths
+from .tools.step_model import StepModel
 
 Policy = RoutingPolicy | Literal["vllm"]
 POLICIES: tuple[Policy, ...] = (*get_args(RoutingPolicy), "vllm")

@@ -20,11 +20,11 @@ from runs.record.manifest import read_manifest
 from runs.record.progress import read_progress
 from sut.recorder import partial_path
 
-from .legs import engine_plan, started_leg
-from .llm_server import llm_server
-from .models import TINY, VOCAB_SIZE, make_llama, write_rows
 from .report import BenchPart, at_most
 from .sizes import Sizes
+from .tools.legs import engine_plan, started_leg
+from .tools.llm_server import llm_server
+from .tools.models import TINY, VOCAB_SIZE, make_llama, write_rows
 
 POLL_S = 0.01
 CONF: dict[str, object] = {"min_duration": 1, "min_query_count": 1, "target_qps": 1}

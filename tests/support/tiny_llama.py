@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.bench.models import TINY, make_llama
+from scripts.bench.tools.models import TINY, make_llama
 
 
 def make_tiny_llama(folder: Path, texts: list[str]) -> Path:

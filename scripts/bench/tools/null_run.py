@@ -1,4 +1,4 @@
-"""One LoadGen run around an engine that answers at once: `python -m scripts.bench.null_run SPEC.json`.
+"""One LoadGen run around an engine that answers at once: `python -m scripts.bench.tools.null_run SPEC.json`.
 
 Two sides. "bare": the least a system under test in Python can do, answering inside LoadGen's call with the same
 bytes for every sample. "ours": the harness's own path, with its event loop, its records and its statistics.
@@ -105,7 +105,7 @@ def null_run(spec: NullSpec) -> tuple[Numbers, dict[str, Any]]:
     run.create()
     spec_path = run.root / "spec.json"
     spec_path.write_bytes(orjson.dumps(asdict(spec)))
-    facts: dict[str, Any] = measure("null_run", spec_path, log=run.engine_log, environment=spec.environment)
+    facts: dict[str, Any] = measure("tools.null_run", spec_path, log=run.engine_log, environment=spec.environment)
     detail = read_detail(run.detail)
     if detail.error_count:
         raise ExecutionError(f"LoadGen logged {detail.error_count} errors around a null engine", f"see {run.detail}")

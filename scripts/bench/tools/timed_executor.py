@@ -1,7 +1,7 @@
 """How long each step of vLLM takes, and what was in it: an executor class for vLLM.
 
-Named to vLLM by `--engine-arg distributed_executor_backend=scripts.bench.timed_executor.TimedExecutor`; it computes as
-vLLM's own does, and writes a line a step into a file of its process in the folder that STEPS_FOLDER names.
+Named to vLLM by `--engine-arg distributed_executor_backend=scripts.bench.tools.timed_executor.TimedExecutor`; it
+computes as vLLM's own does, and writes a line a step into a file of its process in the folder that STEPS_FOLDER names.
 """
 
 import os

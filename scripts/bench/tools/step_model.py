@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from runs.errors import ExecutionError
 
 STEPS_FOLDER = "BENCH_STEPS_FOLDER"  # environment variable: where engines write down their steps
-TIMED_EXECUTOR = "scripts.bench.timed_executor.TimedExecutor"  # the class that writes them
+TIMED_EXECUTOR = "scripts.bench.tools.timed_executor.TimedExecutor"  # the class that writes them
 STEP_MODEL = "BENCH_STEP_MODEL"  # environment variable: a model's three numbers
-PACED_EXECUTOR = "scripts.bench.instant_executor.PacedExecutor"  # the class whose steps take what it says
+PACED_EXECUTOR = "scripts.bench.tools.instant_executor.PacedExecutor"  # the class whose steps take what it says
 FEWEST_STEPS = 20
 IDLE_S = 1.0  # a step that seems to take longer was followed by nothing to do
 

@@ -1,7 +1,7 @@
 """vLLM's scheduler and front end around a model that is not computed: executor classes for vLLM.
 
-Named to vLLM by `--engine-arg distributed_executor_backend=scripts.bench.instant_executor.InstantExecutor`. vLLM loads
-the model and makes its cache as ever; only the steps are answered without it.
+Named to vLLM by `--engine-arg distributed_executor_backend=scripts.bench.tools.instant_executor.InstantExecutor`. vLLM
+loads the model and makes its cache as ever; only the steps are answered without it.
 """
 
 import os

@@ -1,7 +1,7 @@
 """vLLM's own `LLM.generate`, kept alive beside the legs and stopped (SIGSTOP) while they run.
 
-As a program, `python -m scripts.bench.llm_server SPEC.json`: reads commands from its input, one a line, and answers
-each with a line of JSON. `all`: one call for all prompts; `one`: one call a prompt, one after the other.
+As a program, `python -m scripts.bench.tools.llm_server SPEC.json`: reads commands from its input, one a line, and
+answers each with a line of JSON. `all`: one call for all prompts; `one`: one call a prompt, one after the other.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ def llm_server(
     started = time.monotonic()
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.bench.llm_server", str(spec.resolve())],
+            [sys.executable, "-m", "scripts.bench.tools.llm_server", str(spec.resolve())],
             cwd=HARNESS_ROOT,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
