@@ -1,4 +1,4 @@
-"""Front door: find the environment, then hand over to the command line (scenarios/commands/command_line.py).
+"""Front door: find the environment, then hand over to the command line (scenarios/command_line/dispatch.py).
 
 Nothing here but the standard library, in words that any Python from 3.7 reads: which Python was asked, and what is
 installed in it, is not known yet.
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     if here not in sys.path:  # as with PYTHONSAFEPATH
         sys.path.insert(0, here)
     try:
-        from scenarios.commands.command_line import main as command_line
+        from scenarios.command_line.dispatch import main as command_line
     except ImportError as error:  # what is installed is broken
         return _go_on_elsewhere(f"cannot import what it needs: {error}", arguments)
     _imported.append("command line")

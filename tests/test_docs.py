@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.commands.command_line import COMMANDS
+from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT
 from tests.support.command_lines import parse
 from tests.support.docs import DOCUMENTS, CommandLine, command_lines

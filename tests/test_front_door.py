@@ -93,7 +93,7 @@ def test_an_old_python_can_read_it() -> None:
     assert imported == {"os", "signal", "sys", "time"}  # what takes long to import is interrupted with a traceback
 
 
-@pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.commands.command_line"])
+@pytest.mark.parametrize("module", ["click", "pydantic", "scenarios.command_line.dispatch"])
 @pytest.mark.parametrize("becomes", ["raise", "raise ImportError('numpy says so') from None", "os.abort()"])
 def test_an_interrupt_while_importing(
     module: str, becomes: str, tmp_path: Path, start_main: Callable[..., StartedMain]

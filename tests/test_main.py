@@ -12,7 +12,7 @@ import pytest
 import main
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, HarnessError, Interrupted, SetupError
-from scenarios.commands.command_line import COMMANDS, cli
+from scenarios.command_line.dispatch import COMMANDS, cli
 from scenarios.leg import parent as leg_module
 from scenarios.leg.config import RunConfig
 from tests.conftest import ROOT, Finished

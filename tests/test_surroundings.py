@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 
 import main
-from scenarios.commands.command_line import COMMANDS
+from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, StartedMain
 from tests.support.legs import USER_CONF, arguments, patched
 

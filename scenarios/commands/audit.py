@@ -8,10 +8,10 @@ from rich.console import Console
 
 from compliance.audits.registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, split_values
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.schema import dry_run_option, given_values, options_of
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
+from scenarios.command_line.schema import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 
 HELP = (

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from runs.errors import ExitCode
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
 from scenarios.console import wide_console
 
 PLAIN_WIDTH = 160  # of tables where there is no terminal to ask

@@ -11,9 +11,9 @@ from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index
 from compliance.submission.check.report import CheckOutcome, as_json, exit_code, print_report
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH, write_record
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH, write_record
 from scenarios.commands.submit import given_options, score_sources, system_file
 
 EXAMPLES = (

@@ -35,9 +35,9 @@ from runs.environment import (
 from runs.errors import ExitCode, HarnessError, SetupError
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client

@@ -27,9 +27,9 @@ from compliance.mechanisms.registry import REGISTRY_DIR, load_registries
 from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH, writing
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH, writing
 
 EXAMPLES = (
     "one result, as its run declares it: gate RESULT",

@@ -15,9 +15,9 @@ from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
 from scenarios.console import say
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

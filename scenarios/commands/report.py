@@ -6,9 +6,9 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
 from scenarios.console import say
 
 EXAMPLES = (

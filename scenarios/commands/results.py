@@ -7,8 +7,8 @@ import click
 import orjson
 
 from runs.errors import ExitCode, InputError
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
 from scenarios.console import wide_console
 from scenarios.status.find import find_in
 from scenarios.status.legs import leg_status

@@ -15,9 +15,9 @@ from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError
 from runs.wording import counted
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH, write_record, writing
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH, write_record, writing
 from scenarios.console import say
 
 EXAMPLES = (

@@ -18,10 +18,10 @@ from runs.files import write_atomic
 from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
 from runs.store.store import RAW, ResultStore
 from runs.wording import counted
-from scenarios.commands import answer
+from scenarios.command_line import answer
+from scenarios.command_line.help import Group
+from scenarios.command_line.paths import PATH, writing
 from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
-from scenarios.commands.help import Group
-from scenarios.commands.paths import PATH, writing
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",

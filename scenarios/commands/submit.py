@@ -17,9 +17,9 @@ from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode, InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH, write_record
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH, write_record
 from scenarios.console import say
 from scenarios.leg.config import load_yaml
 

@@ -7,10 +7,10 @@ import click
 from rich.console import Console
 
 from runs.errors import ExitCode
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH
-from scenarios.commands.schema import dry_run_option, given_values, options_of
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
+from scenarios.command_line.schema import dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions
 

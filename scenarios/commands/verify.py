@@ -25,9 +25,9 @@ from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
-from scenarios.commands import answer
-from scenarios.commands.help import Command
-from scenarios.commands.paths import PATH, write_record, writing
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH, write_record, writing
 from scenarios.console import say
 
 EXAMPLES = (

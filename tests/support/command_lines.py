@@ -5,9 +5,9 @@ from pydantic import BaseModel
 
 from runs.errors import InputError
 from scenarios.audit.config import AuditOptions
-from scenarios.commands import answer
-from scenarios.commands.command_line import COMMANDS, cli
-from scenarios.commands.schema import given_values, normalise
+from scenarios.command_line import answer
+from scenarios.command_line.dispatch import COMMANDS, cli
+from scenarios.command_line.schema import given_values, normalise
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import TuneOptions
 

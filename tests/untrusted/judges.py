@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 
 from runs.errors import ExitCode
-from scenarios.commands.command_line import main
+from scenarios.command_line.dispatch import main
 
 SUBMITTED = ("--organisation", "O", "--system-name", "S")
 CONTRACTED = {int(code) for code in ExitCode} - {int(ExitCode.INTERRUPTED)}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from scenarios.commands.help import Command
-from scenarios.commands.schema import given_values, normalise, options_of, parse_value
+from scenarios.command_line.help import Command
+from scenarios.command_line.schema import given_values, normalise, options_of, parse_value
 from scenarios.leg.config import RunConfig, make_config
 
 COMMANDS = ["run", "doctor"]

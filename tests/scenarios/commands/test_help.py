@@ -6,8 +6,8 @@ import click
 import pytest
 
 import main
-from scenarios.commands.command_line import COMMANDS, cli
-from scenarios.commands.help import Command, Group
+from scenarios.command_line.dispatch import COMMANDS, cli
+from scenarios.command_line.help import Command, Group
 from tests.support.command_lines import parse
 
 

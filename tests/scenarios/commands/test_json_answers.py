@@ -9,7 +9,7 @@ import pytest
 
 import main
 from runs.record.layout import RunDir
-from scenarios.commands.command_line import COMMANDS
+from scenarios.command_line.dispatch import COMMANDS
 from tests.conftest import ROOT, Finished
 from tests.support.legs import arguments
 

@@ -12,9 +12,9 @@ from click.shell_completion import shell_complete
 
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
-from scenarios.commands import answer
-from scenarios.commands.output import READER_GONE, steady_output
-from scenarios.commands.schema import normalise
+from scenarios.command_line import answer
+from scenarios.command_line.output import READER_GONE, steady_output
+from scenarios.command_line.schema import normalise
 from scenarios.console import engine_log_is_shown, engine_log_shown
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from runs.errors import InputError
-from scenarios.commands.help import GroupedOption
-from scenarios.commands.paths import PATH
+from scenarios.command_line.help import GroupedOption
+from scenarios.command_line.paths import PATH
 
 
 def options_of(
