@@ -10,11 +10,11 @@ from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from compliance.submission.check.report import CheckOutcome, as_json, exit_code, print_report
 from runs.errors import ExitCode, InputError
-from runs.rounds import CURRENT_ROUND, ROUNDS
+from runs.rounds import ROUNDS
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
+from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
 from scenarios.command_line.paths import PATH, write_record
-from scenarios.commands.submit import given_options, score_sources, system_file
 
 EXAMPLES = (
     "before an upload: check TREE --runs output/campaign",
@@ -25,13 +25,7 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("tree", metavar="TREE", type=PATH)
-@click.option(
-    "--round",
-    type=click.Choice(list(ROUNDS)),
-    default=CURRENT_ROUND.name,
-    show_default=True,
-    help="The round whose layout and seeds are asked for.",
-)
+@round_option("The round whose layout and seeds are asked for.")
 @click.option(
     "--official",
     type=PATH,
@@ -47,7 +41,7 @@ EXAMPLES = (
     multiple=True,
     help="Runs that the tree was made of. Repeatable. The four options below are as `submit` had them.",
 )
-@given_options("Default: this repository at the commit that the runs name.")
+@tree_options("Default: this repository at the commit that the runs name.")
 def check(
     tree: Path,
     round: str,

@@ -1,8 +1,5 @@
 """`main.py gate`: does a result's declared technique hold, and is its quality shown?"""
 
-import os
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +8,6 @@ import orjson
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.declaration import (
-    FIELD_NAMES,
-    FIELDS,
-    SUPPORT_STATUSES,
-    Declaration,
-    declare,
-    from_environment,
-    read_declaration_file,
-)
 from compliance.mechanisms.eligibility import DIVISIONS
 from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
@@ -29,6 +17,7 @@ from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
+from scenarios.command_line.options import declaration_options, score_options, take_declaration
 from scenarios.command_line.paths import PATH, writing
 
 EXAMPLES = (
@@ -38,54 +27,9 @@ EXAMPLES = (
 )
 
 
-def declaration_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that declare a technique, for every command that makes rows."""
-    for entry in reversed(FIELDS):
-        name = f"--{entry.name.replace('_', '-')}"
-        function = click.option(name, metavar=entry.kind.upper(), help=entry.help)(function)
-    function = click.option(
-        "--support-status",
-        type=click.Choice(SUPPORT_STATUSES),
-        help="How far the result is vouched for. Default: supported for a baseline, else reviewed_preview.",
-    )(function)
-    return click.option("--declaration", type=PATH, metavar="FILE", help="YAML with the fields below.")(function)
-
-
-def score_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What answers are scored with."""
-    function = click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes them; likewise.")(
-        function
-    )
-    return click.option(
-        "--dataset-path",
-        type=PATH,
-        metavar="FILE",
-        help="Data set to score answers with. Default: the one in manifest.json.",
-    )(function)
-
-
-def take_declaration(options: dict[str, Any]) -> Declaration:
-    """Take the declaration's options out of `options`: the command line before the environment before the file.
-
-    What all of them leave open, the record of each run declares.
-
-    Raises:
-        InputError: the file is no declaration.
-    """
-    given = {name: options.pop(name) for name in FIELD_NAMES}
-    path, status = options.pop("declaration"), options.pop("support_status")
-    fields, status_of_file = read_declaration_file(path) if path is not None else ({}, None)
-    declared = declare(given, from_environment(dict(os.environ)), fields)
-    return replace(declared, support_status=status or status_of_file)
-
-
-def take_sources(options: dict[str, Any]) -> ScoreSources:
-    """Take the scoring options out of `options`."""
-    return ScoreSources(options.pop("dataset_path"), options.pop("model_path"))
-
-
 def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
-    declaration, sources = take_declaration(options), take_sources(options)
+    declaration = take_declaration(options)
+    sources = ScoreSources(options["dataset_path"], options["model_path"])
     registries = load_registries(options["registry"])  # a gate that does not know what may pass is closed to all
     directories = [path for path in targets if path.is_dir()]
     rows: list[JudgedRow] = []
@@ -125,7 +69,7 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
     default=REGISTRY_DIR,
     help="Registries to use instead of those of this program.",
 )
-@score_options
+@score_options(". Default: the one in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     """Judge what technique a result declares: is it registered, does the engine's own record agree, does its quality

@@ -11,6 +11,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
 from runs.errors import ExitCode, InputError
@@ -20,8 +21,8 @@ from runs.store.store import RAW, ResultStore
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.help import Group
+from scenarios.command_line.options import declaration_options, score_options, take_declaration
 from scenarios.command_line.paths import PATH, writing
-from scenarios.commands.gate import declaration_options, score_options, take_declaration, take_sources
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
@@ -63,11 +64,12 @@ def store() -> None:
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
 @click.option("--replace", is_flag=True, help="Overwrite a run whose values differ.")
-@score_options
+@score_options(". Default: the one in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
     """Add results from their run directories, as `verify` takes them. A run that is there is left alone."""
-    declaration, sources = take_declaration(options), take_sources(options)
+    declaration = take_declaration(options)
+    sources = ScoreSources(options["dataset_path"], options["model_path"])
     registries, load_error = registries_or_error()
     with Console().status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]

@@ -1,6 +1,5 @@
 """`main.py submit`: from the command line to a submission tree."""
 
-from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 from shlex import quote
@@ -9,51 +8,23 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json
 from compliance.submission.submit import submit as build_tree
-from compliance.submission.system import SystemFile, read_system_file
 from compliance.submission.tree import DIVISIONS
-from runs.errors import ExitCode, InputError
+from runs.errors import ExitCode
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
+from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
 from scenarios.command_line.paths import PATH, write_record
 from scenarios.console import say
-from scenarios.leg.config import load_yaml
 
 EXAMPLES = (
     "a campaign: submit output/campaign --organisation ORG --system-name BOX --system system.yaml --output tree",
     "in the open division: submit RESULT --division open --organisation ORG --system-name BOX --output tree",
     "a rehearsal: submit output/campaign --rehearsal --organisation ORG --system-name BOX --output tree",
 )
-
-
-def given_options(without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options of `submit` that `check` has as well; `without` says what there is without --source."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes them; likewise."),
-            click.option(
-                "--dataset-path",
-                type=PATH,
-                metavar="FILE",
-                help="Data set to score the answers with, if it is no longer where the manifests say.",
-            ),
-            click.option("--source", type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
-            click.option(
-                "--system",
-                type=PATH,
-                metavar="FILE",
-                help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
-            ),
-        ):
-            function = option(function)
-        return function
-
-    return decorate
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -68,13 +39,7 @@ def given_options(without: str) -> Callable[[Callable[..., Any]], Callable[..., 
     help="In open, other models and options may enter, and neither scenarios nor audits are demanded; network is "
     "closed with servers on machines apart from LoadGen's (docs/endpoint.md).",
 )
-@click.option(
-    "--round",
-    type=click.Choice(list(ROUNDS)),
-    default=CURRENT_ROUND.name,
-    show_default=True,
-    help="Decides the layout and the seeds that the legs must have.",
-)
+@round_option("Decides the layout and the seeds that the legs must have.")
 @click.option("--output", required=True, type=PATH, metavar="TREE", help="A directory that is not there.")
 @click.option(
     "--documentation",
@@ -88,7 +53,7 @@ def given_options(without: str) -> Callable[[Callable[..., Any]], Callable[..., 
     help="Let results enter that are not official (dummy engine, another model, synthetic data), in a tree that is "
     "marked as not for upload. Full length, seeds and accuracy are still demanded.",
 )
-@given_options("Default: this repository at the commit that the legs ran with.")
+@tree_options("Default: this repository at the commit that the legs ran with.")
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build there.")
 def submit(
     results: tuple[Path, ...],
@@ -167,15 +132,3 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
     lines.append(f"next: python main.py check {quote(str(built.root))}{rounds}")
     return lines
-
-
-def system_file(path: Path | None) -> SystemFile:
-    """What the submitter says of the system: --system of `submit` and `check`."""
-    return read_system_file(load_yaml(path, "--system") if path is not None else {})
-
-
-def score_sources(dataset_path: Path | None, model_path: str | None) -> ScoreSources:
-    """What answers are scored with: --dataset-path and --model-path of `submit` and `check`."""
-    if dataset_path is not None and not dataset_path.is_file():
-        raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the legs used")
-    return ScoreSources(dataset_path, model_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.evidence.accuracy import with_scorer
 from compliance.verify.legs import ResultLegs, find_results
 from compliance.verify.verdict import (
     RECORD_NAME,
@@ -27,6 +27,7 @@ from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
+from scenarios.command_line.options import score_options, score_sources
 from scenarios.command_line.paths import PATH, write_record, writing
 from scenarios.console import say
 
@@ -50,14 +51,7 @@ DOCUMENT_KINDS = (".md", ".html")
     "Interactive is taken as Interactive.",
 )
 @click.option("--official", is_flag=True, help="Hold every leg to the official rules, whatever it claims.")
-@click.option(
-    "--dataset-path",
-    type=PATH,
-    metavar="FILE",
-    help="Data set to score the answers with. Default: the one in manifest.json; else the scores of accuracy.txt are "
-    "used.",
-)
-@click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes the answers; likewise.")
+@score_options(". Default: the one in manifest.json; else the scores of accuracy.txt are used.")
 @click.option(
     "--output",
     type=PATH,
@@ -102,20 +96,19 @@ def verify(
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
         if path is not None and performance_only:
             raise InputError(f"{name} has no use with --performance-only", "leave it out")
-    if dataset_path is not None and not dataset_path.is_file():
-        raise InputError(f"--dataset-path {dataset_path} is no file", "name the data set that the leg used")
     for document in documents:
         if document.suffix not in DOCUMENT_KINDS:
             raise InputError(f"--document {document}: not a .md or .html file", "end its name in .md or in .html")
+    sources = score_sources(dataset_path, model_path)
     console = Console()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
     results = find_results(list(run_dirs), scenario, only)
     folders = _folders(results, output)
     verdicts = []
-    with with_scorer(ScoreSources(dataset_path, model_path)) as (sources, _):
+    with with_scorer(sources) as (scored_with, _):
         for result, folder in zip(results, folders, strict=True):
             with console.status("verifying"):
-                verdict = verify_result(result, official=official, sources=sources)
+                verdict = verify_result(result, official=official, sources=scored_with)
             verdicts.append(verdict)
             _report(verdict, console)
             written = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
