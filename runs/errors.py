@@ -85,15 +85,19 @@ ERROR_BY_EXIT_CODE: dict[int, type[HarnessError]] = {
 
 
 def error_record(error: HarnessError) -> dict[str, Any]:
-    """A failure as a leg's files have it."""
+    """A failure as a leg's files have it, and as processes tell each other of it."""
     return {"exit_code": int(error.exit_code), "cause": error.cause, "message": error.message, "fix": error.fix}
 
 
-def error_of(record: dict[str, Any]) -> HarnessError:
-    """The failure behind such a record."""
+def error_of(record: dict[str, Any], whose: str = "") -> HarnessError:
+    """The failure behind such a record.
+
+    Args:
+        whose: stands before its message, where it is another's.
+    """
     stalled = record.get("cause") == StalledError.cause
     kind = StalledError if stalled else ERROR_BY_EXIT_CODE.get(record["exit_code"], ExecutionError)
-    return kind(record["message"], record["fix"])
+    return kind(f"{whose}: {record['message']}" if whose else record["message"], record["fix"])
 
 
 def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:

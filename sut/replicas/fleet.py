@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.environment import boot_id
-from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, SetupError
+from runs.errors import ExecutionError, SetupError, error_of
 from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
 from sut.loadgen_sut import int32_ids
@@ -19,7 +19,6 @@ from sut.replicas.line import KeyPair, LegSocket, Line
 from sut.replicas.member import Host, Member
 from sut.replicas.messages import (
     Answer,
-    Failure,
     Observe,
     Outcomes,
     Pulse,
@@ -167,7 +166,7 @@ class Fleet:
         elif isinstance(message, Seen):
             member.observed = message.observed
         else:
-            self._failed(member, message)
+            self._failure = self._failure or error_of(message.error, member.where)
 
     def _outcomes(self, member: Member, outcomes: Outcomes) -> None:
         member.messages += 1
@@ -199,10 +198,6 @@ class Fleet:
         self._failure = ExecutionError(
             f"{member.where} answered a query that is not open there, or answered it twice", "see engine.log"
         )
-
-    def _failed(self, member: Member, failure: Failure) -> None:
-        kind = ERROR_BY_EXIT_CODE.get(failure.exit_code, ExecutionError)
-        self._failure = self._failure or kind(f"{member.where}: {failure.message}", failure.fix)
 
     # Its life -----------------------------------------------------------------------------------------------------
 

@@ -92,11 +92,9 @@ class Pulse(msgspec.Struct, array_like=True, tag=13):
 
 
 class Failure(msgspec.Struct, array_like=True, tag=14):
-    """The replica cannot go on; the fields are those of a HarnessError."""
+    """The replica cannot go on."""
 
-    exit_code: int
-    message: str
-    fix: str
+    error: dict[str, Any]  # runs.errors.error_record
 
 
 class Seen(msgspec.Struct, array_like=True, tag=15):

@@ -23,7 +23,7 @@ import psutil
 import zmq
 
 from runs.environment import boot_id, processor_s, software_versions
-from runs.errors import ExecutionError, HarnessError
+from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.manifest import LegPlan
@@ -204,7 +204,7 @@ class Replica:
 def _failure(error: BaseException) -> Failure:
     if not isinstance(error, HarnessError):
         error = ExecutionError(f"{type(error).__name__}: {error}")
-    return Failure(int(error.exit_code), error.message, error.fix)
+    return Failure(error_record(error))
 
 
 def _weights(model_path: str) -> dict[str, str]:

@@ -14,9 +14,9 @@ import ray
 
 from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, software_versions
-from runs.errors import HarnessError
+from runs.errors import HarnessError, error_record
 from sut.engines import engine_kind
-from sut.replicas.cluster.messages import TIME_BYTES, Trouble, Wanted
+from sut.replicas.cluster.messages import TIME_BYTES, Wanted
 from sut.replicas.local import Ending, Standstill, start_replica
 from sut.replicas.messages import ReplicaSpec
 from sut.replicas.places import PlannedReplica, plan_here
@@ -59,13 +59,13 @@ class NodeProbe:
             "unreachable": None,
         }
 
-    def plan(self, wanted: Wanted) -> list[PlannedReplica] | Trouble:
+    def plan(self, wanted: Wanted) -> list[PlannedReplica] | dict[str, Any]:
         """Plans for this node; whatever refuses them comes back as it is."""
         kind = engine_kind(wanted.engine)
         try:
             return plan_here(kind, kind.options.model_validate(wanted.asked), wanted.leg, wanted.count)
         except HarnessError as error:
-            return Trouble.of(error)
+            return error_record(error)
 
 
 class ReplicaKeeper:

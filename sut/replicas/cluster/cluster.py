@@ -12,7 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from runs.environment import HARNESS_ROOT, module_path
-from runs.errors import HarnessError, SetupError
+from runs.errors import HarnessError, SetupError, error_of
 from runs.record.manifest import ClusterPlan, ReplicaPlace
 from sut.replicas.cluster.messages import Order, Question, Survey, Told, Wanted
 from sut.replicas.local import place_of
@@ -50,7 +50,7 @@ def look_at_cluster(address: str, wanted: Wanted | None = None) -> Survey:
         process.kill()
         process.communicate()
     if survey.trouble is not None:
-        raise survey.trouble.error()
+        raise error_of(survey.trouble)
     return survey
 
 
@@ -100,7 +100,7 @@ class ClusterLaunch:
             told = Told.model_validate(json.loads(line))
             self._heard.set()
             if told.trouble is not None:
-                self._trouble = told.trouble.error()
+                self._trouble = error_of(told.trouble)
             if told.devices is not None:
                 self._devices[told.replica] = told.devices
             if told.ended is not None:

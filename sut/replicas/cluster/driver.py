@@ -13,8 +13,8 @@ from typing import IO, Any
 
 import msgspec
 
-from runs.errors import HarnessError, SetupError
-from sut.replicas.cluster.messages import Order, Told, Trouble
+from runs.errors import HarnessError, SetupError, error_record
+from sut.replicas.cluster.messages import Order, Told
 from sut.replicas.cluster.session import connected, last_words, passed_on
 from sut.replicas.cluster.survey import bundle
 
@@ -168,7 +168,7 @@ def main() -> None:
             threading.Thread(target=end_with_the_leg, name="leg", daemon=True).start()
             driver.run()
     except HarnessError as error:
-        print(Told(trouble=Trouble.of(error)).model_dump_json(), file=lines, flush=True)
+        print(Told(trouble=error_record(error)).model_dump_json(), file=lines, flush=True)
 
 
 if __name__ == "__main__":

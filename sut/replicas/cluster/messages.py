@@ -4,7 +4,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, HarnessError
 from runs.record.manifest import ClusterNode
 from sut.engine_kind import LegFacts
 from sut.replicas.places import PlannedReplica
@@ -16,22 +15,6 @@ class Message(BaseModel):
     """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Trouble(Message):
-    """A HarnessError on its way."""
-
-    exit_code: int
-    message: str
-    fix: str
-
-    @classmethod
-    def of(cls, error: HarnessError) -> "Trouble":
-        return cls(exit_code=int(error.exit_code), message=error.message, fix=error.fix)
-
-    def error(self, whose: str = "") -> HarnessError:
-        kind = ERROR_BY_EXIT_CODE.get(self.exit_code, ExecutionError)
-        return kind(f"{whose}: {self.message}" if whose else self.message, self.fix)
 
 
 class Wanted(Message):
@@ -67,7 +50,7 @@ class Survey(Message):
     listen_on: str = ""
     nodes: list[NodeFacts] = []
     planned: list[PlannedReplica] = []
-    trouble: Trouble | None = None
+    trouble: dict[str, Any] | None = None  # runs.errors.error_record
 
 
 class Order(Message):
@@ -88,4 +71,4 @@ class Told(Message):
     replica: int = -1
     devices: list[str] | None = None
     ended: str | None = None
-    trouble: Trouble | None = None
+    trouble: dict[str, Any] | None = None  # runs.errors.error_record

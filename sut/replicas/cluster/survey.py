@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from runs.environment import harness_facts
-from runs.errors import HarnessError, SetupError
-from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Trouble, Wanted
+from runs.errors import HarnessError, SetupError, error_of, error_record
+from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Wanted
 from sut.replicas.cluster.session import connected, last_words
 from sut.replicas.places import PlannedReplica
 
@@ -142,8 +142,8 @@ def _plans(
     planned: list[PlannedReplica] = []
     orders = {number: (wanted.model_copy(update={"count": count}),) for number, count in counts.items()}
     for number, told in asked.some("plan", orders).items():
-        if isinstance(told, Trouble):
-            raise told.error(f"node {nodes[number].name}")
+        if isinstance(told, dict):
+            raise error_of(told, f"node {nodes[number].name}")
         _refuse_too_many(nodes[number], told)
         planned += [PlannedReplica(one.place.model_copy(update={"node": number}), one.engine) for one in told]
     return planned
@@ -172,7 +172,7 @@ def main() -> None:
     try:
         survey = look(Question.model_validate_json(sys.stdin.readline()))
     except HarnessError as error:
-        survey = Survey(trouble=Trouble.of(error))
+        survey = Survey(trouble=error_record(error))
     print(survey.model_dump_json(), file=answers, flush=True)
 
 
