@@ -39,7 +39,6 @@ from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.trial import choose_rate
 from scenarios.leg.warmup import warm_up
-from scenarios.leg.watchdog import EngineWatch, WarmUpWatch
 from sut.admission import Admission
 from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
@@ -49,6 +48,7 @@ from sut.loadgen_sut import LoadgenSut
 from sut.loop_lag import LagMeter
 from sut.recorder import Recorder
 from sut.replicas.fleet import STRANGERS, Fleet
+from sut.watchdog import EngineWatch, WarmUpWatch
 
 TICK_S = 0.25
 ENGINE_STOP_TIMEOUT_S = 15.0

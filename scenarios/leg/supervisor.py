@@ -21,7 +21,7 @@ from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import ExecutionError, ExitCode, Interrupted, StalledError, error_of
 from runs.record.layout import RunDir
 from runs.record.progress import Progress, read_progress
-from scenarios.leg.watchdog import Watchdog
+from sut.watchdog import Watchdog
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NO_ENGINE = "none"  # for a leg whose engines have processes of their own

@@ -1,6 +1,5 @@
 """One replica as its leg sees it: what it is, what is open there, whether it lives."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +10,9 @@ from runs.errors import ExecutionError
 from sut.engine import Observed, Request
 from sut.replicas.messages import Pulse, Query, Ready
 from sut.vllm.load import WORKING_FACTOR, WORKING_SHARE
+from sut.watchdog import Watchdog
 
 SILENT_S = 12.0  # without a pulse, of which there are two a second
-LONGEST_LOOK_S = 1.0  # a longer pause between two looks was ours, or the machine's, and counts as this much
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,8 @@ class Member:
         self.pulse = Pulse(0, None, 0.0)
         self._pulses = 0
         self._limit_s = stall_timeout_s
-        self._looked_s = time.monotonic()
-        self._silence = _Quiet()
-        self._stall = _Quiet()
+        self._silence = Watchdog(SILENT_S, 0)
+        self._stall = Watchdog(stall_timeout_s, 0)
 
     @property
     def where(self) -> str:
@@ -66,21 +64,18 @@ class Member:
         Raises:
             ExecutionError: it is silent or stalled.
         """
-        now_s = time.monotonic()
-        passed_s = min(now_s - self._looked_s, LONGEST_LOOK_S)
-        self._looked_s = now_s
-        if self._silence.lasts(passed_s, True, self._pulses) > SILENT_S:
+        silent_s = self._silence.stalled_for(True, self._pulses)
+        if silent_s is not None:
             raise ExecutionError(
-                f"{self.where} gave no sign of life for {self._silence.seconds:.0f} s",
+                f"{self.where} gave no sign of life for {silent_s:.0f} s",
                 "it was stopped, or its host is out of reach; see engine.log",
             )
-        before = self._stall.seconds
-        stalled_s = self._stall.lasts(passed_s, bool(self.open), (self.messages, self.pulse.activity))
-        if not before:
+        if not self._stall.waited_s:
             self._cpu_before_s = self.pulse.cpu_s
+        stalled_s = self._stall.stalled_for(bool(self.open), self.messages, self.pulse.activity)
         # Before the leg's own queries it may be making kernels.
         limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
-        if stalled_s > limit_s and not self._computes(stalled_s):
+        if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
             raise ExecutionError(
                 f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
                 "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
@@ -107,16 +102,3 @@ class Member:
             "cached_prompt_tokens": self.cached_tokens,
             "cpu_s": self.pulse.cpu_s,
         }
-
-
-class _Quiet:
-    """How long nothing has changed while something should."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._state: object = None
-
-    def lasts(self, passed_s: float, expected: bool, state: object) -> float:
-        self.seconds = self.seconds + passed_s if expected and state == self._state else 0.0
-        self._state = state
-        return self.seconds

@@ -30,6 +30,10 @@ class Watchdog:
         self._last_look = time.monotonic()
 
     @property
+    def waited_s(self) -> float:
+        return self._waited_s
+
+    @property
     def allowed_s(self) -> float:
         return max(self._limit_s, self._gap_factor * self._longest_gap_s)
 

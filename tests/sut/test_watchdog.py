@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import pytest
 
 from runs.errors import ExecutionError
-from scenarios.leg import watchdog as watchdog_module
-from scenarios.leg.watchdog import EngineWatch, WarmUpWatch, Watchdog
+from sut import watchdog as watchdog_module
 from sut.vllm.load import WORKING_FACTOR
+from sut.watchdog import EngineWatch, WarmUpWatch, Watchdog
 
 
 @dataclass
