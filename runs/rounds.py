@@ -28,8 +28,8 @@ class Round:
     # the code in src/. [checker]
     split_tree: bool
     loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
-    # names that a benchmark's directory may have, ours among them. [checker: MODEL_CONFIG, models and
-    # model_mapping]
+    # names that a benchmark's directory may have, ours among them. [checker: MODEL_CONFIG, models, and
+    # what model_mapping maps to one]
     benchmarks: frozenset[str]
 
     def __str__(self) -> str:
@@ -37,12 +37,13 @@ class Round:
 
 
 _IN_ALL = frozenset((
-    "resnet", "resnet50", "retinanet", "ssd-resnet34", "mobilenet", "bert-99", "bert-99.9", "3d-unet-99",
-    "3d-unet-99.9",
-    "llama2-70b-99.9", "stable-diffusion-xl", "rgat", "deepseek-r1", "whisper", "llama3.1-405b", "llama3_1-405b",
-    "llama3.1-8b", "llama3_1-8b", "llama3.1-8b-edge", "llama3_1-8b-edge",
+    "resnet", "resnet50", "mobilenet", "bert-99", "bert-99.9", "3d-unet-99", "3d-unet-99.9", "llama2-70b-99.9",
+    "stable-diffusion-xl", "rgat", "deepseek-r1", "whisper", "llama3.1-8b", "llama3_1-8b", "llama3.1-8b-edge",
+    "llama3_1-8b-edge",
 ))  # fmt: skip
-_UNTIL_V6_0 = frozenset(("mixtral-8x7b", "pointpainting", "llama2-70b-99"))
+_UNTIL_V6_0 = frozenset((
+    "mixtral-8x7b", "pointpainting", "retinanet", "ssd-resnet34", "llama2-70b-99", "llama3.1-405b", "llama3_1-405b",
+))  # fmt: skip
 _SINCE_V6_0 = frozenset(("gpt-oss-120b", "wan-2.2-t2v-a14b", "qwen3-vl-235b-a22b", "dlrm-v3", "yolo-95", "yolo-99"))
 
 ROUNDS: dict[str, Round] = {
