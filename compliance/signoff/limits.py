@@ -8,6 +8,10 @@ NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; m
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
 # legs of the dummy engine on a shared machine of two cores, which stay below 30 ms.
 LATE_ISSUE_P99_MS = 100.0
+# P-6: what stops a machine makes LoadGen late, and it then issues all that is overdue in a row, each within 0.02 ms.
+OFF_SCHEDULE_MS = 50.0
+AT_ONCE_SHARE = 0.5  # of the time between two that are due: times of another schedule are as far apart as these
+AT_ONCE_MS = 0.2  # a machine that cannot keep up takes as long for each as it can
 # B-4: half of what others may use beside a leg, more on one side of a comparison than on the other, is a difference
 # that is not the lever's.
 FOREIGN_DIFFERENCE = 0.05

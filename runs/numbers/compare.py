@@ -182,7 +182,7 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         allowance = Allowance(derived, name.removesuffix("_ns"), ours)
         for statistic, key in latency_keys(name):
             value, said = getattr(ours, statistic), getattr(theirs, statistic)
-            tolerance_ns = allowance.of(statistic)
+            tolerance_ns = allowance.of(statistic, value, said)
             if abs(value - said) > tolerance_ns:
                 yield Disagreement(f"{name}.{statistic} ({key})", said, value, tolerance_ns, "ns")
 
@@ -198,31 +198,38 @@ class Allowance:
         self._derived = derived
         self._measure = measure
         self._ours = ours
+        self._ordered_ns = np.sort(_measured_ns(derived, measure))
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
-    def of(self, statistic: str) -> float:
-        """`statistic` is a field of LatencyNumbers."""
+    def of(self, statistic: str, value: int, said: int) -> float:
+        """Of a number that stands where `statistic`, a field of LatencyNumbers, does: `value` here, `said` there."""
         if self._derived.source == "trace":
             return 0.0
         samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
         lone = statistic in ("min", "max") or samples_above < FEW_SAMPLES
         stamp_ns, share = (LONE_STAMP_NS, LONE_SHARE) if lone else (STAMP_NS, LATENCY_SHARE)
-        value: int = getattr(self._ours, statistic)
-        return self._effect_ns(statistic, stamp_ns) + share * abs(value)
+        beside_ns = self._beside_ns(value, said) if statistic in PERCENTILE_SHARES else 0
+        own_ns: int = getattr(self._ours, statistic)
+        return self._effect_ns(statistic, stamp_ns) + share * abs(own_ns) + beside_ns
+
+    def _beside_ns(self, value: int, said: int) -> int:
+        """To the value that stands there when some samples met a full stop: far where times come in two sizes."""
+        ordered_ns, stopped = self._ordered_ns, _stopped(self._derived)
+        first, end = (int(np.searchsorted(ordered_ns, value, side)) for side in ("left", "right"))
+        if first == end:
+            return 0  # no sample's, as the 0 of an estimate that there is not
+        place = min(first + stopped, len(ordered_ns) - 1) if said > value else max(end - 1 - stopped, 0)
+        return abs(int(ordered_ns[place]) - value)
 
     def _effect_ns(self, statistic: str, stamp_ns: int) -> float:
         """What stamps that are all off by `stamp_ns` do to the statistic."""
-        times, tokens = self._derived.times, self._derived.tokens
         if self._derived.scenario == "Offline":
-            return max(stamp_ns, START_STAMP_NS) + HANDOVER_NS * len(times)
-        if self._measure != "tpot" or times.ttft_ns is None:
+            return max(stamp_ns, START_STAMP_NS) + HANDOVER_NS * self._derived.sample_count
+        if self._measure != "tpot":
             return stamp_ns
         # Divided by the number of gaps between tokens, so the effect depends on which samples stand where.
         if stamp_ns not in self._moved:
-            low, high = (
-                statistics(time_per_output_token_ns(times.latency_ns + error_ns, times.ttft_ns, tokens))
-                for error_ns in (-stamp_ns, stamp_ns)
-            )
+            low, high = (statistics(_measured_ns(self._derived, "tpot", error)) for error in (-stamp_ns, stamp_ns))
             self._moved[stamp_ns] = (low, high)
         value = getattr(self._ours, statistic)
         return float(max(abs(getattr(moved, statistic) - value) for moved in self._moved[stamp_ns]))
@@ -268,22 +275,30 @@ def _limits_are_certain(derived: Derived, allowed: int) -> bool:
     """Is it the same whichever way the stamps err: all limits kept with `allowed` late queries, or one broken?"""
     if derived.source == "trace" or allowed < 0:
         return True
-    stopped = len(derived.times) // STOPPED_ONE_IN + STOPPED_AT_LEAST
+    stopped = _stopped(derived)
     late = [_fewest_and_most_late(derived, name) for name in derived.limits_ns]
     return any(fewest - stopped > allowed for fewest, _ in late) or all(most + stopped <= allowed for _, most in late)
 
 
+def _stopped(derived: Derived) -> int:
+    return derived.sample_count // STOPPED_ONE_IN + STOPPED_AT_LEAST
+
+
 def _fewest_and_most_late(derived: Derived, name: str) -> tuple[int, int]:
     """How many samples are over a limit, with all stamps off one way and the other."""
-    times = derived.times
-    values_ns = [times.latency_ns + error_ns for error_ns in (-STAMP_NS, STAMP_NS)]
-    if times.ttft_ns is not None:
-        if name == "tpot":
-            values_ns = [time_per_output_token_ns(moved_ns, times.ttft_ns, derived.tokens) for moved_ns in values_ns]
-        else:
-            values_ns = [times.ttft_ns + error_ns for error_ns in (-STAMP_NS, STAMP_NS)]
-    fewest, most = (int(np.count_nonzero(values > derived.limits_ns[name])) for values in values_ns)
+    moved_ns = (_measured_ns(derived, name, error_ns) for error_ns in (-STAMP_NS, STAMP_NS))
+    fewest, most = (int(np.count_nonzero(values > derived.limits_ns[name])) for values in moved_ns)
     return fewest, most
+
+
+def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[np.int64]:
+    """One value a sample; `error_ns` by which all last stamps are off."""
+    times = derived.times
+    if measure == "latency" or times.ttft_ns is None:
+        return times.latency_ns + error_ns
+    if measure == "ttft":
+        return times.ttft_ns + error_ns
+    return time_per_output_token_ns(times.latency_ns + error_ns, times.ttft_ns, derived.tokens)
 
 
 def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
@@ -301,6 +316,6 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
         ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0  # LoadGen writes 0 for none
         theirs = detail.integer(key)
         # An estimate lies above its percentile, where fewer samples stand.
-        tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
+        tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9", ours, theirs)
         if abs(ours - theirs) > tolerance_ns:
             yield Disagreement(key, theirs, ours, tolerance_ns, "ns")

@@ -5,6 +5,7 @@ sealed anew.
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +126,19 @@ def slowed(run: RunDir, factor: int) -> None:
     reseal(run)
 
 
-def _late(by_ms: int, every: int) -> Variation:
-    """LoadGen is late with some queries of a Server leg, and their answers are, so its results too."""
+def _late(by_ns: Callable[[int, int], int]) -> Variation:
+    """LoadGen is late with queries of a Server leg, and their answers are, so its results too.
+
+    `by_ns`: of the number of a query, and of its time from the first.
+    """
 
     def variation(pair: Pair) -> None:
         run = pair.performance
-        last = sum(1 for _ in run.requests.open("rb")) - 250
+        times_ns = [orjson.loads(line)["issue_ns"] for line in run.requests.open("rb")]
 
         def edit(one: dict[str, Any]) -> dict[str, Any]:
-            if one["seq"] % every or one["seq"] > last:
-                return one
-            return one | {name: one[name] + by_ms * 1_000_000 for name in ("issue_ns", "first_token_ns", "complete_ns")}
+            late_ns = by_ns(one["seq"], one["issue_ns"] - min(times_ns)) if one["seq"] <= len(times_ns) - 250 else 0
+            return one | {name: one[name] + late_ns for name in ("issue_ns", "first_token_ns", "complete_ns")}
 
         each_record(run, edit)
         rebuild(run, 1)
@@ -144,6 +147,15 @@ def _late(by_ms: int, every: int) -> Variation:
         reseal(run)
 
     return variation
+
+
+def _now_and_then(by_ms: int, every: int) -> Variation:
+    return _late(lambda seq, _: by_ms * 1_000_000 * (seq % every == 0))
+
+
+def _stopped(for_ms: int) -> Variation:
+    """A machine is stopped as the second query is due; then all that is overdue is issued."""
+    return _late(lambda seq, since_ns: max(0, for_ms * 1_000_000 + 5_000 * seq - since_ns) * (seq > 0))
 
 
 @varied(VARIATIONS, "slow-event-loop")
@@ -302,4 +314,6 @@ def _user(pair: Pair) -> None:
         told(run, asked__output_log_dir="/home/ada/über/out", asked__user_conf="/home/ada/user.conf")
 
 
-LATE: dict[str, Variation] = {"late-159-ms": _late(159, 16), "late-338-ms": _late(338, 40)}  # of a Server leg
+LATE: dict[str, Variation] = {  # of a Server leg
+    "late-159-ms": _now_and_then(159, 16), "late-338-ms": _now_and_then(338, 40), "stopped-900-ms": _stopped(900)
+}  # fmt: skip

@@ -1,14 +1,16 @@
 """An edited number is found; what is found names the number."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.compare import Disagreement, compare
-from runs.numbers.rederive import derive
+from runs.numbers.compare import Allowance, Disagreement, compare
+from runs.numbers.rederive import Derived, derive, evaluate
 from runs.numbers.result import build_result
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
@@ -122,6 +124,30 @@ def test_other_times_are_found_without_a_trace(copied_run: Copy) -> None:
     last = int(table.seq[table.complete_ns.argmax()])
     edit_requests(run, last, complete_ns=int(table.complete_ns.max()) + 60_000_000_000)
     assert any(item.name.startswith("latency_ns.max") for item in found_in(run))
+
+
+@pytest.mark.parametrize(("unseen", "fits"), [(1, True), (40, False)])
+def test_beside_a_cliff_a_stop_that_our_stamps_did_not_see_moves_a_percentile_far(
+    loadgen_runs: Runs, unseen: int, fits: bool
+) -> None:
+    """Times come in two sizes where a container's share of the cores is cut off now and then."""
+    run = loadgen_runs["server-no-trace"]
+    detail, table = read_detail(run.detail), read_requests(run.requests)
+    times = derive(detail, table, None).times
+    short = int(len(times) * 0.9)  # so many: the place of p90 is the first of the long ones
+
+    def with_short_ones(count: int) -> Derived:
+        places = np.arange(len(times))
+        ttft_ns = np.where(places < count, 5_000_000, 500_000_000) + places
+        changed = replace(times, ttft_ns=ttft_ns, latency_ns=ttft_ns + 90_000_000)
+        return evaluate(detail, changed, table.output_tokens)
+
+    ours, theirs = with_short_ones(short + unseen), with_short_ones(short)
+    here, there = ours.numbers.ttft_ns, theirs.numbers.ttft_ns
+    assert here is not None
+    assert there is not None
+    assert there.p90 - here.p90 == 495_000_000
+    assert (Allowance(ours, "ttft", here).of("p90", here.p90, there.p90) >= 495_000_000) is fits
 
 
 @pytest.mark.parametrize("name", ["server", "server-no-trace"])
