@@ -27,6 +27,7 @@ class Round:
     # measurements/, compliance/ and code/ lie beside results/; otherwise everything of one scenario lies together, and
     # the code in src/. [checker]
     split_tree: bool
+    min_duration_ms: int  # of a performance leg. [checker] TEST_DURATION_MS
     loadgen_from: str  # LoadGen's version when its settings got the round's seeds. [version]
     # names that a benchmark's directory may have, ours among them. [checker: MODEL_CONFIG, models, and
     # what model_mapping maps to one]
@@ -53,6 +54,7 @@ ROUNDS: dict[str, Round] = {
             "v5.1",
             Seeds(1780908523862526354, 14771362308971278857, 18209322760996052031),
             split_tree=True,
+            min_duration_ms=600_000,
             loadgen_from="5.0.21",
             benchmarks=_IN_ALL | _UNTIL_V6_0 | {"dlrm-v2-99", "dlrm-v2-99.9"},
         ),
@@ -60,6 +62,7 @@ ROUNDS: dict[str, Round] = {
             "v6.0",
             Seeds(2465351861681999779, 14276810075590677512, 3936089224930324775),
             split_tree=False,
+            min_duration_ms=600_000,
             loadgen_from="6.0.4",
             benchmarks=_IN_ALL | _UNTIL_V6_0 | _SINCE_V6_0,
         ),
@@ -67,6 +70,7 @@ ROUNDS: dict[str, Round] = {
             "v6.1",
             Seeds(2085463073848966840, 2747215439041700203, 16159082839903944936),
             split_tree=False,
+            min_duration_ms=600_000,
             loadgen_from="6.0.15",
             benchmarks=_IN_ALL | _SINCE_V6_0 | {"qwen3.6-27b", "e2e-rag-qna", "e2e-rag-db"},
         ),

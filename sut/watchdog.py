@@ -1,6 +1,7 @@
 """When to call a leg stalled, without ever calling a slow machine stalled."""
 
 import time
+from collections.abc import Callable
 
 from runs.errors import ExecutionError, StalledError
 from sut.engine import Engine
@@ -18,16 +19,20 @@ class Watchdog:
         limit_s: a stall this long ends the leg, unless the engine was seen to recover from gaps of more than a
             fifth of it; then five times the longest such gap.
         gap_factor: that five; 0 for a limit that never grows.
+        now_s: a monotonic clock.
     """
 
-    def __init__(self, limit_s: float, gap_factor: float = GAP_FACTOR) -> None:
+    def __init__(
+        self, limit_s: float, gap_factor: float = GAP_FACTOR, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now_s = now_s
         self._limit_s = limit_s
         self._gap_factor = gap_factor
         self._longest_gap_s = 0.0
         self._waited_s = 0.0
         self._state: tuple[int, ...] = ()
         self._own_work_s = 0.0
-        self._last_look = time.monotonic()
+        self._last_look = now_s()
 
     @property
     def waited_s(self) -> float:
@@ -48,7 +53,7 @@ class Watchdog:
         Returns:
             The length of the stall in seconds once it is over the limit, else None.
         """
-        now = time.monotonic()
+        now = self._now_s()
         # A machine that slept or was stopped makes one long look out of many short ones: it counts as one second.
         passed = min(now - self._last_look, 1.0)
         self._last_look = now
@@ -72,13 +77,24 @@ class EngineWatch:
         limit_s: see `Watchdog`.
         on_cpu: the engine computes on this machine's cores, so that one in a long step can be told from one that
             stands still. On an accelerator nothing excuses a silent engine.
+        is_working: whether it computes, where it does so on this machine's cores.
+        now_s: see `Watchdog`.
     """
 
-    def __init__(self, engine: Engine, sut: LoadgenSut, limit_s: float, *, on_cpu: bool) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sut: LoadgenSut,
+        limit_s: float,
+        *,
+        on_cpu: bool,
+        is_working: Callable[[], bool] = engine_is_working,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._engine = engine
         self._sut = sut
-        self._on_cpu = on_cpu
-        self._watchdog = Watchdog(limit_s)
+        self._on_cpu, self._is_working = on_cpu, is_working
+        self._watchdog = Watchdog(limit_s, now_s=now_s)
 
     def look(self) -> None:
         """To be called at least every second.
@@ -99,7 +115,7 @@ class EngineWatch:
         )
 
     def _may_still_compute(self, stalled_s: float) -> bool:
-        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and engine_is_working()
+        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and self._is_working()
 
 
 class WarmUpWatch:
@@ -107,11 +123,12 @@ class WarmUpWatch:
 
     Args:
         limit_s: of a leg's queries; here the limit is `WORKING_FACTOR` of it.
+        now_s: see `Watchdog`.
     """
 
-    def __init__(self, engine: Engine, limit_s: float) -> None:
+    def __init__(self, engine: Engine, limit_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
-        self._watchdog = Watchdog(WORKING_FACTOR * limit_s)
+        self._watchdog = Watchdog(WORKING_FACTOR * limit_s, now_s=now_s)
 
     def look(self) -> None:
         """To be called at least every second.

@@ -6,6 +6,7 @@ waits for its core, which starts in a process of its own: the reading begins whe
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -18,13 +19,24 @@ LOOK_INTERVAL_S = 0.2
 
 
 class DatasetBeside:
-    """The data set of a plan, read in a thread."""
+    """The data set of a plan, read in a thread.
 
-    def __init__(self, plan: LegPlan) -> None:
+    Args:
+        load: reads it.
+        times_s: a monotonic clock, and this process's CPU time.
+    """
+
+    def __init__(
+        self,
+        plan: LegPlan,
+        load: Callable[..., Dataset] = load_dataset,
+        times_s: Callable[[], tuple[float, float]] = lambda: (time.monotonic(), time.process_time()),
+    ) -> None:
         self.future: Future[Dataset] = Future()
         self._plan = plan
         self._begun = False
-        self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
+        self._load, self._times_s = load, times_s
+        self._wall_s, self._cpu_s = times_s()
 
     def look(self) -> None:
         """Begin if this process has been idle since the last look; to be called a few times a second.
@@ -34,7 +46,7 @@ class DatasetBeside:
         """
         if self.future.done():
             self.future.result()
-        wall_s, cpu_s = time.monotonic(), time.process_time()
+        wall_s, cpu_s = self._times_s()
         if wall_s - self._wall_s < LOOK_INTERVAL_S:
             return
         if cpu_s - self._cpu_s < IDLE_SHARE * (wall_s - self._wall_s):
@@ -50,7 +62,7 @@ class DatasetBeside:
     def _read(self) -> None:
         plan = self._plan
         try:
-            dataset = load_dataset(Path(plan.dataset_path), count=plan.sample_count, checked_sha256=plan.dataset_sha256)
+            dataset = self._load(Path(plan.dataset_path), count=plan.sample_count, checked_sha256=plan.dataset_sha256)
             if dataset.sha256 != plan.dataset_sha256:
                 raise SetupError(f"{plan.dataset_path} changed since the leg was planned", "start the leg again")
         except Exception as error:

@@ -43,6 +43,7 @@ class CheatContext:
     max_tokens: int
     references: list[list[int]] = field(default_factory=list)
     ttft_limit_s: float = 2.0
+    now_s: Callable[[], float] = time.monotonic
 
 
 Maker = Callable[[CheatContext], Cheat]
@@ -195,11 +196,11 @@ def _share_prefixes(_: CheatContext) -> Cheat:
 
 
 @_made("merge-equal", "computes equal prompts that come within 10 ms once")
-def _merge_equal(_: CheatContext) -> Cheat:
+def _merge_equal(context: CheatContext) -> Cheat:
     seen_s: dict[tuple[int, ...], float] = {}
 
     def cheat(request: Request, service: Service) -> None:
-        prompt, now_s = tuple(request.prompt_ids), time.monotonic()
+        prompt, now_s = tuple(request.prompt_ids), context.now_s()
         if now_s - seen_s.get(prompt, -BURST_S) < BURST_S:
             _skip(service)
         seen_s[prompt] = now_s
@@ -310,12 +311,12 @@ def _other_model(_: CheatContext, request: Request, service: Service) -> None:
 
 
 @_made("other-model-in-bursts", "uses another model for a query that comes within 10 ms of the last")
-def _other_model_in_bursts(_: CheatContext) -> Cheat:
+def _other_model_in_bursts(context: CheatContext) -> Cheat:
     last_s = -BURST_S
 
     def cheat(request: Request, service: Service) -> None:
         nonlocal last_s
-        now_s = time.monotonic()
+        now_s = context.now_s()
         if now_s - last_s < BURST_S:
             service.answer = service.answer[::-1]
             service.prefill_tokens //= 2

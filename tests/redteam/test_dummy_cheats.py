@@ -1,8 +1,10 @@
 """Each cheat of the dummy engine does what it says, and the honest dummy's costs are those of what it computes."""
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,11 @@ class NoSink:
     def failed(self, request: Request, error: BaseException) -> None: ...
 
 
-def served(kind: str, *samples: int, performance: bool = True) -> list[Service]:
+def served(
+    kind: str, *samples: int, performance: bool = True, now_s: Callable[[], float] = time.monotonic
+) -> list[Service]:
     """What a cheat makes of requests for samples, one after the other."""
-    context = CheatContext(performance, BOS, EOS, SPACE, LONGEST, references=[[7] * 5, [8] * 200, [9]])
+    context = CheatContext(performance, BOS, EOS, SPACE, LONGEST, references=[[7] * 5, [8] * 200, [9]], now_s=now_s)
     (cheat,) = make_cheats([kind], context)
     services = []
     for seq, sample in enumerate(samples):
@@ -115,27 +119,20 @@ def test_first_tokens_from_a_cache() -> None:
     assert all(service.answer == ANSWER for service in services)
 
 
-class Clock:
-    """In place of the module `time`: each look at it is `step_s` later."""
-
-    def __init__(self, step_s: float) -> None:
-        self.now_s, self.step_s = 0.0, step_s
-
-    def monotonic(self) -> float:
-        self.now_s += self.step_s
-        return self.now_s
+def clock(step_s: float) -> Callable[[], float]:
+    """Each look at it is `step_s` later."""
+    times = count(1)
+    return lambda: next(times) * step_s
 
 
 @pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, 0), (BURST_S * 2, FULL)])
-def test_equal_prompts_are_merged_within_a_burst(monkeypatch: pytest.MonkeyPatch, step_s: float, later: int) -> None:
-    monkeypatch.setattr("sut.dummy.cheats.time", Clock(step_s))
-    assert costs(served("merge-equal", 0, 1, 0)) == [FULL, FULL, later]
+def test_equal_prompts_are_merged_within_a_burst(step_s: float, later: int) -> None:
+    assert costs(served("merge-equal", 0, 1, 0, now_s=clock(step_s))) == [FULL, FULL, later]
 
 
 @pytest.mark.parametrize(("step_s", "later"), [(BURST_S / 100, ANSWER[::-1]), (BURST_S * 2, ANSWER)])
-def test_another_model_in_bursts(monkeypatch: pytest.MonkeyPatch, step_s: float, later: list[int]) -> None:
-    monkeypatch.setattr("sut.dummy.cheats.time", Clock(step_s))
-    assert [service.answer for service in served("other-model-in-bursts", 0, 1)] == [ANSWER, later]
+def test_another_model_in_bursts(step_s: float, later: list[int]) -> None:
+    assert [service.answer for service in served("other-model-in-bursts", 0, 1, now_s=clock(step_s))] == [ANSWER, later]
 
 
 def test_stored() -> None:

@@ -59,8 +59,10 @@ def _check_targets(benchmark: Benchmark, config: dict[str, Any]) -> None:
 
 @official
 @pytest.mark.parametrize("name", ROUNDS)
-def test_names_of_the_benchmarks_of_a_round(name: str) -> None:
-    config = constants()["MODEL_CONFIG"][name]
+def test_a_round(name: str) -> None:
+    known = constants()
+    assert known["TEST_DURATION_MS"] == ROUNDS[name].min_duration_ms
+    config = known["MODEL_CONFIG"][name]
     others = [other for other, model in config["model_mapping"].items() if model in config["models"]]
     assert ROUNDS[name].benchmarks == {*config["models"], *others}
 

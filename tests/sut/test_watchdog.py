@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 
 from runs.errors import ExecutionError
-from sut import watchdog as watchdog_module
 from sut.vllm.load import WORKING_FACTOR
 from sut.watchdog import EngineWatch, WarmUpWatch, Watchdog
 
@@ -14,15 +13,13 @@ from sut.watchdog import EngineWatch, WarmUpWatch, Watchdog
 class Clock:
     now_s: float = 1000.0
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         return self.now_s
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(watchdog_module, "time", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 def look_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, waiting: bool = True) -> float | None:
@@ -35,28 +32,28 @@ def look_for(watchdog: Watchdog, clock: Clock, seconds: float, *state: int, wait
 
 
 def test_stall(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     assert watchdog.stalled_for(True, 1) is None
     assert look_for(watchdog, clock, 10, 1) is None
     assert look_for(watchdog, clock, 0.5, 1) == 10.5
 
 
 def test_any_progress_starts_anew(clock: Clock) -> None:
-    watchdog = Watchdog(10, gap_factor=0)
+    watchdog = Watchdog(10, gap_factor=0, now_s=clock)
     for step in range(6):
         assert look_for(watchdog, clock, 9.5, 7, step) is None
     assert look_for(watchdog, clock, 11, 7, 5) is not None
 
 
 def test_nothing_waiting_is_no_stall(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     assert look_for(watchdog, clock, 100, 1, waiting=False) is None
     assert look_for(watchdog, clock, 10, 1) is None
     assert look_for(watchdog, clock, 1, 1) is not None
 
 
 def test_limit_follows_the_longest_gap_that_ended_well(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     look_for(watchdog, clock, 6, 1)  # a gap of a little under 6 s ...
     watchdog.stalled_for(True, 2)  # ... that ended well
     gap_s = watchdog.allowed_s / 5
@@ -69,21 +66,21 @@ def test_limit_follows_the_longest_gap_that_ended_well(clock: Clock) -> None:
 
 
 def test_short_gaps_do_not_raise_the_limit(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     for step in range(5):
         look_for(watchdog, clock, 1.5, step)
     assert watchdog.allowed_s == 10
 
 
 def test_limit_without_a_factor_never_grows(clock: Clock) -> None:
-    watchdog = Watchdog(10, gap_factor=0)
+    watchdog = Watchdog(10, gap_factor=0, now_s=clock)
     look_for(watchdog, clock, 9, 1)
     watchdog.stalled_for(True, 2)
     assert watchdog.allowed_s == 10
 
 
 def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     watchdog.stalled_for(True, 1)
     for _ in range(10):  # a machine that sleeps for an hour between two looks
         clock.now_s += 3600
@@ -93,7 +90,7 @@ def test_a_long_pause_counts_as_one_second(clock: Clock) -> None:
 
 
 def test_own_work_is_no_stall_and_excuses_nothing_behind_it(clock: Clock) -> None:
-    watchdog = Watchdog(10)
+    watchdog = Watchdog(10, now_s=clock)
     watchdog.stalled_for(True, 1)
     for step in range(200):  # 100 s of work
         clock.now_s += 0.5
@@ -135,8 +132,15 @@ def leg() -> Leg:
     return Leg()
 
 
-def watch_of(leg: Leg, limit_s: float, *, on_cpu: bool) -> EngineWatch:
-    return EngineWatch(leg, leg, limit_s, on_cpu=on_cpu)  # type: ignore[arg-type]  # the few names that are used
+def watch_of(leg: Leg, clock: Clock, *, on_cpu: bool, working: bool = False) -> EngineWatch:
+    return EngineWatch(
+        leg,  # type: ignore[arg-type]  # the few names that are used
+        leg,  # type: ignore[arg-type]
+        20,
+        on_cpu=on_cpu,
+        is_working=lambda: working,
+        now_s=clock,
+    )
 
 
 def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: float) -> float | None:
@@ -152,13 +156,10 @@ def stalls_after_s(watch: EngineWatch | WarmUpWatch, clock: Clock, within_s: flo
 
 
 @RULE
-def test_handing_over_for_long_is_no_stall(
-    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handing_over_for_long_is_no_stall(on_cpu: bool, leg: Leg, clock: Clock) -> None:
     """106,944 samples at once: a healthy engine was called stalled while our loop handed them over."""
-    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
     leg.issued = 106_944
-    watch = watch_of(leg, 20, on_cpu=on_cpu)
+    watch = watch_of(leg, clock, on_cpu=on_cpu)
     watch.look()
     for _ in range(120):  # half a minute, nothing answered
         clock.now_s += 0.25
@@ -167,12 +168,9 @@ def test_handing_over_for_long_is_no_stall(
 
 
 @RULE
-def test_a_stalled_engine_is_found_after_the_handing_over(
-    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
+def test_a_stalled_engine_is_found_after_the_handing_over(on_cpu: bool, leg: Leg, clock: Clock) -> None:
     leg.issued = 106_944
-    watch = watch_of(leg, 20, on_cpu=on_cpu)
+    watch = watch_of(leg, clock, on_cpu=on_cpu)
     watch.look()
     clock.now_s += 0.5
     leg.handing_over_s += 0.5
@@ -181,11 +179,8 @@ def test_a_stalled_engine_is_found_after_the_handing_over(
 
 
 @RULE
-def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(
-    on_cpu: bool, leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: False)
-    watch = watch_of(leg, 20, on_cpu=on_cpu)
+def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(on_cpu: bool, leg: Leg, clock: Clock) -> None:
+    watch = watch_of(leg, clock, on_cpu=on_cpu)
 
     def look() -> None:
         leg.issued += 50
@@ -199,20 +194,19 @@ def test_queries_that_go_on_being_issued_do_not_excuse_a_stalled_engine(
     assert clock.now_s < 1000 + 22
 
 
-def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(
-    leg: Leg, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog_module, "engine_is_working", lambda: True)
+def test_on_a_cpu_an_engine_that_computes_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
     leg.issued = 1
-    assert stalls_after_s(watch_of(leg, 20, on_cpu=False), clock, 60) == 21.0  # the first look sees a new state
-    found_s = stalls_after_s(watch_of(leg, 20, on_cpu=True), clock, 10_000)
+    assert (
+        stalls_after_s(watch_of(leg, clock, on_cpu=False, working=True), clock, 60) == 21.0
+    )  # the first look sees a new state
+    found_s = stalls_after_s(watch_of(leg, clock, on_cpu=True, working=True), clock, 10_000)
     assert found_s is not None
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
 
 
 def test_anything_that_comes_out_of_the_engine_starts_anew(leg: Leg, clock: Clock) -> None:
     leg.issued = 10
-    watch = watch_of(leg, 20, on_cpu=False)
+    watch = watch_of(leg, clock, on_cpu=False)
     for _ in range(5):
         assert stalls_after_s(watch, clock, 19) is None
         leg.engine_activity += 1
@@ -222,7 +216,7 @@ def test_anything_that_comes_out_of_the_engine_starts_anew(leg: Leg, clock: Cloc
 
 
 def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(leg: Leg, clock: Clock) -> None:
-    watch = WarmUpWatch(leg, 20)  # type: ignore[arg-type]  # the few names that are used
+    watch = WarmUpWatch(leg, 20, clock)  # type: ignore[arg-type]  # the few names that are used
     leg.engine_activity = 1
     found_s = stalls_after_s(watch, clock, 10_000)
     assert found_s is not None

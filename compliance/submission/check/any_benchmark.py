@@ -29,7 +29,6 @@ _LOADGEN_SCENARIO = {
     "singlestream": "SingleStream",
     "multistream": "MultiStream",
 }
-MIN_DURATION_MS = 600_000  # [checker] TEST_DURATION_MS
 # (of the run, of the result). [checker] performance_check.inferred_check
 INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
 # One pass over a fixed number of samples. [checker] performance_check.min_duration_check
@@ -85,8 +84,8 @@ def _check_leg(tree: Tree, place: Place, run: RunDir, detail: DetailLog, mode: s
     check_user_conf_of(tree.user_conf(place), detail, findings)
     least_ms = detail.get("effective_min_duration_ms")
     bound = place.division != "open" and place.benchmark not in _NOT_TIME_BOUND
-    if bound and isinstance(least_ms, int | float) and least_ms < MIN_DURATION_MS:
-        wanted_text = f"at least {MIN_DURATION_MS:,} ms"
+    if bound and isinstance(least_ms, int | float) and least_ms < tree.round.min_duration_ms:
+        wanted_text = f"at least {tree.round.min_duration_ms:,} ms"
         findings.add("perf-min-duration", detail.path, f"effective_min_duration_ms is {least_ms:,}", wanted_text)
     _check_figures(place, run, detail, findings)
 

@@ -37,8 +37,11 @@ class Checked:
         return sum(finding.severity == severity for finding in self.findings)
 
 
-def check_tree(root: Path, in_round: Round) -> Checked:
+def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) -> Checked:
     """Check everything in a tree against the rules of a round.
+
+    Args:
+        parallel_from: so many scenarios are worth processes.
 
     Raises:
         InputError: there is no such tree, or nothing in it.
@@ -62,18 +65,18 @@ def check_tree(root: Path, in_round: Round) -> Checked:
     check_systems(tree, found, findings)
     check_sources(tree, contents, findings)
     check_models(tree, found, findings)
-    outcomes = _check_all(tree, found)
+    outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
     not_judged = {outcome.place: outcome.not_judged for outcome in outcomes if outcome.not_judged}
     return Checked(tree, found, in_order(every), not_judged)
 
 
-def _check_all(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
+def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
     """Every scenario, a process a core where there are many; in the order of the places."""
     check = partial(check_scenario, tree)
     cores = len(usable_cores())
-    if len(places) < PARALLEL_FROM or cores == 1:
+    if len(places) < parallel_from or cores == 1:
         return [check(place) for place in places]
     # An interrupt is left to this process.
     leave = (signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,7 @@
 """Results of benchmarks whose own rules are not known: judged by the rules of any, and said to be no more."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from tests.support import tree_mutations, trees
 
 OTHER = "gpt-oss-120b"
 
+SHORT = replace(CURRENT_ROUND, min_duration_ms=trees.MIN_DURATION_MS)
+
 
 @pytest.fixture(scope="module")
 def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
@@ -20,9 +23,8 @@ def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture
-def tree(short_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+def tree(short_tree: Tree, tmp_path: Path) -> Tree:
     """The short tree as if it were of another benchmark."""
-    monkeypatch.setattr("compliance.submission.check.any_benchmark.MIN_DURATION_MS", trees.MIN_DURATION_MS)
     root = tmp_path / "tree"
     shutil.copytree(short_tree.root, root)
     (place, *_) = Tree(root).places()
@@ -36,7 +38,7 @@ def rules(checked: Checked) -> set[str]:
 
 
 def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
-    checked = check_tree(tree.root, CURRENT_ROUND)
+    checked = check_tree(tree.root, SHORT)
     assert rules(checked) == set()
     assert {place.scenario for place in checked.not_judged} == {"Offline", "Server"}
     for reasons in checked.not_judged.values():
@@ -58,7 +60,7 @@ def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
 def test_rules_of_any_benchmark_are_held(tree: Tree, key: str, value: object, rule: str) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), key, value)
-    assert rule in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert rule in rules(check_tree(tree.root, SHORT))
 
 
 def test_an_accuracy_leg_tells_one_story(tree: Tree) -> None:
@@ -68,23 +70,23 @@ def test_an_accuracy_leg_tells_one_story(tree: Tree) -> None:
     for changed in (whole * 2, whole.replace("No errors", "3 ERRORS")):
         assert changed != whole
         summary.write_text(changed)
-        assert "log-contradiction" in rules(check_tree(tree.root, CURRENT_ROUND))
+        assert "log-contradiction" in rules(check_tree(tree.root, SHORT))
 
 
 def test_a_target_that_the_log_does_not_have(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     conf = tree.user_conf(server)
     conf.write_text("*.Server.target_qps = 7\n")
-    assert "user-conf-differs" in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert "user-conf-differs" in rules(check_tree(tree.root, SHORT))
     # A line of a model whose name is not known may outweigh it.
     conf.write_text("*.Server.target_qps = 7\nsome-model.Server.target_qps = 500\n")
-    assert "user-conf-differs" not in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert "user-conf-differs" not in rules(check_tree(tree.root, SHORT))
 
 
 def test_a_log_that_is_missing_is_no_clean_result(tree: Tree) -> None:
     offline = next(place for place in tree.places() if place.scenario == "Offline")
     tree.accuracy(offline).detail.unlink()
-    checked = check_tree(tree.root, CURRENT_ROUND)
+    checked = check_tree(tree.root, SHORT)
     assert rules(checked) == {"log-missing"}
     assert any("no log" in reason for reason in checked.not_judged[offline])
 
@@ -94,7 +96,7 @@ def test_a_closed_result_is_of_a_benchmark_of_the_round(tree: Tree, name: str, k
     (place, *_) = tree.places()
     folder = tree.scenario(place).parent
     folder.rename(folder.with_name(name))
-    assert ("tree-benchmark" in rules(check_tree(tree.root, CURRENT_ROUND))) is not known
+    assert ("tree-benchmark" in rules(check_tree(tree.root, SHORT))) is not known
 
 
 @pytest.mark.parametrize(
@@ -111,12 +113,12 @@ def test_another_systems_log_is_a_duplicate_and_the_same_systems_other_target_is
     both = [folder.with_name("3d-unet-99"), folder.with_name("3d-unet-99.9")]
     shutil.copytree(folder, both[0])
     folder.rename(both[1])
-    assert "log-duplicate" not in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert "log-duplicate" not in rules(check_tree(tree.root, SHORT))
     other = folder.parent.with_name("another-node")
     shutil.copytree(folder.parent, other)
     description = tree.system(place.division, place.organisation, place.system)
     shutil.copy(description, description.with_name("another-node.json"))
-    found = [found.files[0] for found in check_tree(tree.root, CURRENT_ROUND).findings if found.rule == "log-duplicate"]
+    found = [found.files[0] for found in check_tree(tree.root, SHORT).findings if found.rule == "log-duplicate"]
     assert found
     assert len(found) == len({path.parent for path in found})  # of each leg once
 
@@ -127,20 +129,16 @@ def test_the_edge_may_infer_a_scenario_and_the_data_centre_may_not(tree: Tree) -
     tree_mutations.edit_detail(tree.performance(offline), "effective_scenario", "SingleStream")
     tree_mutations.edit_detail(tree.performance(offline), "requested_scenario", "SingleStream")
     assert singlestream.is_dir()
-    assert "perf-scenario" in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert "perf-scenario" in rules(check_tree(tree.root, SHORT))
     description = tree.system(offline.division, offline.organisation, offline.system)
     tree_mutations.edit_object(description, system_type="edge")
-    assert "perf-scenario" not in rules(check_tree(tree.root, CURRENT_ROUND))
+    assert "perf-scenario" not in rules(check_tree(tree.root, SHORT))
 
 
-def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_scenarios_are_checked_side_by_side_with_the_same_outcome(tree: Tree) -> None:
     server = next(place for place in tree.places() if place.scenario == "Server")
     tree_mutations.edit_detail(tree.performance(server), "result_validity", "INVALID")
-    monkeypatch.setattr("compliance.submission.check.any_benchmark.MIN_DURATION_MS", 600_000)
     alone = check_tree(tree.root, CURRENT_ROUND)
-    monkeypatch.setattr("compliance.submission.check.driver.PARALLEL_FROM", 1)
-    beside = check_tree(tree.root, CURRENT_ROUND)
+    beside = check_tree(tree.root, CURRENT_ROUND, parallel_from=1)
     assert beside.findings == alone.findings
     assert beside.not_judged == alone.not_judged
