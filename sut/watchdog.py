@@ -3,13 +3,21 @@
 import time
 from collections.abc import Callable
 
+import psutil
+
+from runs.environment import processor_s
 from runs.errors import ExecutionError, StalledError
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
-from sut.vllm.load import WORKING_FACTOR, engine_is_working
 
 # Engine steps on a slow machine can take long: the limit follows the longest gap that was seen to end well.
 GAP_FACTOR = 5.0
+
+WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
+LOOK_S = 2.0
+# A CPU engine that computes without an answer may be in one long step (a big prefill on a slow machine), or may be
+# spinning for ever: it is given this many times the ordinary limit.
+WORKING_FACTOR = 30.0
 
 
 class Watchdog:
@@ -65,6 +73,21 @@ class Watchdog:
             return None
         self._waited_s += max(0.0, passed - own_work)
         return self._waited_s if self._waited_s > self.allowed_s else None
+
+
+def engine_is_working() -> bool:
+    """Whether this process, which may be the engine, or its descendants use the processor, measured over two seconds.
+
+    Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
+    """
+    before_s = _family_s()
+    time.sleep(LOOK_S)
+    return _family_s() - before_s > WORKING_SHARE * LOOK_S
+
+
+def _family_s() -> float:
+    leg = psutil.Process()
+    return processor_s((leg, *leg.children(recursive=True)))
 
 
 class EngineWatch:
