@@ -37,14 +37,10 @@ class Watchdog:
         self._limit_s = limit_s
         self._gap_factor = gap_factor
         self._longest_gap_s = 0.0
-        self._waited_s = 0.0
+        self.waited_s = 0.0
         self._state: tuple[int, ...] = ()
         self._own_work_s = 0.0
         self._last_look = now_s()
-
-    @property
-    def waited_s(self) -> float:
-        return self._waited_s
 
     @property
     def allowed_s(self) -> float:
@@ -67,12 +63,12 @@ class Watchdog:
         self._last_look = now
         own_work, self._own_work_s = own_work_s - self._own_work_s, own_work_s
         if not waiting or state != self._state:
-            self._longest_gap_s = max(self._longest_gap_s, self._waited_s)
-            self._waited_s = 0.0
+            self._longest_gap_s = max(self._longest_gap_s, self.waited_s)
+            self.waited_s = 0.0
             self._state = state
             return None
-        self._waited_s += max(0.0, passed - own_work)
-        return self._waited_s if self._waited_s > self.allowed_s else None
+        self.waited_s += max(0.0, passed - own_work)
+        return self.waited_s if self.waited_s > self.allowed_s else None
 
 
 def engine_is_working() -> bool:
