@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 import psutil
 
@@ -86,34 +87,26 @@ def _family_s() -> float:
     return processor_s((leg, *leg.children(recursive=True)))
 
 
+@dataclass(eq=False)
 class EngineWatch:
     """Looks after the engine while LoadGen runs.
 
     Only what comes out of the engine is progress: a stalled engine is not excused by the queries that LoadGen goes on
     issuing. The time in which the loop hands them over is its own work, and no stall.
-
-    Args:
-        limit_s: see `Watchdog`.
-        on_cpu: the engine computes on this machine's cores, so that one in a long step can be told from one that
-            stands still. On an accelerator nothing excuses a silent engine.
-        is_working: whether it computes, where it does so on this machine's cores.
-        now_s: see `Watchdog`.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        sut: LoadgenSut,
-        limit_s: float,
-        *,
-        on_cpu: bool,
-        is_working: Callable[[], bool] = engine_is_working,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._engine = engine
-        self._sut = sut
-        self._on_cpu, self._is_working = on_cpu, is_working
-        self._watchdog = Watchdog(limit_s, now_s=now_s)
+    engine: Engine
+    sut: LoadgenSut
+    limit_s: float  # as of a `Watchdog`, like now_s
+    _: KW_ONLY
+    # The engine computes on this machine's cores, so that one in a long step can be told from one that stands still. On
+    # an accelerator nothing excuses a silent engine.
+    on_cpu: bool
+    is_working: Callable[[], bool] = engine_is_working
+    now_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._watchdog = Watchdog(self.limit_s, now_s=self.now_s)
 
     def look(self) -> None:
         """To be called at least every second.
@@ -121,12 +114,12 @@ class EngineWatch:
         Raises:
             ExecutionError: the engine is dead; or, as a StalledError, has stalled.
         """
-        self._engine.check_alive()
-        sut = self._sut
+        self.engine.check_alive()
+        sut = self.sut
         stalled_s = self._watchdog.stalled_for(
-            sut.outstanding > 0, self._engine.activity(), sut.completed, own_work_s=sut.handing_over_s
+            sut.outstanding > 0, self.engine.activity(), sut.completed, own_work_s=sut.handing_over_s
         )
-        if stalled_s is None or (self._on_cpu and self._may_still_compute(stalled_s)):
+        if stalled_s is None or (self.on_cpu and self._may_still_compute(stalled_s)):
             return
         raise StalledError(
             f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
@@ -134,7 +127,7 @@ class EngineWatch:
         )
 
     def _may_still_compute(self, stalled_s: float) -> bool:
-        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and self._is_working()
+        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and self.is_working()
 
 
 class WarmUpWatch:
