@@ -125,7 +125,8 @@ def json_value(content: bytes, path: Path, fix: str) -> Any:
     try:
         return _parse(content.decode())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: it is not JSON ({error})", fix) from error
+        why = str(error) if isinstance(error, AmbiguousError) else f"it is not JSON ({error})"
+        raise InputError(f"{path} cannot be read: {why}", fix) from error
 
 
 def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool | None = None) -> Form:
@@ -151,10 +152,14 @@ def first_problem(error: ValidationError) -> str:
     return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
+class AmbiguousError(ValueError):
+    """JSON that two readers may understand in two ways."""
+
+
 def _parse(text: str) -> Any:
     value = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
     if odd := _odd_number(value):
-        raise ValueError(odd)
+        raise AmbiguousError(odd)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
     return value
@@ -165,10 +170,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"it has {twice[:40]!r} twice")
+        raise AmbiguousError(f"it has {twice[:40]!r} twice")
     for key, value in pairs:
         if odd := _odd_number(value):
-            raise ValueError(f"{key[:40]}: {odd}")
+            raise AmbiguousError(f"{key[:40]}: {odd}")
     return found
 
 

@@ -128,7 +128,7 @@ def judge_entries(
     stop_ids: Collection[int],
     bos_ids: Collection[int],
     expected_count: int,
-    max_tokens: int,
+    max_tokens: int | None,
     special_ids: Collection[int] = (),
 ) -> list[Finding]:
     """The strict verdict over logged answers.
@@ -138,7 +138,7 @@ def judge_entries(
         stop_ids: end-of-sequence ids of the model; one may end an answer.
         bos_ids: begin-of-sequence ids; an answer has none. One that is also a stop id is only a stop id.
         expected_count: entries there must be.
-        max_tokens: most ids an answer may have.
+        max_tokens: most ids an answer may have; None where that is not known.
         special_ids: further special ids of the tokenizer, where they are known; an answer has none that is no stop id.
 
     Returns:
@@ -160,7 +160,7 @@ def judge_entries(
             continue
         lengths.append(len(ids))
         answers.append((entry.qsl_idx, ids))
-        if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= max_tokens:
+        if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= (max_tokens or len(ids)):
             wrong["length"].append(f"{place}: {len(ids)}")
         if entry.token_count != len(ids):
             wrong["count"].append(f"{place}: {entry.token_count} for {len(ids)} ids")
@@ -189,7 +189,8 @@ def judge_entries(
         checks.append(applied(_RULES[key], name, not bad and total > 0, said + where, required, answers=len(bad)))
 
     add("whole token ids", "ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
-    add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids", span)
+    most = f"to {max_tokens}" if max_tokens else "or more"
+    add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {most} ids", span)
     add("token count", "count", "as many as there are ids")
     if needs_first:
         add("first token", "first", "a record equal to the answer's start")

@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runs.benchmark import Scenario
+from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
+from runs.rounds import ROUNDS
 
 # Where the legs of one result lie in a submission.
 _PARTS = ("performance/run_*", "performance", "accuracy")
@@ -45,7 +47,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         directories = [part for part in _leg_directories(path) if part.resolve() not in seen]
         seen |= {part.resolve() for part in directories}
         try:
-            legs = [finished_leg(RunDir(directory), scenario) for directory in directories]
+            legs = [_known_leg(RunDir(directory), scenario) for directory in directories]
         except HarnessError as error:  # one damaged leg leaves nothing to say about the result it belongs to
             results.append(ResultLegs(path, directories, error=error))
             continue
@@ -60,6 +62,19 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}leg in {', '.join(map(str, paths))}", "name the directory of such a leg")
     return results
+
+
+def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:
+    """A leg, unless it lies in a tree as the result of a benchmark whose rules are not known: no log tells that."""
+    places = run.root.absolute().parts
+    named = [name for above, name in zip(places, places[2:], strict=False) if above == "results"]  # below the system
+    others = {name for one in ROUNDS.values() for name in one.benchmarks} - set(DIRECTORIES)
+    if not run.manifest.is_file() and (other := next((name for name in named if name in others), None)):
+        raise InputError(
+            f"{run.root} is of {other}, a benchmark whose rules are not known here: it was not judged",
+            "main.py check REPOSITORY --round ROUND holds it to the rules of any benchmark",
+        )
+    return finished_leg(run, scenario)
 
 
 def _leg_directories(path: Path) -> list[Path]:

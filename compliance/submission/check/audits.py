@@ -57,7 +57,7 @@ def check_audit(
             bos_ids=model.bos_ids if model else (),
             special_ids=model.special_ids if model else (),
             expected_count=LOGGED_SAMPLES,
-            max_tokens=benchmark.sampling["performance"].max_tokens,
+            max_tokens=benchmark.sampling["performance"].max_tokens if model else None,
         )
         _note_entries(folder, entries, checks, scenario, text, findings)
     run = RunDir(folder / "performance" / "run_1")

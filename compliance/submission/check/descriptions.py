@@ -1,5 +1,6 @@
 """What a submitter says: systems/<system>.json, measurements, README.md, model_mapping.json, the code."""
 
+import json
 import re
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -125,7 +126,7 @@ def _check_type(path: Path, name: str, value: Any, rule_id: str, findings: Findi
     if value is None or isinstance(value, str) or (type(value) is int and _COUNT.search(name)) or name == IS_NETWORK:
         return
     parts = isinstance(value, dict) and all(isinstance(said, str) for said in value.values())
-    said = f"{name} is {str(value)[:SHOWN]!r}, a {type(value).__name__}"
+    said = f"{name} is {json.dumps(value)[:SHOWN]}"
     findings.add(rule_id, path, said, f"{name}: a text", severity="warning" if parts else None)
 
 

@@ -129,11 +129,11 @@ def _hold(path: Path, models: tuple[str, ...] | None, detail: DetailLog, finding
     lines = list(_lines(text))
     named = set() if models is not None else {line.key for line in lines if line.model != "*"}
     for found in mismatches(lines, models or (), detail, named):
-        wanted = f"{found.logged:g}, as {found.record} of the log has it"
+        wanted = f"{found.logged:.10g}, as {found.record} of the log has it"
         if found.line is None:
             findings.add("user-conf-absent", path, f"no line sets {detail.scenario} {found.key}", wanted)
         else:
-            said = f"line {found.line.line}: {found.line.name} = {float(found.line.value):g}"
+            said = f"line {found.line.line}: {found.line.name} = {found.line.value}"
             findings.add("user-conf-differs", path, said, wanted)
 
 

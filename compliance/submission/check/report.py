@@ -72,7 +72,7 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
     )
     _line(console, f"{said}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     if checked.not_judged:
-        text = f"{counted(len(checked.not_judged), 'scenario')} judged by the rules of any benchmark alone"
+        text = f"{counted(len(checked.not_judged), 'scenario')} not judged by every rule"
         _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)

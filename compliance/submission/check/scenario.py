@@ -1,6 +1,7 @@
 """All rules on one scenario of one system."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from compliance.finding import Finding
 from compliance.rules import UnknownRuleError
@@ -10,9 +11,12 @@ from compliance.submission.check.descriptions import check_measurements, mapped_
 from compliance.submission.check.finding import Findings
 from compliance.submission.check.legs import check_accuracy, check_performance
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
+from compliance.submission.check.reading import is_folder
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
+
+OPEN_NOT_JUDGED = ("audit-answers: lengths and special ids of the model's answers are not known here",)
 
 
 @dataclass
@@ -30,6 +34,13 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     """Check one scenario directory."""
     findings = Findings(tree.root)
     folder = tree.scenario(place)
+    outcome = _judged(tree, place, folder, findings)
+    if is_folder(tree.performance(place).root.with_name("power")):
+        outcome.not_judged.append("power: what was measured of power is not judged here")
+    return outcome
+
+
+def _judged(tree: Tree, place: Place, folder: Path, findings: Findings) -> ScenarioOutcome:
     check_measurements(tree, place, findings)
     benchmark_name = mapped_benchmark(tree, place)
     if benchmark_name is not None and benchmark_name not in SUBMISSIONS:
@@ -61,4 +72,5 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
         if leg is not None:
             legs.append(leg)
     check_one_configuration([leg for leg in legs if leg.identity], findings)
-    return ScenarioOutcome(place, findings.items, legs, scenario)
+    not_judged = list(OPEN_NOT_JUDGED) if place.division == "open" else []
+    return ScenarioOutcome(place, findings.items, legs, scenario, not_judged)

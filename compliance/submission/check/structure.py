@@ -50,6 +50,8 @@ def walk(root: Path, findings: Findings) -> Contents:
                 found = sorted(entries, key=lambda entry: entry.name)
             for entry in found:
                 path = folder / entry.name
+                if path == root / ".git":
+                    continue  # of a checkout: git's own, and not in the repository
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     contents.folders.append(path)
@@ -105,7 +107,13 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     for path in (*contents.files, *contents.folders):
         parts = path.relative_to(tree.root).parts
         allowed = _allowed(tree, parts[:-1], is_file=path in contents.files)
-        if allowed is None or parts[-1] in allowed or parts[-1].startswith(".") or _is_measurements(parts):
+        if (
+            path == tree.rehearsal_file()
+            or allowed is None
+            or parts[-1] in allowed
+            or parts[-1].startswith(".")
+            or _is_measurements(parts)
+        ):
             continue
         same = next((name for name in sorted(allowed) if name.lower() == parts[-1].lower()), None)
         if same is not None:
@@ -130,7 +138,7 @@ def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | No
     """Names that may stand in a directory; None where any may, or where another rule looks."""
     split = tree.round.split_tree
     if len(above) == 0:
-        return {tree.rehearsal_file().name} if is_file else set(DIVISIONS)
+        return set() if is_file else set(DIVISIONS)
     if len(above) == 1 or above[0] not in DIVISIONS:
         return None if not is_file or above[0] not in DIVISIONS else set()
     if len(above) == 2:

@@ -1,5 +1,6 @@
 """`check` on clean trees and on every way to spoil them."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -191,9 +192,44 @@ def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path
         trees.shorten_rules(monkeypatch)
         assert "tree-benchmark" in {finding.rule for finding in check_tree(root, CURRENT_ROUND).findings}
         (root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
-        found = check_tree(root, CURRENT_ROUND).findings
+        checked = check_tree(root, CURRENT_ROUND)
     assert renamed.is_dir()
-    assert {finding.rule for finding in found} == {"perf-validity", "log-contradiction"}
+    assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-contradiction"}
+    assert list(checked.not_judged) == list(tree.places())
+
+
+@pytest.mark.parametrize(("division", "found"), [("closed", {"audit-answers"}), ("open", set())])
+def test_answers_of_an_open_model_may_be_longer(
+    short_tree: Tree, tmp_path: Path, division: str, found: set[str]
+) -> None:
+    root = tmp_path / "tree"
+    shutil.copytree(short_tree.root / "closed", root / division)
+    tree = Tree(root)
+    place = next(place for place in tree.places() if place.scenario == "Offline")
+    tree_mutations.edit_object(tree.system(division, "Example", "one-node"), division=division)
+    log = tree.audit(place, "TEST06") / "accuracy" / "mlperf_log_accuracy.json"
+    entries = json.loads(log.read_text())
+    for entry in entries:
+        ids = bytes.fromhex(entry["data"])
+        ids = ids[:4] * (129 - len(ids) // 4) + ids
+        entry |= {"data": ids.hex().upper(), "token_count": 129}
+    log.write_text(json.dumps(entries))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        trees.shorten_rules(monkeypatch)
+        said = {one.rule for one in check_tree(root, CURRENT_ROUND).findings if "length" in one.found}
+    assert said == found
+
+
+def test_what_git_keeps_in_a_checkout_is_no_file_of_the_tree(short_tree: Tree, tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    shutil.copytree(short_tree.root, root)
+    (root / ".git").mkdir()
+    (root / ".git" / "HEAD").symlink_to("nowhere")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        trees.shorten_rules(monkeypatch)
+        assert check_tree(root, CURRENT_ROUND).findings == []
+        (root / "closed" / "Example" / ".git").mkdir()
+        assert {one.rule for one in check_tree(root, CURRENT_ROUND).findings} == {"tree-dot-file"}
 
 
 def server_of(tree: Tree) -> Place:

@@ -41,8 +41,11 @@ def test_what_cannot_be_judged_is_said_of_each_result(tree: Tree) -> None:
     checked = check_tree(tree.root, SHORT)
     assert rules(checked) == set()
     assert {place.scenario for place in checked.not_judged} == {"Offline", "Server"}
-    for reasons in checked.not_judged.values():
+    for place, reasons in checked.not_judged.items():
         assert any("metric" in reason for reason in reasons)
+        (tree.performance(place).root.with_name("power")).mkdir()
+    for reasons in check_tree(tree.root, CURRENT_ROUND).not_judged.values():
+        assert any(reason.startswith("power: ") for reason in reasons)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import verdict as verdict_module
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
-from runs.errors import InputError
+from runs.errors import ExitCode, InputError
 from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished
 from tests.support.editing import reseal
@@ -304,3 +304,22 @@ def test_interactive_is_known_by_its_limits(legs: DummyLegs, tmp_path: Path) -> 
     assert any("TTFT limit in force: 2000 ms, required: 500 ms" in text for text in judged.failures)
     with pytest.raises(InputError, match="LoadGen ran Server"):
         find_results([run.root], "Offline")
+
+
+@pytest.mark.parametrize(
+    ("place", "judged"),
+    [
+        ("results/Box/retinanet/Offline", False),
+        ("results/Box/llama2-70b-99/Offline", False),
+        ("results/Box/llama3.1-8b/Offline", True),
+        ("retinanet/results/Offline", True),
+    ],
+)
+def test_a_published_result_of_another_benchmark_is_not_judged(
+    legs: DummyLegs, tmp_path: Path, place: str, judged: bool
+) -> None:
+    """By this benchmark's limits it would be wrong whatever it is."""
+    run = legs.copy(tmp_path / place / "performance" / "run_1", "Offline", bare=True)
+    (result,) = find_results([run.root.parents[1]])
+    verdict = verify_result(result)
+    assert (bool(verdict.parts), verdict.exit_code == ExitCode.BAD_INPUT) == (judged, not judged)
