@@ -28,6 +28,7 @@ from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")
+EXISTING = ("ref", "run")  # labels of runs that were there before the audit
 PERFORMANCE_MODE = 2  # LoadGen's number for it
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
@@ -168,6 +169,7 @@ class AuditRequest(BaseModel):
     stop_ids: tuple[int, ...] = ()  # end-of-sequence ids of the model
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
+    log_seed: int | None = None  # chooses the answers that a leg logs; None = drawn
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,18 @@ class AuditTest(ABC):
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
 
+    def drawn(self, request: AuditRequest, logs: Mapping[str, DetailLog]) -> AuditRequest:
+        """`request` with what chance chose for the legs that are there (their logs by label)."""
+        return request
+
+    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
+        """`request` with all that was chosen for the legs that are there, as far as nobody else says it.
+
+        Args:
+            told: details of the audit's record, which may make a rule stricter, never milder.
+        """
+        return self.drawn(request, logs)
+
     def need(self, legs: list[LegArtifacts], at_least: int) -> None:
         """Refuse to judge an incomplete set of legs."""
         if len(legs) < at_least:
@@ -264,6 +278,11 @@ def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:
             name = "samples_per_query"  # it has one query of so many samples
         found[name] = "PerformanceOnly" if key == "mode" else bool(value) if key in _SWITCHES else value
     return found
+
+
+def asked_count(log: DetailLog) -> int:
+    """How many samples a leg of an audit was asked for."""
+    return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 
 
 def threshold_of(request: AuditRequest, default: float) -> float:

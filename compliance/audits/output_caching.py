@@ -21,6 +21,7 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
+    asked_count,
     count_of,
     in_force,
     threshold_of,
@@ -31,7 +32,6 @@ from compliance.finding import Finding, applied
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.replay import expected_samples
 
 DEFAULT_SAMPLES = {"Offline": 64, "SingleStream": 32}
 DEFAULT_THRESHOLD = {"Offline": 0.10, "SingleStream": 0.20}
@@ -41,7 +41,7 @@ REFERENCE, FEW = "reference", "few"
 # Suffixes of the rounds: a leg over its limit is run again, and a third time if it is no further over it than CLOSE.
 ROUNDS = AGAIN, THIRD = "-again", "-third"
 CLOSE = 1.10
-_LABEL = re.compile(rf"({REFERENCE}|{FEW}|repeat-(\d{{1,6}}))(?:{'|'.join(ROUNDS)})?")
+_REPEAT = re.compile(r"repeat-(\d{1,6})")
 # A second reference leg twice as fast as the first is no drift of the machine: the answers were kept somewhere.
 SECOND_TIME_THRESHOLD = 1.0
 
@@ -72,6 +72,20 @@ class OutputCaching(AuditTest):
                     f"--sample-index {index} is outside the {samples} samples that the legs load; LoadGen would crash",
                     f"give 0 to {samples - 1}, or auto",
                 )
+
+    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
+        if REFERENCE not in logs:
+            raise InputError(f"{', '.join(logs) or 'no leg'}: none is the reference", "run the audit again")
+        indices = [found[1] for label in logs if (found := _REPEAT.fullmatch(label))]
+        repeats = [log for label, log in logs.items() if not label.startswith(REFERENCE)]
+        default, threshold = DEFAULT_THRESHOLD.get(request.scenario), told.get("threshold")
+        chosen = {
+            "samples": logs[REFERENCE].integer("effective_performance_sample_count"),
+            "audit_samples": min(map(asked_count, repeats), default=None),
+            "sample_index": tuple(map(int, indices)),
+            "threshold": threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
+        }
+        return request.model_copy(update=chosen)
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         scenario = request.scenario
@@ -174,31 +188,6 @@ def _spec(
         "max_query_count": 0,
     }
     return LegSpec(label, settings=settings, in_force=in_force(settings, scenario), requested=count)
-
-
-def specs_of(scenario: Scenario, logs: Mapping[str, DetailLog]) -> list[LegSpec]:
-    """What legs of these labels have to be, from first to last: by their names, and by how much the reference loaded.
-
-    Args:
-        logs: the legs' own, by label.
-
-    Raises:
-        InputError: a label that no leg of this audit has, or none is the reference.
-    """
-    if REFERENCE not in logs:
-        raise InputError(f"{', '.join(logs)}: no leg is the reference", "run the audit again")
-    loaded = logs[REFERENCE].integer("effective_performance_sample_count")
-    specs = []
-    for label, log in logs.items():
-        found = _LABEL.fullmatch(label)
-        if found is None:
-            raise InputError(f"{label}: the audit has no such leg", "run the audit again")
-        kind, index = found[1], found[2]
-        count = loaded if kind == REFERENCE else expected_samples(log) or 0
-        in_set = FEW_SAMPLES if kind == FEW else loaded
-        same_index = int(index) if index is not None else None
-        specs.append(_spec(scenario, label, in_set, count, unique=kind == REFERENCE, same_index=same_index))
-    return specs
 
 
 def _named(spec: LegSpec, suffix: str) -> LegSpec:

@@ -6,15 +6,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.output_caching import OutputCaching, specs_of
 from compliance.audits.record import read_audit
 from compliance.audits.registry import find_audit
 from runs.errors import ExecutionError, InputError
+from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_record
 from runs.record.layout import RunDir, audit_record
 from runs.record.leg import LOG_HASHES, FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
+
+_FIX = "run the audit again"
+IDS = ("stop_ids", "bos_ids", "special_ids")  # of tokens, in a request and in a record
 
 
 def legs_in_turn(
@@ -33,25 +36,52 @@ def legs_in_turn(
     return finished
 
 
-def judged_again(folder: Path, name: str, request: AuditRequest) -> AuditResult:
-    """An audit by its own rules, from the legs in its directory; of its record only the ids of special tokens count.
+def logs_in(folder: Path) -> dict[str, DetailLog]:
+    """The detail log of every leg in an audit's directory, by its label."""
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: FinishedLeg(RunDir(path)).detail for path in there if RunDir(path).detail.is_file()}
+
+
+def request_beside(leg: FinishedLeg) -> AuditRequest:
+    """What an audit of a leg's system was asked for, as far as the leg tells."""
+    official = leg.manifest is not None and leg.manifest.official
+    model = leg.benchmark.model if official else None  # no other is official
+    return AuditRequest(
+        scenario=leg.scenario,
+        loadgen_key=leg.benchmark.loadgen_key,
+        loaded_count=leg.detail.integer("qsl_reported_total_count"),
+        stop_ids=tuple(model.stop_ids if model else ()),
+        bos_ids=tuple(model.bos_ids if model else ()),
+        special_ids=tuple(model.special_ids if model else ()),
+    )
+
+
+def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
+    """An audit by its own rules, from the legs in its directory, which have to be those that it plans. Of its record
+    only what makes a rule stricter counts.
+
+    Args:
+        request: of `request_beside`.
 
     Raises:
-        HarnessError: the record or a leg is missing, damaged or changed, or allows no verdict.
+        HarnessError: the record or a leg is missing, damaged or changed, is one too many, or allows no verdict.
     """
     test, record = find_audit(name), read_audit(folder, name)
-    told = {key: value for key, value in (record.model_extra or {}).items() if key.endswith("_ids")}
+    details = record.model_extra or {}
+    logs = logs_in(folder)
     try:
-        request = AuditRequest.model_validate(request.model_dump() | told)
-        labels = [str(leg["label"]) for leg in record.legs]
-    except (KeyError, ValidationError) as error:
+        ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
+        request = test.asked(AuditRequest.model_validate(request.model_dump() | ids), logs, details)
+        named = sorted(str(leg["label"]) for leg in record.legs)
+    except (KeyError, TypeError, ValidationError) as error:
         raise InputError(f"{audit_record(folder, name)} is damaged: {error}", "run the audit again") from error
-    if isinstance(test, OutputCaching):  # how many samples its legs had, nobody but they tell
-        logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
-        legs = [leg_as_left(folder, spec) for spec in specs_of(request.scenario, logs)]
-    else:
-        legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
-    return test.verify(request, legs)
+    if named != sorted(logs):
+        raise InputError(f"{folder}: the record names the legs {named}, and {sorted(logs)} are there", _FIX)
+    test.validate(request)
+    legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
+    if left := sorted(logs.keys() - {leg.spec.label for leg in legs}):
+        raise InputError(f"{folder}: the audit has no legs {left}", _FIX)
+    return test.verify(request, legs), legs
 
 
 def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
@@ -59,7 +89,7 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
 
     Raises:
         InputError: its record is missing or damaged.
-        ExecutionError: it did not finish, a log of it was changed, or its audit.config had no effect.
+        ExecutionError: it did not finish, a log of it was changed, or its audit.config is another or had no effect.
     """
     leg = FinishedLeg(RunDir(folder / spec.label))
     manifest = leg.manifest or read_manifest(leg.run.manifest)
@@ -70,6 +100,9 @@ def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
         raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {', '.join(changed)}")
     artifacts = LegArtifacts(spec, leg)
     artifacts.check_engaged()
+    given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None
+    if given != spec.render():
+        raise ExecutionError(f"{leg.run.audit_config} is not what the audit gives this leg", _FIX)
     return artifacts
 
 

@@ -6,6 +6,7 @@ output_length (the idea of TEST09): performance answers are as long as those of 
 
 import secrets
 from abc import abstractmethod
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +20,7 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
+    asked_count,
     count_of,
     in_force,
     threshold_of,
@@ -27,12 +29,14 @@ from compliance.audits.test06 import Ids, dtype_of
 from compliance.finding import Finding, applied
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.loadgen.detail_log import DetailLog
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random
 # An answer that differs does so at any place, half of it on average; twice that again for chance.
 DIFFERENT_ANSWERS_PER_TOKEN = 4
 NAMED_IN_MESSAGES = 3
+PERFORMANCE = "performance"  # the label of the leg whose answers are looked at
 
 
 class TwoModeAudit(AuditTest):
@@ -47,11 +51,20 @@ class TwoModeAudit(AuditTest):
         threshold_of(request, self.default_threshold)
         count_of(request, DEFAULT_SAMPLES)
 
+    def drawn(self, request: AuditRequest, logs: Mapping[str, DetailLog]) -> AuditRequest:
+        seed = logs[PERFORMANCE].integer("effective_accuracy_log_rng_seed") if PERFORMANCE in logs else None
+        return request.model_copy(update={"log_seed": seed})
+
+    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
+        samples = asked_count(logs[PERFORMANCE]) if PERFORMANCE in logs else None
+        return self.drawn(request, logs).model_copy(update={"samples": samples})
+
     def legs(self, request: AuditRequest) -> LegPlanner:
         yield LegSpec("accuracy", "accuracy")
         samples = count_of(request, DEFAULT_SAMPLES)
         logged = min(samples, MOST_LOGGED)
-        seed = secrets.randbits(63)  # which answers are looked at is not known beforehand
+        # which answers are looked at is not known beforehand
+        seed = secrets.randbits(63) if request.log_seed is None else request.log_seed
         settings = {
             "mode": PERFORMANCE_MODE,
             "accuracy_log_rng_seed": seed,
@@ -65,7 +78,7 @@ class TwoModeAudit(AuditTest):
             "sample_concatenate_permutation": 0,
         }
         effective = in_force(settings, request.scenario)
-        yield LegSpec("performance", settings=settings, in_force=effective, requested=samples)
+        yield LegSpec(PERFORMANCE, settings=settings, in_force=effective, requested=samples)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)

@@ -126,7 +126,8 @@ def judge_row(
     engine = evidence.engine if evidence else facts_of_row(judged.row)
     passed = evidence.quality.passed if evidence else None
     lossy = {mechanism for mechanism, _ in engine.in_force}
-    divisions = eligibility(str(row["mechanism"]), passed, lossy, recorded=not engine.gaps)
+    recorded = evidence is not None and not engine.gaps  # a row's own columns are somebody's word
+    divisions = eligibility(str(row["mechanism"]), passed, lossy, recorded=recorded)
     wrong = list(evidence.misdeclared) if evidence else misdeclared(row, engine)
     failures = [
         *_pair_registered(row, record),

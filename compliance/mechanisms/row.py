@@ -14,8 +14,7 @@ from typing import Any
 
 import orjson
 
-from compliance.audits.base import AuditRequest
-from compliance.audits.rejudge import judged_again
+from compliance.audits.rejudge import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
 from compliance.mechanisms.eligibility import eligibility
@@ -297,12 +296,8 @@ def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
         try:
             if leg is None:
                 raise InputError("the result has no finished leg")
-            request = AuditRequest(
-                scenario=leg.scenario,
-                loadgen_key=leg.benchmark.loadgen_key,
-                loaded_count=leg.detail.integer("qsl_reported_total_count"),
-            )
-            outcomes[name] = "PASS" if judged_again(path.parent, name, request).passed else "FAIL"
+            result, _ = judged_again(path.parent, name, request_beside(leg))
+            outcomes[name] = "PASS" if result.passed else "FAIL"
         except (HarnessError, OSError):
             outcomes[name] = "unreadable"
     return orjson.dumps(outcomes).decode() if outcomes else None

@@ -1,10 +1,11 @@
 """H-9 and G-12: the legs of a bundle are of one system, at about one time, and the logs in its tree are theirs."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.evidence.leg_record import hash_in_accuracy_text
+from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import Finding, fail, note
 from compliance.signoff.conditions import conditions_of, in_words, unlike
 from compliance.signoff.evidence import Evidence
@@ -23,7 +24,8 @@ _BENCHMARK = ("model", "model revision", "data set")
 _HARNESS = ("version", "git_commit", "git_changed")
 _PATCH = ("host.", "accelerators", *_BENCHMARK)  # of a lever's own legs; software may be the lever
 _RESULTS = "*/*/results/*/*/*"  # division, organisation, system, benchmark, scenario
-_LEGS = ("performance/run_*", "accuracy")
+_ACCURACY = "accuracy"
+_LEGS = ("performance/run_*", _ACCURACY)
 
 
 def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
@@ -94,8 +96,8 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
 
 
 def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
-    """G-12, byte by byte; truncated accuracy logs by the SHA-256 that accuracy.txt keeps of the whole."""
-    known = {digest for evidence in legs for digest in evidence.hashes.values()}
+    """G-12, byte by byte: LoadGen's logs of both legs, answers cut as they are submitted, and their scores."""
+    known = {digest for evidence in legs for digest in (*evidence.hashes.values(), *_submitted(evidence))}
     found = [
         RunDir(path)
         for scenario in sorted(tree.glob(_RESULTS))
@@ -107,25 +109,28 @@ def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
         return
     foreign = 0
     for run in found:
-        for path in (run.summary, run.detail):
+        paths = [run.summary, run.detail]
+        if run.root.name == _ACCURACY:
+            paths += [run.accuracy_log, run.accuracy_text]
+        elif run.accuracy_log.exists():
+            paths.append(run.accuracy_log)
+        for path in paths:
             if not path.is_file():
                 yield fail("G-12/missing_raw", f"{path.name} is missing in the tree", run.root)
             elif sha256_of(path) not in known:
                 foreign += 1
                 yield fail("G-12/foreign_file", f"{path.name} is of none of the legs that were signed off", path)
-        if run.accuracy_text.is_file() and run.accuracy_log.is_file() and _accuracy_hash(run) not in known:
-            foreign += 1
-            yield fail(
-                "G-12/foreign_file", "the answers are of none of the legs that were signed off", run.accuracy_log
-            )
     if not foreign:
         yield note("G-12/tree_of_these_legs", f"all logs of {len(found)} legs in the tree are those of the legs", tree)
 
 
-def _accuracy_hash(run: RunDir) -> str | None:
-    """Of the whole accuracy log: from accuracy.txt where it was truncated, else its own."""
+def _submitted(evidence: Evidence) -> Iterator[str]:
+    """SHA-256 of an accuracy leg's answers and scores as they are submitted, or as they lie in the leg."""
+    if evidence.is_performance:
+        return
     try:
-        said = hash_in_accuracy_text(read_record(run.accuracy_text, "").decode(errors="replace"), run.accuracy_text)
+        submitted = submitted_accuracy(evidence.run)
+        texts = (submitted.log, submitted.text, read_record(evidence.run.accuracy_text, ""))
     except HarnessError:
-        return None
-    return said or sha256_of(run.accuracy_log)
+        return
+    yield from (hashlib.sha256(content).hexdigest() for content in texts)

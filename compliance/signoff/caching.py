@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from compliance.audits.output_caching import OutputCaching, specs_of
+from compliance.audits.output_caching import OutputCaching
 from compliance.audits.record import read_audit
-from compliance.audits.rejudge import leg_as_left
+from compliance.audits.rejudge import judged_again, request_beside
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import one_model
@@ -18,7 +18,7 @@ from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from runs.errors import HarnessError
 from runs.record.conditions import differences
-from runs.record.layout import ResultDir, RunDir, audit_record
+from runs.record.layout import ResultDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.observed import foreign_share
 from runs.record.requests_log import NO_TIME, RequestTable
@@ -74,15 +74,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
     """The audit's legs, judged again: its record is nothing but somebody's word."""
     try:
         told = read_audit(folder, _AUDIT.name)
-        labels = [str(leg["label"]) for leg in told.legs]
-        there = sorted(path.name for path in folder.iterdir() if RunDir(path).detail.is_file())
-        if there != sorted(labels):
-            text = f"the audit of output caching names the legs {sorted(labels)}, and {there} are there"
-            yield fail("H-5/caching_audit_forged", text, record)
-            return
-        logs = {label: FinishedLeg(RunDir(folder / label)).detail for label in labels}
-        legs = [leg_as_left(folder, spec) for spec in specs_of(evidence.scenario, logs)]
-        outcome = _AUDIT.verify(evidence.audit_request, legs)
+        outcome, legs = judged_again(folder, _AUDIT.name, request_beside(evidence))
     except (OSError, HarnessError, KeyError, TypeError, ValueError) as error:
         said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
         text = f"the audit of output caching cannot be judged again, which is no audit: {said}"
@@ -91,6 +83,11 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
     if not (outcome.passed and told.passed):
         reason = told.reason if outcome.passed else outcome.reason
         yield fail("H-5/caching_audit_failed", f"the audit of output caching failed: {reason}", record)
+        return
+    unique, fewest = legs[0].requested, min(leg.requested for leg in legs)
+    if fewest < unique:
+        text = f"the audit of output caching has {fewest} queries that repeat samples, for {unique} that do not"
+        yield warn("H-5/caching_audit_absent", text, record)
         return
     broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
     yield from broken

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
-from compliance.audits.base import AuditRequest
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
@@ -86,12 +85,6 @@ class Evidence(FinishedLeg):
         if model is not None and model != BYTES and (facts := _or_none(lambda: model_facts(model))) is not None:
             return facts.vocab_size
         return self.tokenizer.vocab_size if self.tokenizer is not None else None
-
-    @property
-    def audit_request(self) -> AuditRequest:
-        """What an audit beside this leg was asked for."""
-        loaded = self.detail.integer("qsl_reported_total_count")
-        return AuditRequest(scenario=self.scenario, loadgen_key=self.benchmark.loadgen_key, loaded_count=loaded)
 
     @cached_property
     def times(self) -> Timeline:

@@ -56,10 +56,8 @@ REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares it
 WINDOW_EARLY_S = 0.005  # a clock that was set meanwhile, too
 WINDOW_LATE_S = 1.0
 WHOLE_SECOND_S = 1.5  # of logs that print whole seconds
-# P-5: test_datetime and an engine's stamps are local times. [tz database]
-ZONE_STEP_S = 900  # time zones lie whole quarters of an hour from UTC
+ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
 ZONE_MOST_S = 14 * 3600
-SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)  # by half an hour on Lord Howe
 # P-5: LoadGen's own clock starts before the samples are loaded and is read when the last answer has come.
 LOADGEN_CLOCK_LATE_S = 5.0
 LAG_SEEN_S = 60.0  # a leg that long has looked at its loop, at moments 10 ms apart

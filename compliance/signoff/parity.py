@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
+from compliance.audits.rejudge import request_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
@@ -57,7 +58,7 @@ def _audit(
     broken: str, kept: str, audit: AuditTest, legs: list[LegArtifacts], performance: Evidence
 ) -> Iterator[Finding]:
     try:
-        result = audit.verify(performance.audit_request, legs)
+        result = audit.verify(request_beside(performance), legs)
     except HarnessError as error:
         yield fail(broken, f"{audit.name} cannot judge: {error.message}", performance.run.root)
         return

@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from compliance.evidence.truncate import submitted_accuracy
 from compliance.submission.build_texts import rehearsal_text, scenario_readme
 from compliance.submission.gates import Judged
 from compliance.submission.measurements import measurements
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
 from compliance.submission.tree import MOST_FILE_BYTES, Place, Tree
-from compliance.submission.truncate import submitted_accuracy
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import read_record

@@ -101,7 +101,7 @@ def judge_candidate(
             refuse("submit/audit", reason, _run_audit(audit.test, candidate))
     if division != "open":
         for home in candidate.homes:
-            for test, reason in failed_audits(home):
+            for test, reason in failed_audits(home, candidate.legs[0]):
                 refuse("submit/audit", reason, f"find out why; `main.py audit --test {test}` runs it again")
     for reason in _mixed(candidate):
         refuse("submit/one-configuration", reason, "run the legs again in one configuration")

@@ -206,9 +206,9 @@ def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
         "framework": framework,
         "other_software_stack": ", ".join(stack),
         "operating_system": "" if system_is_known else str(manifest.host.get("system") or ""),
+        "number_of_nodes": str(len(nodes) or 1),
     }
     if nodes:
-        found["number_of_nodes"] = str(len(nodes))
         found["accelerators_per_node"] = str(len(nodes[0].accelerator))
     if any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes):
         del found["accelerators_per_node"]  # they are not alike: the submitter has to say what the system is

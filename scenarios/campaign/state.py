@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult
-from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn
+from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
 from compliance.evidence.part import Part
 from compliance.verify.legs import find_results
 from compliance.verify.verdict import Verification, verify_result
@@ -166,6 +166,7 @@ def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
         HarnessError: a leg is missing, did not finish, was changed, or allows no verdict.
     """
     assert planned.audit is not None
-    test, request = planned.audit
-    legs = legs_in_turn(test, request, lambda spec: leg_as_left(planned.leg.folder, spec))
+    (test, request), folder = planned.audit, planned.leg.folder
+    request = test.drawn(request, logs_in(folder))
+    legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
     return test.verify(request, legs), [leg.run for leg in legs]

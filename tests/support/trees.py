@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.evidence.truncate import submitted_accuracy
 from compliance.submission.system_fields import FIELDS
 from compliance.submission.tree import Place, Tree
-from compliance.submission.truncate import submitted_accuracy
 from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start

@@ -12,6 +12,7 @@ from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.leg_record import is_truncated
 from compliance.evidence.performance import verify_performance
+from compliance.evidence.truncate import CUT, SHOWN_BYTES
 from compliance.finding import Severity
 from compliance.submission.check.descriptions import says_network
 from compliance.submission.check.finding import Findings, policy_of
@@ -28,7 +29,6 @@ from compliance.submission.check.logs import (
 )
 from compliance.submission.check.reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
-from compliance.submission.truncate import CUT, SHOWN_BYTES
 from runs.benchmark import Benchmark, Scenario
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog
 from runs.loadgen.given import mismatches

@@ -306,6 +306,13 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
 
+def test_a_row_without_its_run_is_a_word_that_opens_no_closed_division() -> None:
+    told = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
+    assert not gate(told, strict=True).closed
+    assert [one.slug for one in gate(told, division="closed").matched[0].failures] == ["eligible_in_division"]
+    assert gate(told, division="closed", strict=True).closed
+
+
 def test_speculative_decoding_is_refused_in_the_closed_division_whatever_else_is_declared() -> None:
     good = eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7)
     assert gate(good, division="open").status == "pass"

@@ -14,11 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from compliance.evidence.truncate import submitted_accuracy
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.verdict import Verdict, as_word
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
+from runs.record.layout import RunDir
 from tests.conftest import ROOT, Finished
 from tests.support.published import NOT_HERE, PUBLISHED
 from tests.support.signoff_fixtures import FrozenLegs
@@ -174,6 +176,17 @@ def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp
     other = sign_off("bundle", legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
     assert (other.decision, other.blocks) == ("FAIL", True)
     assert "foreign_file" in slugs(other)
+    accuracy = RunDir(scenario / "accuracy")
+    submitted = submitted_accuracy(accuracy)
+    accuracy.accuracy_log.write_bytes(submitted.log)
+    accuracy.accuracy_text.write_bytes(submitted.text)
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "PASS"
+    for path, content in ((accuracy.accuracy_log, submitted.log), (accuracy.accuracy_text, submitted.text)):
+        path.write_bytes(content.replace(b"0", b"1", 1))
+        assert "foreign_file" in slugs(sign_off("bundle", sources, tree=tmp_path / "tree"))
+        path.write_bytes(content)
+    accuracy.accuracy_text.unlink()
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "FAIL"
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)

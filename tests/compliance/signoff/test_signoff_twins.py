@@ -141,6 +141,20 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     )
     (reason,) = caching(evidence(leg))
     assert "names the legs" in reason.text
+    for gone in (repeat, "few", "reference"):  # a leg that did not suit, and its line of the record
+        shutil.move(folder / gone, tmp_path / gone)
+        kept = [one for one in record["legs"] if one["label"] != gone]
+        write_json(folder / "audit_output_caching.json", {**record, "legs": kept})
+        (reason,) = caching(evidence(leg))
+        assert (as_word(reason), reason.slug) == ("FAIL", "caching_audit_forged")
+        shutil.move(tmp_path / gone, folder / gone)
+    write_json(folder / "audit_output_caching.json", record)
+
+    shutil.rmtree(folder)
+    short = ("--samples", 3, "--audit-samples", 1, "--output-log-dir", tmp_path / "result")
+    assert run_main("audit", "--test", "output_caching", *options, "--dummy-slots", 8, *short).code == ExitCode.OK
+    (reason,) = caching(evidence(leg))  # one query repeats nothing
+    assert (as_word(reason), reason.slug) == ("FLAG", "caching_audit_absent")
 
 
 def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.evidence.truncate import submitted_accuracy
 from compliance.submission.source import read_documentation, read_source
-from compliance.submission.truncate import submitted_accuracy
 from runs.errors import InputError, SetupError
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest

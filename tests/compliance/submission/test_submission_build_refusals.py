@@ -135,10 +135,13 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.write_text('{"test": "output_caching", "passed": true}')
     assert "audit_output_caching.json: schema_version: Field required" in reasons(build(tree="other"))
     record.write_text(json.dumps({**said, "passed": True}))
-    assert [refusal.rule for refusal in build(tree="other").refusals] == [
-        "submit/sign-off"
-    ]  # nothing shows that it did
-    sign_off_all(monkeypatch)
+    # nothing shows that it did
+    assert "output_caching beside it cannot be judged again" in reasons(build(tree="other"))
+    record.unlink()
+    record = result.audit("output_length") / "audit_output_length.json"
+    record.parent.mkdir()
+    existing = [{"label": "ref"}, {"label": "run"}]  # legs that lie elsewhere
+    record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "legs": existing}))
     assert build(tree="other").refusals == []
 
 
@@ -233,6 +236,12 @@ def _log(folder: Path) -> None:
     path.write_text(path.read_text().replace("0", "1", 1))
 
 
+def _config(folder: Path) -> None:
+    run = RunDir(folder / "performance")
+    run.audit_config.write_text(run.audit_config.read_text() + "*.*.performance_issue_same = 1\n")
+    reseal(run)
+
+
 def _other_answers(folder: Path) -> None:
     """Too few answers, with records that fit."""
     log = folder / "performance/mlperf_log_accuracy.json"
@@ -252,6 +261,7 @@ def _other_answers(folder: Path) -> None:
         (_text, "verify_accuracy.txt is not what the legs' files give"),
         (_copy, "accuracy/mlperf_log_accuracy.json is not what the legs' files give"),
         (_log, "not the files that the leg left: mlperf_log_accuracy.json"),
+        (_config, "audit.config is not what the audit gives this leg"),
         (_other_answers, "does not pass: number of logged answers: 99"),
     ],
 )

@@ -13,7 +13,7 @@ import yaml
 from compliance.submission import measurements as measurements_module
 from compliance.submission import system as system_module
 from compliance.submission.measurements import measurements
-from compliance.submission.system import SystemDescription, describe, read_system_file
+from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
 from compliance.submission.system_detect import detect, is_the_machine
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.tree import REHEARSAL_MARK
@@ -144,6 +144,11 @@ def test_no_field_is_dropped_or_wrongly_demanded(field: Any) -> None:
     else:
         with pytest.raises(InputError, match=f"lacks 1 field: {field.name}$|lacks 1 field: {field.name}\n"):
             described(given)
+
+
+def test_a_machine_is_one_node_whatever_its_description_says() -> None:
+    fields = given_in({"number_of_nodes": "8", "cooling": "air"}, manifest()).fields
+    assert fields == {"cooling": "air"}
 
 
 def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:

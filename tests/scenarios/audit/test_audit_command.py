@@ -12,9 +12,11 @@ from rich.console import Console
 
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegPlanner
 from compliance.audits.registry import AUDITS
+from compliance.audits.rejudge import judged_again, request_beside
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
+from runs.record.leg import FinishedLeg
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from scenarios.audit.config import AuditOptions
@@ -134,6 +136,8 @@ def test_two_modes_and_existing_runs(run_main: RunMain, tmp_path: Path) -> None:
     finished = run_main(*arguments("output_consistency", "SingleStream", out, "--samples", 20))
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     folder = out / "audit" / "output_consistency"
+    result, _ = judged_again(folder, "output_consistency", request_beside(FinishedLeg(RunDir(folder / "performance"))))
+    assert result.passed
     existing = ["--ref", folder / "accuracy", "--run", folder / "performance", "--output-log-dir", tmp_path / "again"]
     for test in ("output_consistency", "output_length"):
         finished = run_main("audit", "--test", test, *existing)
