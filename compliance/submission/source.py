@@ -36,11 +36,11 @@ class Source:
         return text
 
 
-def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
+def read_source(directory: Path | None, manifests: list[Manifest], repository: Path = HARNESS_ROOT) -> Source:
     """The code that made the legs.
 
     Args:
-        directory: the submitter's; None: this repository at the commit that the manifests name.
+        directory: the submitter's; None: the repository at the commit that the manifests name.
 
     Raises:
         InputError: the directory holds nothing.
@@ -59,9 +59,9 @@ def read_source(directory: Path | None, manifests: list[Manifest]) -> Source:
     if changed:
         raise SetupError(f"the harness had changes that commit {commit} does not have when a leg ran", own_code)
     try:
-        archive = git(HARNESS_ROOT, "archive", "--format=tar", str(commit))
+        archive = git(repository, "archive", "--format=tar", str(commit))
     except (OSError, subprocess.SubprocessError) as error:
-        raise SetupError(f"commit {commit}, which the legs ran with, is not in {HARNESS_ROOT}", own_code) from error
+        raise SetupError(f"commit {commit}, which the legs ran with, is not in {repository}", own_code) from error
     files: dict[str, bytes] = {}
     left_out = []
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:

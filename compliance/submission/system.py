@@ -1,7 +1,7 @@
 """The system description of a submission: recorded with the legs, detected here, given by the submitter, or missing."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -113,6 +113,7 @@ def describe(
     given: SystemFile,
     rehearsal: list[str],
     network: bool = False,
+    look: Callable[[], dict[str, str]] = detect,
 ) -> SystemDescription:
     """The description of the system that all these legs ran on.
 
@@ -122,6 +123,7 @@ def describe(
         system_name: the directory's name; also the description's, unless the file gives another.
         suites: datacenter, edge.
         rehearsal: why the tree is a rehearsal; empty if it is none.
+        look: at this machine, if it is theirs.
 
     Raises:
         InputError: fields are missing: all of them, each with an example.
@@ -143,7 +145,7 @@ def describe(
         take("assumed", dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE))
     elif len(first.accelerator) == 1:
         take("assumed", {"accelerator_interconnect": NOT_APPLICABLE})
-    take("detected", detect() if is_the_machine(first) and not elsewhere(first) else {})
+    take("detected", look() if is_the_machine(first) and not elsewhere(first) else {})
     take("recorded", _told(first, "operating_system" in values))
     take("command line", {"system_name": system_name})
     take("file", given.fields)

@@ -114,9 +114,9 @@ def bundled_dataset(model_path: str, opening_words: int | None = None) -> Path:
     return path
 
 
-def bundled_baseline() -> Baseline | None:
+def bundled_baseline(path: Path = BASELINE_FILE) -> Baseline | None:
     """The recorded scores, or None when there are none or the articles have changed since."""
-    if not BASELINE_FILE.exists():
+    if not path.exists():
         return None
-    baseline = Baseline(**orjson.loads(BASELINE_FILE.read_bytes()))
+    baseline = Baseline(**orjson.loads(path.read_bytes()))
     return baseline if baseline.articles_sha256 == bundled_sha256() else None

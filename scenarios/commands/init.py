@@ -97,10 +97,10 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
     return ExitCode.OK
 
 
-def default_folder() -> Path:
+def default_folder(root: Path = HARNESS_ROOT) -> Path:
     """Beside the harness's own directory, with git or unpacked without; an installed package has none."""
-    own = (HARNESS_ROOT / "pyproject.toml").exists()
-    return (HARNESS_ROOT.parent if own else Path.cwd()) / "mlperf"
+    own = (root / "pyproject.toml").exists()
+    return (root.parent if own else Path.cwd()) / "mlperf"
 
 
 def _run_yaml(folder: Path, model: str, dataset: str) -> str:

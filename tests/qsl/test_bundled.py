@@ -5,7 +5,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-import qsl.embedded.articles
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cache import cache_dir
 from qsl.cnn_dailymail.prompt import render
@@ -80,12 +79,10 @@ def test_the_baseline_belongs_to_these_articles_and_this_model() -> None:
     assert baseline.gen_len > 64 * 50
 
 
-def test_a_baseline_of_other_articles_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_of_other_articles_is_none(tmp_path: Path) -> None:
     record = orjson.loads(BASELINE_FILE.read_bytes())
     assert record["articles_sha256"] == bundled_sha256()
     changed = tmp_path / "baseline.json"
     changed.write_bytes(orjson.dumps({**record, "articles_sha256": "0" * 64}))
-    monkeypatch.setattr(qsl.embedded.articles, "BASELINE_FILE", changed)
-    assert bundled_baseline() is None
-    monkeypatch.setattr(qsl.embedded.articles, "BASELINE_FILE", tmp_path / "none.json")
-    assert bundled_baseline() is None
+    assert bundled_baseline(changed) is None
+    assert bundled_baseline(tmp_path / "none.json") is None

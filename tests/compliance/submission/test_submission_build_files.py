@@ -97,18 +97,16 @@ def ran(commit: str | None, changed: bool | None = False) -> list[Manifest]:
     return [manifest(harness={"version": "0.1.0", "git_commit": commit, "git_changed": changed})]
 
 
-def test_the_source_is_the_commit_that_ran(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_source_is_the_commit_that_ran(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     (repository / "main.py").write_text("second\n")  # later than the legs
-    monkeypatch.setattr("compliance.submission.source.HARNESS_ROOT", repository)
-    source = read_source(None, ran(commit))
+    source = read_source(None, ran(commit), repository)
     assert source.files == {"main.py": b"first\n", "sub/tool.py": b"tool\n"}
     assert source.left_out == [".gitignore", "link"]
     assert commit in source.readme()
 
 
-def test_a_source_that_cannot_be_had_is_asked_for(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compliance.submission.source.HARNESS_ROOT", repository)
+def test_a_source_that_cannot_be_had_is_asked_for(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     for manifests, found in (
         (ran("f" * 40), "is not in .*repository"),
@@ -117,7 +115,7 @@ def test_a_source_that_cannot_be_had_is_asked_for(repository: Path, monkeypatch:
         (ran(commit, changed=None), "had changes"),  # nobody knows
     ):
         with pytest.raises(SetupError, match=found) as caught:
-            read_source(None, manifests)
+            read_source(None, manifests, repository)
         assert "--source DIR" in caught.value.fix
 
 

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from compliance.submission import measurements as measurements_module
-from compliance.submission import system as system_module
 from compliance.submission.measurements import measurements
 from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
 from compliance.submission.system_detect import detect, is_the_machine
@@ -212,16 +211,14 @@ def test_mistakes_in_the_file_are_named(content: dict[str, Any], found: str) -> 
     assert re.search(found, f"{caught.value.message} {caught.value.fix}")
 
 
-def test_only_the_machine_of_the_legs_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_machine_of_the_legs_is_asked() -> None:
     def never() -> dict[str, str]:
         raise AssertionError("another machine's facts were taken")
 
-    monkeypatch.setattr(system_module, "detect", never)
-    described(example()["system"])
-    monkeypatch.setattr(system_module, "detect", lambda: {"host_storage_type": "tape"})
+    described(example()["system"], look=never)
     here = manifest(host=host_facts(), accelerator=[])
     given = {name: value for name, value in example()["system"].items() if name != "host_storage_type"}
-    description = described(given, here)
+    description = described(given, here, look=lambda: {"host_storage_type": "tape"})
     assert description.values["host_storage_type"] == "tape"
     assert description.origins["host_storage_type"] == "detected"
 

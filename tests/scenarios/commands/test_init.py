@@ -66,8 +66,7 @@ def test_the_default_lies_outside_of_what_was_unpacked(
     if unpacked:
         (root / "pyproject.toml").write_text("")
     monkeypatch.chdir(root)
-    monkeypatch.setattr(init, "HARNESS_ROOT", root)
-    assert init.default_folder() == tmp_path / place
+    assert init.default_folder(root) == tmp_path / place
 
 
 def test_half_of_them_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
