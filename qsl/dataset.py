@@ -22,7 +22,7 @@ COLUMNS = ("input", "tok_input", "output")
 
 _BLANKS = b" \t\r\n"
 # LoadGen's accuracy log carries ids as int32, so no id of a usable vocabulary is larger.
-_LARGEST_ID = 2**31 - 1
+LARGEST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def check_rows(
     Raises:
         InputError: for the first row that is wrong.
     """
-    largest_id = _LARGEST_ID if vocab_size is None else vocab_size - 1
+    largest_id = LARGEST_ID if vocab_size is None else vocab_size - 1
     for number, row in enumerate(rows):
         for column in COLUMNS:
             if column not in row:

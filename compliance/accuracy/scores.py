@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
 from compliance.accuracy.pool import ScoringPool
+from qsl.dataset import LARGEST_ID
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 
 NAMED_IN_MESSAGES = 5
-MAX_TOKEN_ID = 2**31 - 1
 
 Progress = Callable[[int, int], None]  # samples done, samples in all
 Decode = Callable[[list[list[int]]], Sequence[str]]  # batch_decode that leaves special tokens out
@@ -226,7 +226,7 @@ def _read_ids(data: bytes, dtype: np.dtype[Any], name: str) -> TokenIds:
             "the accuracy log must hold int32 or int64 token ids",
         )
     ids: TokenIds = np.frombuffer(data, dtype)
-    wrong = ids[(ids < 0) | (ids > MAX_TOKEN_ID)]
+    wrong = ids[(ids < 0) | (ids > LARGEST_ID)]
     if wrong.size:
         raise ExecutionError(
             f"{name}: {int(wrong[0])} is no token id", "the accuracy log must hold int32 or int64 token ids"

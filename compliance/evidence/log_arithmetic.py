@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.finding import Finding, fail
-from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S, DetailLog, local_time
+from runs.loadgen.detail_log import SIX_DIGITS, SUMMER_TIME_CHANGES_S, DetailLog, local_time
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers
 from runs.record.leg import PERFORMANCE
 
-PRINTED = 2e-5  # of a quotient of two printed rates
+PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
 CLOCK_S = 0.1  # between two readings of one clock
 
 # Settings that LoadGen logs twice: as requested_X and as effective_X.

@@ -10,7 +10,7 @@ from compliance.evidence.part import Part
 from compliance.evidence.plausibility import performance_plausible
 from compliance.finding import Finding, applied, fail
 from runs.loadgen.detail_log import DetailLog
-from runs.loadgen.early_stopping import min_queries
+from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.summary_log import SummaryLog, unprinted
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
@@ -18,8 +18,6 @@ from runs.numbers.result import Result, result_of
 from runs.record.leg import PERFORMANCE, FinishedLeg
 from runs.rounds import ROUNDS, round_of
 
-# The percentile that each LoadGen scenario is measured at. [LoadGen's mlperf.conf]
-_PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
 # Where the summary prints a scenario's score.
 _SUMMARY_SCORE = {
     "Offline": "samples per second",
@@ -127,7 +125,7 @@ def _official_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
         required = f"at least {benchmark.performance_samples:,}"
         yield check("perf-samples", "samples", passed, f"{samples:,} in the query", required)
     else:
-        share = _PERCENTILE[detail.scenario]
+        share = PERCENTILE[detail.scenario]
         used = detail.number("effective_target_latency_percentile")
         yield check("perf-percentile", "percentile", math.isclose(used, share), f"{used:g}", f"{share:g}")
         needed = min_queries(0 if detail.scenario == "Server" else 1, share)

@@ -1,20 +1,19 @@
 """Rules on the legs of a result: what its files must agree on, and what the benchmark asks of them."""
 
-from compliance.rules.rule import Rule, catalogue
+from compliance.rules.rule import RERUN, Rule, catalogue
 
-_RERUN = "run the leg again and submit LoadGen's own logs"
 _WHOLE = "give the leg's own files, all of them as it left them"
 
 _CONTRADICTIONS = catalogue(
     "contradiction",
     (
-        ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", _RERUN),
-        ("log-order", "error", "[loadgen]", "the samples issued are those that the seeds in force give", _RERUN),
-        ("log-arithmetic", "error", "[loadgen]", "a log's numbers can stand together", _RERUN),
-        ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", _RERUN),
-        ("log-summary", "error", "[loadgen]", "summary and detail log tell one story", _RERUN),
-        ("log-records", "error", "[ours]", "LoadGen's numbers follow from the per-sample records", _RERUN),
-        ("log-answers", "error", "[loadgen]", "a run that logs no answers has none in its log", _RERUN),
+        ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", RERUN),
+        ("log-order", "error", "[loadgen]", "the samples issued are those that the seeds in force give", RERUN),
+        ("log-arithmetic", "error", "[loadgen]", "a log's numbers can stand together", RERUN),
+        ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
+        ("log-summary", "error", "[loadgen]", "summary and detail log tell one story", RERUN),
+        ("log-records", "error", "[ours]", "LoadGen's numbers follow from the per-sample records", RERUN),
+        ("log-answers", "error", "[loadgen]", "a run that logs no answers has none in its log", RERUN),
         ("record-hash", "error", "[ours]", "the files are those that the leg left", _WHOLE),
         ("record-answers", "error", "[ours]", "the logged answers are those of the record of requests", _WHOLE),
         ("record-manifest", "error", "[ours]", "manifest.json and the logs are of one leg", _WHOLE),
@@ -35,12 +34,12 @@ _RESULT = catalogue(
          "remove audit.config and run the leg again"),
         ("perf-cut-short", "error", "[rules] a run is not cut short", "no max_duration and no max_query_count",
          "remove the setting and run the leg again"),
-        ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", _RERUN),
-        ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest answer", _RERUN),
-        ("accuracy-token-counts", "error", "[loadgen]", "each answer has as many ids as were counted", _RERUN),
+        ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
+        ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest answer", RERUN),
+        ("accuracy-token-counts", "error", "[loadgen]", "each answer has as many ids as were counted", RERUN),
         ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "scores reach their targets",
          "correct the system; the model must reach 99 % of the reference"),
-        ("accuracy-count", "error", "[rules] accuracy mode", "as many answers were scored as the target has", _RERUN),
+        ("accuracy-count", "error", "[rules] accuracy mode", "as many answers were scored as the target has", RERUN),
         ("accuracy-no-target", "error", "[ours]", "there are reference scores to compare with",
          "run the whole data set with the benchmark's model"),
         ("accuracy-scored-again", "error", "[ours]", "the answers were scored again, with the data set of the leg",
@@ -63,7 +62,7 @@ _OFFICIAL = catalogue(
          "raise Offline target_qps or lower SingleStream target_latency, and run again"),
         ("perf-seeds", "error", "[checker] performance_check.seeds_check", "the seeds are the round's",
          "run with the LoadGen of the round, or name the round with --round"),
-        ("perf-data-set", "error", "[rules] data set", "the whole data set was in use", _RERUN),
+        ("perf-data-set", "error", "[rules] data set", "the whole data set was in use", RERUN),
         ("perf-sample-count", "error", "[checker] performance_check.performance_sample_count_check",
          "performance_sample_count is the data set's size", "leave performance_sample_count_override alone"),
         ("perf-samples", "error", "[checker] performance_check.min_query_count_check",
@@ -87,7 +86,7 @@ _OFFICIAL = catalogue(
         ("accuracy-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
          "run with the LoadGen of the round"),
         ("accuracy-samples", "error", "[checker] accuracy_check.dataset_check", "the whole data set was answered",
-         _RERUN),
+         RERUN),
         ("record-version", "error", "[ours]", "the leg's record is of this version, sealed and whole",
          "run the leg again with this version"),
         ("record-data-set", "error", "runs/benchmarks names the source of its hash", "the data set is the official one",
@@ -106,13 +105,13 @@ _OFFICIAL = catalogue(
 _PLAUSIBLE = catalogue(
     "plausible",
     (
-        ("plausible-repeats", "error", "[ours]", "repeated samples cost as much as new ones", _RERUN),
-        ("plausible-first-token", "error", "[ours]", "the first token takes as long as one step of the model", _RERUN),
-        ("plausible-first-tokens-held", "error", "[ours]", "first tokens are told when they are there", _RERUN),
-        ("plausible-shared-answers", "error", "[ours]", "different samples have different outputs", _RERUN),
-        ("plausible-padding", "error", "[ours]", "outputs have as many ids as their text needs", _RERUN),
-        ("plausible-reference-texts", "error", "[ours]", "outputs are not the reference texts", _RERUN),
-        ("plausible-scores", "error", "[ours]", "scores are within the model's reach", _RERUN),
+        ("plausible-repeats", "error", "[ours]", "repeated samples cost as much as new ones", RERUN),
+        ("plausible-first-token", "error", "[ours]", "the first token takes as long as one step of the model", RERUN),
+        ("plausible-first-tokens-held", "error", "[ours]", "first tokens are told when they are there", RERUN),
+        ("plausible-shared-answers", "error", "[ours]", "different samples have different outputs", RERUN),
+        ("plausible-padding", "error", "[ours]", "outputs have as many ids as their text needs", RERUN),
+        ("plausible-reference-texts", "error", "[ours]", "outputs are not the reference texts", RERUN),
+        ("plausible-scores", "error", "[ours]", "scores are within the model's reach", RERUN),
     ),
 )
 

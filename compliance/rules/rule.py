@@ -14,6 +14,8 @@ Kind = Literal[
 
 Worth = Literal["error", "warning", "note"]
 
+RERUN = "run the leg again and submit LoadGen's own logs"
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -1,7 +1,7 @@
 """Rules of `check` on a submission tree: its places, descriptions and logs. Those on a leg are the legs' own."""
 
 from compliance.rules.legs import LEG_RULES
-from compliance.rules.rule import Rule, Worth
+from compliance.rules.rule import RERUN, Rule, Worth
 
 
 def _rules(*rows: str | tuple[str, Worth, str, str, str]) -> dict[str, Rule]:
@@ -9,8 +9,6 @@ def _rules(*rows: str | tuple[str, Worth, str, str, str]) -> dict[str, Rule]:
     rules = (LEG_RULES[row] if isinstance(row, str) else Rule(row[0], "tree", *row[1:]) for row in rows)
     return {rule.id: rule for rule in rules}
 
-
-_RERUN = "run the leg again and submit LoadGen's own logs"
 
 TREE_RULES: dict[str, Rule] = _rules(
     # The tree
@@ -76,9 +74,9 @@ TREE_RULES: dict[str, Rule] = _rules(
     # Any log
     ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
      "copy LoadGen's own log"),
-    ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", _RERUN),
-    ("log-contradiction", "error", "[loadgen]", "the logs of a leg tell one story", _RERUN),
-    ("log-implausible", "error", "[ours]", "figures are within reach of an honest run", _RERUN),
+    ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
+    ("log-contradiction", "error", "[loadgen]", "the logs of a leg tell one story", RERUN),
+    ("log-implausible", "error", "[ours]", "figures are within reach of an honest run", RERUN),
     ("log-duplicate", "error", "[ours]", "each log lies in one place", "submit the leg's own logs"),
     ("log-same-answers", "warning", "[ours]", "the same answers come in the same order of issue only",
      "submit the leg's own answers"),
@@ -91,11 +89,11 @@ TREE_RULES: dict[str, Rule] = _rules(
     ("runs-refused", "error", "[ours]", "`submit` takes the runs that were named", "run what it names again"),
     ("runs-unread", "error", "[ours]", "the tree can be built again from the runs", "name whole runs with --runs"),
     # Performance
-    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", _RERUN),
+    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
     ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
      "put the log where it belongs"),
     "perf-validity",
-    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", _RERUN),
+    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
     ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping is met",
      "lower target_qps (Server) or run longer"),
     "perf-min-duration",
@@ -112,7 +110,7 @@ TREE_RULES: dict[str, Rule] = _rules(
     "perf-ttft",
     "perf-tpot",
     "perf-limits",
-    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", _RERUN),
+    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", RERUN),
     ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
      "use the division's own SUT"),
     "perf-audit-settings",
@@ -120,7 +118,7 @@ TREE_RULES: dict[str, Rule] = _rules(
      "tell LoadGen of each first token at once"),
     "perf-cut-short",
     # Accuracy
-    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", _RERUN),
+    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
     ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
      "put the log where it belongs"),
     "accuracy-errors",

@@ -28,7 +28,6 @@ CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two
 STAMP_MEDIAN_NS = 5_000_000
 SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
 SPAN_SHARE = 0.05
-LONE_STAMP_NS = 1_000_000_000
 FAR_STAMP_NS = 100_000_000
 # Numbers of nanoseconds are never equal by chance; a record made from LoadGen's own numbers has them equal.
 EQUAL_STATISTICS = 3
@@ -65,7 +64,6 @@ LAG_SEEN_S = 60.0  # a leg that long has looked at its loop, at moments 10 ms ap
 HISTOGRAM_BIN = 1.02
 HISTOGRAM_LOW_MS = 0.001
 HEARTBEAT_SLACK = 0.001
-SIX_DIGITS = 1e-5  # LoadGen logs numbers with a point in six digits
 
 # H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
 # what a model does.

@@ -23,6 +23,7 @@ from runs.rounds import Seeds
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
 MAX_LINE_BYTES = 16 * 1024 * 1024
+SIX_DIGITS = 1e-5  # of a number with a point, which LoadGen prints with six digits
 # In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
 # LoadGen may write one error per sample; beyond this many only the count is kept.

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+# The share of queries that a scenario is measured at, and has to prove. [conf] target_latency_percentile
+PERCENTILE = {"Server": 0.99, "SingleStream": 0.90}
 CONFIDENCE = 0.99  # [loadgen] early_stopping, fixed
 SECOND_PERCENTILE = 0.99  # SingleStream also estimates this one
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from runs.benchmark import Benchmark
 from runs.loadgen.counts import DEFAULT_MIN_QUERY_COUNT
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.loadgen.user_conf import Setting, in_force
 
 _MS = 1_000_000.0  # ns
@@ -56,7 +56,6 @@ _PREFIXES = {
     "SingleStream": "single_stream_",
     "MultiStream": "multi_stream_",
 }
-_SIX_DIGITS = 1e-5  # of numbers in the log
 
 
 @dataclass(frozen=True)
@@ -118,6 +117,6 @@ def mismatches(
         if line is None:
             wrong = float(logged) != otherwise.get(key, float(logged))
         else:
-            wrong = abs(float(line.value) * factor - float(logged)) > _SIX_DIGITS * max(1.0, abs(float(logged)))
+            wrong = abs(float(line.value) * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
         if wrong:
             yield Mismatch(key, line, record, float(logged) / factor)

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.loadgen.early_stopping import SECOND_PERCENTILE, latecomers_allowed
 from runs.numbers.numbers import (
     LATENCIES,
@@ -29,8 +29,6 @@ from runs.numbers.numbers import (
 )
 from runs.numbers.rederive import Derived, statistics, time_per_output_token_ns
 
-# LoadGen prints rates with six significant digits.
-PRINTED = 1e-5
 # The SingleStream test starts a moment before its first query; only the query is in the trace (measured: 0.2 µs).
 UNKNOWN_START_NS = 10_000
 # Without a trace. STAMP_NS: what either stamp of an ordinary sample may be off. LONE_STAMP_NS: the same where one
@@ -134,7 +132,7 @@ def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         ours, theirs = getattr(derived.numbers, name), getattr(reported, name)
         if ours is None or theirs is None:
             continue
-        share = PRINTED
+        share = SIX_DIGITS
         if derived.scenario == "SingleStream":
             share += UNKNOWN_START_NS / max(_time_of_rates_ns(derived), 1)
         if not exact and name != "scheduled_samples_per_second":  # the schedule has no stamps in it
@@ -165,7 +163,7 @@ def _token_sum(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     if samples_rate <= 0 or counted <= 0:
         return
     reported = detail.number(keys[per_token]) / samples_rate * counted
-    tolerance = 2 * PRINTED * derived.output_tokens
+    tolerance = 2 * SIX_DIGITS * derived.output_tokens
     if not abs(reported - derived.output_tokens) <= tolerance:
         yield Disagreement("output tokens", reported, derived.output_tokens, tolerance, "tokens")
 

@@ -8,14 +8,13 @@ from typing import Any
 from runs.benchmark import LOADGEN_SCENARIO, Mode
 from runs.errors import InputError
 from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
-from runs.loadgen.early_stopping import min_queries
+from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.reading import read_object
 from runs.rounds import CURRENT_ROUND
 from runs.wording import counted
 from scenarios.leg.plan import PreparedLeg
 
-PERCENTILE = {"Server": 0.99, "SingleStream": 0.9}  # that early stopping has to prove
 MOST_NEIGHBOURS = 200  # run directories beside this one that are looked at
 OFFLINE_MARGIN = 1.1
 

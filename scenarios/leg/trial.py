@@ -8,7 +8,7 @@ short look at the engine's speed. Everything that is chosen is said, is on recor
 from runs.benchmark import LOADGEN_SCENARIO, LatencyLimits
 from runs.environment import usable_cores
 from runs.errors import SetupError
-from runs.loadgen.early_stopping import min_queries
+from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.record.manifest import ChosenRate, RateChoice
 from scenarios.leg.config import RunConfig
 from scenarios.leg.warmup import RequestGroup, random_prompts
@@ -18,7 +18,7 @@ from sut.engines import engine_kind
 # Every query of a leg this short has to keep the limits, so the rate stays far from what the engine can do at most.
 SHARE = 0.2
 SHORTEST_S = 60
-QUERIES = min_queries(late=0, percentile=0.99)  # 459: the fewest that early stopping takes
+QUERIES = min_queries(late=0, percentile=PERCENTILE["Server"])  # 459: the fewest that early stopping takes
 HIGHEST_QPS = QUERIES / SHORTEST_S
 
 # On a CPU, whole articles and answers would not be done within ten minutes: 380 tokens a prompt take 0.65 s on two

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
-from runs.loadgen.early_stopping import latecomers_allowed
+from runs.loadgen.early_stopping import PERCENTILE, latecomers_allowed
 from runs.numbers.compare import STAMP_NS
 
-SERVER_PERCENTILE = 0.99  # [conf] target_latency_percentile of the Server scenario
+SERVER_PERCENTILE = PERCENTILE["Server"]
 
 
 @dataclass(frozen=True)

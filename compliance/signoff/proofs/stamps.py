@@ -22,13 +22,13 @@ from compliance.signoff.limits import (
     EQUAL_STATISTICS,
     FAR_STAMP_NS,
     FEW_SAMPLES,
-    LONE_STAMP_NS,
     SPAN_NS,
     SPAN_SHARE,
     STAMP_MEDIAN_NS,
 )
 from compliance.signoff.proofs.schedule import scheduled_offsets_ns
 from runs.loadgen.trace_log import Trace
+from runs.numbers.compare import LONE_STAMP_NS
 from runs.numbers.numbers import STATISTICS, LatencyNumbers, reported_numbers
 from runs.numbers.rederive import statistics
 from runs.record.requests_log import NO_TIME, RequestTable

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from compliance.evidence.told_twice import Fact
 from compliance.signoff.conditions import asked_options
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.limits import SIX_DIGITS
+from runs.loadgen.detail_log import SIX_DIGITS
 from runs.loadgen.given import never_logged
 from runs.numbers.replicas import replica_numbers
 from runs.reading import open_record
