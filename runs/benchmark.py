@@ -76,7 +76,7 @@ class OfficialModel:
 
 @dataclass(frozen=True)
 class Submission:
-    """One benchmark directory of a submission tree, and what the checker wants in it."""
+    """One benchmark directory of a submission tree, and what the checker wants in it, in every round that has it."""
 
     name: str  # the directory's name
     aliases: tuple[str, ...]  # other names that the checker takes for it
@@ -84,7 +84,6 @@ class Submission:
     all_of: tuple[Scenario, ...]  # scenarios that must all be there in the closed division
     one_of: tuple[Scenario, ...]  # scenarios of which one must be there; none when empty
     audits: tuple[str, ...]  # required in every scenario of the closed division
-    rounds: tuple[str, ...]  # those in which all this, and the numbers of its benchmarks, hold
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:

@@ -44,7 +44,6 @@ _STANDARD = Benchmark(
         all_of=("Offline",),  # [checker] required-scenarios-datacenter
         one_of=("Server", "Interactive"),  # [checker] optional-scenarios-datacenter, one of which must be there
         audits=("TEST06",),  # [checker] models_TEST06
-        rounds=("v5.1", "v6.0", "v6.1"),
     ),
     scenarios=("Offline", "Server"),
     model=_MODEL,

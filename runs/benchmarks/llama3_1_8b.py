@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from runs.benchmark import Benchmark, LatencyLimits, OfficialModel, SamplingPolicy, Submission, Target
 
-_ROUNDS = ("v5.1", "v6.0", "v6.1")  # llama3.1-8b came with v5.1 [checker]
 _DATACENTER_SAMPLES = 13_368  # [ref], [conf] performance_sample_count_override
 _EDGE_SAMPLES = 5_000
 
@@ -66,7 +65,6 @@ _DATACENTER = Benchmark(
         all_of=("Offline",),  # [checker] required-scenarios-datacenter
         one_of=("Server", "Interactive"),  # [checker] optional-scenarios-datacenter, one of which must be there
         audits=("TEST06",),  # [checker] models_TEST06
-        rounds=_ROUNDS,
     ),
     scenarios=("Offline", "Server"),
     model=MODEL,
@@ -104,7 +102,6 @@ BENCHMARKS = (
             all_of=("SingleStream", "Offline"),  # [checker] required-scenarios-edge
             one_of=(),
             audits=(),  # [checker] not in models_TEST06
-            rounds=_ROUNDS,
         ),
         scenarios=("SingleStream", "Offline"),
         data_sha256="2d1a21eadd8ef7547d2f5fba939a9e1886a22ee926fe3781cb8934d3a01445db",  # [data] sample_cnn_eval_5000
