@@ -2,13 +2,14 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from runs.errors import ExecutionError
 from scripts.bench.simulation import POLICIES, Policy, Simulation, highest_rate, offline_rate, simulate
-from scripts.bench.tools.step_model import StepModel, fit, read_steps
+from scripts.bench.tools.step_model import Step, StepModel, StepReader, fit, read_steps
 
 MODEL = StepModel(fixed_s=0.006, per_query_s=20e-6, per_token_s=35e-6)
 FOUR = Simulation(4, MODEL, 2_048, 256, 2.0, 0.1, seconds=10.0)
@@ -75,3 +76,30 @@ def test_a_fit_finds_the_costs_behind_the_steps(tmp_path: Path) -> None:
     assert found.p90_error < 1e-3
     with pytest.raises(ExecutionError, match="too few"):
         fit(rows[:5])
+
+
+def test_steps_are_read_as_a_scheduler_puts_them_together() -> None:
+    reader = StepReader()
+
+    def read(
+        scheduled: dict[str, int], computed: dict[str, int], new: dict[str, int], over: tuple[str, ...] = ()
+    ) -> Step:
+        """A step: tokens of each query, those computed before, prompts that are new."""
+        news = [SimpleNamespace(req_id=name, prompt_len=length, num_computed_tokens=0) for name, length in new.items()]
+        cached = SimpleNamespace(req_ids=list(computed), num_computed_tokens=list(computed.values()))
+        return reader.read(
+            SimpleNamespace(
+                finished_req_ids=set(over),
+                scheduled_new_reqs=news,
+                scheduled_cached_reqs=cached,
+                num_scheduled_tokens=scheduled,
+            )
+        )
+
+    assert read({"a": 10, "b": 6}, {}, {"a": 10, "b": 20}) == Step({"a": True, "b": False}, 0, 16)
+    assert read({"a": 1, "b": 14}, {"a": 10, "b": 6}, {}) == Step({"a": True, "b": True}, 1, 14)
+    assert read({"a": 1, "b": 1}, {"a": 11, "b": 20}, {}) == Step({"a": True, "b": True}, 2, 0)
+    # b is computed again, with the two tokens it had: no new one before all of that is done
+    assert read({"b": 20}, {"b": 0}, {}, ("a",)) == Step({"b": False}, 0, 20)
+    assert read({"b": 2}, {"b": 20}, {}) == Step({"b": True}, 0, 2)
+    assert read({"a": 4}, {}, {"a": 4}, ("b",)) == Step({"a": True}, 0, 4)  # another query of an earlier name

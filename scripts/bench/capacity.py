@@ -24,7 +24,7 @@ from .tools.null_run import PROMPT_IDS, NullSpec, null_run
 REPLICAS = (1, 2, 4)
 SERVER_QPS = 1_340.0  # the best eight GPUs of MLPerf Inference v6.1: 171,114 tokens/s of 128 each
 VLLM_SERVER_QPS = 50.0  # two cores compute no more of vLLM's own work than a few hundred
-EXECUTOR = "scripts.bench.tools.instant_executor.InstantExecutor"
+EXECUTOR = "scripts.bench.tools.executors.InstantExecutor"
 # As on an accelerator: large batches, and prompts that fit into a step.
 ENGINE_ARGUMENTS = {
     "distributed_executor_backend": EXECUTOR,

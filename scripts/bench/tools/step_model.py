@@ -1,7 +1,7 @@
 """What a step of an engine takes: a linear function of the prompt tokens and the decoding queries in it, fitted."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from runs.errors import ExecutionError
 
 STEPS_FOLDER = "BENCH_STEPS_FOLDER"  # environment variable: where engines write down their steps
-TIMED_EXECUTOR = "scripts.bench.tools.timed_executor.TimedExecutor"  # the class that writes them
+TIMED_EXECUTOR = "scripts.bench.tools.executors.TimedExecutor"  # the class that writes them
 STEP_MODEL = "BENCH_STEP_MODEL"  # environment variable: a model's three numbers
-PACED_EXECUTOR = "scripts.bench.tools.instant_executor.PacedExecutor"  # the class whose steps take what it says
+PACED_EXECUTOR = "scripts.bench.tools.executors.PacedExecutor"  # the class whose steps take what it says
 FEWEST_STEPS = 20
 IDLE_S = 1.0  # a step that seems to take longer was followed by nothing to do
 
@@ -30,26 +30,40 @@ class StepModel:
         return self.fixed_s + self.per_query_s * queries + self.per_token_s * tokens
 
 
-@dataclass
+@dataclass(frozen=True)
+class Step:
+    """What is in a step of an engine."""
+
+    computed: dict[str, bool]  # by query in the engine's order: whether it gets a token, all before that being computed
+    decoding: int  # queries that get a token of their answer and nothing else
+    prompt_tokens: int
+
+
 class StepReader:
-    """What is in each of an engine's steps, as its scheduler puts them together."""
+    """Follows an engine's queries through the steps that its scheduler puts together."""
 
-    _waiting: dict[str, int] = field(default_factory=dict)  # prompt tokens of a query that are still to be computed
+    def __init__(self) -> None:
+        self._lengths: dict[str, int] = {}  # of each query: prompt and the tokens so far
 
-    def read(self, step: Any) -> tuple[int, int]:
-        """Decoding queries and prompt tokens of the next step, a `SchedulerOutput` of vLLM's."""
-        prompts, decoding, waiting = 0, 0, self._waiting
+    def read(self, step: Any) -> Step:
+        """The next step, a `SchedulerOutput` of vLLM's."""
+        lengths, cached = self._lengths, step.scheduled_cached_reqs
         for name in step.finished_req_ids:
-            waiting.pop(name, None)
+            lengths.pop(name, None)
+        before = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
         for new in step.scheduled_new_reqs:
-            waiting[new.req_id] = new.prompt_len - new.num_computed_tokens
+            before[new.req_id] = new.num_computed_tokens
+            lengths.setdefault(new.req_id, new.prompt_len)  # one that was preempted keeps what it had
+        computed, decoding, prompt_tokens = {}, 0, 0
         for name, count in step.num_scheduled_tokens.items():
-            if waiting.get(name, 0) > 0:
-                waiting[name] -= count
-                prompts += count
+            left = lengths[name] - before[name]
+            computed[name] = count >= left
+            lengths[name] += computed[name]
+            if left > 1:
+                prompt_tokens += count
             else:
                 decoding += 1
-        return decoding, prompts
+        return Step(computed, decoding, prompt_tokens)
 
 
 @dataclass(frozen=True)
