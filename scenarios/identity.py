@@ -20,7 +20,7 @@ from runs.reading import read_record
 from runs.record import conditions
 from runs.record.conditions import shown
 from runs.record.layout import RunDir
-from runs.record.manifest import LegPlan, Manifest
+from runs.record.manifest import LegPlan, read_manifest
 from scenarios.leg.plan import PreparedLeg
 
 Identity = dict[str, str]  # key in the user's words → value
@@ -56,12 +56,13 @@ def identity_of_plan(leg: PreparedLeg, machine: Identity, model_sha256: dict[str
     return {**_of_plan(leg.plan, leg.user_conf, leg.run_dir), **_of_model(leg.plan, model_sha256), **machine}
 
 
-def identity_of_run(run: RunDir, manifest: Manifest) -> Identity:
+def identity_of_run(run: RunDir) -> Identity:
     """Of a leg that ran, from its directory.
 
     Raises:
-        InputError: its user.conf is missing or damaged.
+        InputError: its manifest or its user.conf is missing or damaged.
     """
+    manifest = read_manifest(run.manifest)
     conf = read_record(run.user_conf, "the leg has to be run again").decode(errors="replace")
     gpus = [] if manifest.resolved.nodes else manifest.accelerator
     machine = _machine(manifest.harness, manifest.software, manifest.loadgen, manifest.host, gpus)

@@ -11,7 +11,6 @@ from compliance.verify.legs import find_results
 from compliance.verify.verdict import Verification, verify_result
 from runs.errors import HarnessError
 from runs.record.layout import RunDir, audit_record
-from runs.record.manifest import read_manifest
 from scenarios.campaign.config import CampaignLeg
 from scenarios.campaign.plan import PlannedLeg, is_pair
 from scenarios.identity import Difference, differences, identity_of_run
@@ -130,9 +129,8 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
     """A leg that is done must be the one that the campaign asks for."""
     if state.status != "done":
         return state
-    run = RunDir(planned.leg.folder)
     try:
-        found = differences(identity_of_run(run, read_manifest(run.manifest)), planned.identity)
+        found = differences(identity_of_run(RunDir(planned.leg.folder)), planned.identity)
     except HarnessError as error:
         return LegState("damaged", error.message)
     return LegState("done", state.text, tuple(found))
@@ -145,11 +143,7 @@ def _examine_audit(planned: PlannedLeg) -> LegState:
         record = audit_record(leg.folder, leg.kind)
         for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
             return LegState("damaged", f"{path} is missing or was changed")
-        found = [
-            item
-            for run in runs
-            for item in differences(identity_of_run(run, read_manifest(run.manifest)), planned.identity)
-        ]
+        found = [item for run in runs for item in differences(identity_of_run(run), planned.identity)]
     except HarnessError as error:
         return LegState("damaged", error.message)
     except OSError as error:
