@@ -38,24 +38,21 @@ class Outcome:
         return self.exit_code in ANSWERED
 
 
+@dataclass(eq=False)
 class Steps:
-    """Runs steps into one directory, until the time is over.
+    """Runs steps into one directory, until the time is over."""
 
-    Args:
-        folder: of the whole acceptance.
-        seconds: that all steps of this start may take together.
-        say: told of each step.
-    """
+    folder: Path  # of the whole acceptance
+    seconds: float  # that all steps of this start may take together
+    say: Callable[[str], None]  # told of each step
+    outcomes: list[Outcome] = field(default_factory=list, init=False)
 
-    def __init__(self, folder: Path, seconds: float, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._end = time.monotonic() + seconds
-        self._say = say
-        self.outcomes: list[Outcome] = []
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.seconds
 
     def place(self, name: str) -> Path:
         """The directory of a step."""
-        return self._folder / name
+        return self.folder / name
 
     def command(
         self,
@@ -78,7 +75,7 @@ class Steps:
             place, before = self.place(name), _recorded(self._record(name))
             same = before is None or before.arguments == list(arguments)
             if place.exists() and not (continues and same):
-                set_aside([place], self._folder / "discarded")
+                set_aside([place], self.folder / "discarded")
             return self._run(name, list(arguments), environment or {})
 
         return self.step(name, list(arguments), run, expected_s)
@@ -88,13 +85,13 @@ class Steps:
         record = self._record(name)
         outcome = _recorded(record)
         if outcome is not None and outcome.answered and outcome.arguments == arguments:
-            self._say(f"{name}: done before")
+            self.say(f"{name}: done before")
         elif self.left_s < max(expected_s, LEAST_S):
             error = f"not begun: it takes about {expected_s:.0f} s, and {max(0.0, self.left_s):.0f} s are left"
             outcome = Outcome(name, arguments, None, 0.0, error)
-            self._say(f"{name}: {outcome.error}")
+            self.say(f"{name}: {outcome.error}")
         else:
-            self._say(f"{name}: about {expected_s:.0f} s; {self.left_s / 60:.0f} min left")
+            self.say(f"{name}: about {expected_s:.0f} s; {self.left_s / 60:.0f} min left")
             started = time.monotonic()
             try:
                 outcome = run()
@@ -103,20 +100,20 @@ class Steps:
                 if error.exit_code == ExitCode.INTERRUPTED:
                     raise
                 outcome = Outcome(name, arguments, int(error.exit_code), time.monotonic() - started, str(error))
-            self._say(f"{name}: {outcome.error or 'done'}, {outcome.seconds:.0f} s")
+            self.say(f"{name}: {outcome.error or 'done'}, {outcome.seconds:.0f} s")
             write_json(record, asdict(outcome))
         self.outcomes.append(outcome)
         return outcome
 
     def _record(self, name: str) -> Path:
-        return self._folder / "steps" / f"{name}.json"
+        return self.folder / "steps" / f"{name}.json"
 
     @property
     def left_s(self) -> float:
         return self._end - time.monotonic()
 
     def _run(self, name: str, arguments: list[str], environment: dict[str, str]) -> Outcome:
-        log = self._folder / "steps" / f"{name}.log"
+        log = self.folder / "steps" / f"{name}.log"
         answer = log.with_suffix(".answer")
         started = time.monotonic()
         with log.open("wb") as said, answer.open("wb") as answered:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import IO, Any
 
 import msgspec
@@ -27,18 +28,15 @@ SILENT_S = 12.0  # an actor that has not answered for so long is stopped or out 
 END_S = 5.0
 
 
+@dataclass(eq=False)
 class Driver:
-    """The replicas of one leg.
+    """The replicas of one leg."""
 
-    Args:
-        ray: the module, connected.
-        lines: where to tell of it.
-    """
+    ray: Any  # the module, connected
+    order: Order
+    lines: IO[str]  # where to tell of it
 
-    def __init__(self, ray: Any, order: Order, lines: IO[str]) -> None:
-        self._ray = ray
-        self._order = order
-        self._lines = lines
+    def __post_init__(self) -> None:
         self._actors: list[Any] = []
         self._asked: dict[Any, int] = {}  # calls that are not answered yet, and whose they are
         self._until_s: dict[int, float] = {}  # by when a replica's actor has to answer
@@ -62,20 +60,20 @@ class Driver:
         """Tell that Ray's head answers, as long as it does, and of nodes that are gone: what waits for their actors to
         start waits for ever. What is asked of a dead head hangs for a minute."""
         while not self.over.wait(BEAT_S):
-            alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+            alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
             self._tell(Told())
-            for index, node in enumerate(self._order.nodes):
+            for index, node in enumerate(self.order.nodes):
                 if node not in alive:
                     self._tell(Told(replica=index, ended="with its node, which Ray counts as dead"))
 
     def _place(self) -> Any:
-        bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self._order.specs]
-        selectors = [{"ray.io/node-id": node} for node in self._order.nodes]
-        group = self._ray.util.placement_group(bundles, bundle_label_selector=selectors)
+        bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self.order.specs]
+        selectors = [{"ray.io/node-id": node} for node in self.order.nodes]
+        group = self.ray.util.placement_group(bundles, bundle_label_selector=selectors)
         end_s = time.monotonic() + PLACE_TIMEOUT_S
         while not group.wait(1) and not self.over.is_set():
             if time.monotonic() > end_s:
-                self._ray.util.remove_placement_group(group)
+                self.ray.util.remove_placement_group(group)
                 raise SetupError(
                     f"the cluster has no room for {len(bundles)} replicas: they wait for {PLACE_TIMEOUT_S:.0f} s",
                     "see `ray status`: something else has its cores or devices",
@@ -87,8 +85,8 @@ class Driver:
 
         from sut.replicas.cluster.actors import ReplicaKeeper  # which needs Ray
 
-        keeper = self._ray.remote(ReplicaKeeper)
-        for index, (spec, label) in enumerate(zip(self._order.specs, self._order.labels, strict=True)):
+        keeper = self.ray.remote(ReplicaKeeper)
+        for index, (spec, label) in enumerate(zip(self.order.specs, self.order.labels, strict=True)):
             needs = bundle(len(spec["devices"]), len(spec["cores"]))
             options = keeper.options(
                 num_cpus=needs["CPU"],
@@ -105,7 +103,7 @@ class Driver:
         while not self.over.wait(max(LOOK_S, len(self._actors) / CALLS_PER_S)):
             heard: list[Any] = []
             if self._asked:
-                heard, _ = self._ray.wait(list(self._asked), num_returns=len(self._asked), timeout=LOOK_S)
+                heard, _ = self.ray.wait(list(self._asked), num_returns=len(self._asked), timeout=LOOK_S)
             for call in heard:
                 self._hear(self._asked.pop(call), call)
             now_s = time.monotonic()
@@ -115,9 +113,9 @@ class Driver:
                     self._tell(Told(replica=index, ended="or its Ray actor did: it gives no sign of life"))
 
     def _hear(self, index: int, call: Any) -> None:
-        errors = self._ray.exceptions
+        errors = self.ray.exceptions
         try:
-            answer = self._ray.get(call)
+            answer = self.ray.get(call)
         except errors.ActorUnavailableError:
             pass  # for the moment; asked again until it has been silent for too long
         except errors.RayError as error:
@@ -133,16 +131,16 @@ class Driver:
         self._asked[self._actors[index].ended.remote()] = index
 
     def _tell(self, told: Told) -> None:
-        self._lines.write(told.model_dump_json() + "\n")  # at once: two threads tell
-        self._lines.flush()
+        self.lines.write(told.model_dump_json() + "\n")  # at once: two threads tell
+        self.lines.flush()
 
     def _end(self, group: Any) -> None:
         ends = [actor.end.remote() for actor in self._actors]
         if ends:
-            self._ray.wait(ends, num_returns=len(ends), timeout=END_S)
+            self.ray.wait(ends, num_returns=len(ends), timeout=END_S)
         for actor in self._actors:
-            self._ray.kill(actor)
-        self._ray.util.remove_placement_group(group)
+            self.ray.kill(actor)
+        self.ray.util.remove_placement_group(group)
 
 
 def time_zone() -> str:
