@@ -13,6 +13,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from runs.errors import ExecutionError
@@ -27,41 +28,25 @@ MOST_QUERIES = 32  # vLLM's front end works on them in the next turn, 0.3 ms eac
 LONGEST_SLICE_S = 0.01  # for an engine that works on them at once
 
 
+@dataclass(eq=False)
 class LoadgenSut:
-    """Connects LoadGen's callbacks to an engine.
+    """Connects LoadGen's callbacks to an engine."""
 
-    Args:
-        loadgen: the `mlperf_loadgen` module.
-        loop: the event loop on which the engine runs.
-        prompt_of: sample index → prompt token ids.
-        report_first_token: whether LoadGen wants first tokens (all scenarios but Offline).
-        on_failure: told of the first failure; must not raise.
-        gate: when which query is handed to the engine.
-    """
+    loadgen: Any  # the `mlperf_loadgen` module
+    loop: asyncio.AbstractEventLoop  # on which the engine runs
+    engine: Engine
+    prompt_of: Callable[[int], list[int]]  # sample index → prompt token ids
+    recorder: Recorder
+    _: KW_ONLY
+    report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
+    on_failure: Callable[[BaseException], None]  # told of the first failure; must not raise
+    gate: Gate  # when which query is handed to the engine
 
-    def __init__(
-        self,
-        loadgen: Any,
-        loop: asyncio.AbstractEventLoop,
-        engine: Engine,
-        prompt_of: Callable[[int], list[int]],
-        recorder: Recorder,
-        *,
-        report_first_token: bool,
-        on_failure: Callable[[BaseException], None],
-        gate: Gate,
-    ) -> None:
-        self._loadgen = loadgen
-        self._loop = loop
-        self._submit = engine.submit
-        self._gate = gate
-        self._prompt_of = prompt_of
-        self._recorder = recorder
-        self._report_first_token = report_first_token
-        self._on_failure = on_failure
-        self._response = loadgen.QuerySampleResponse
-        self._samples_complete = loadgen.QuerySamplesComplete
-        self._first_token_complete = loadgen.FirstTokenComplete
+    def __post_init__(self) -> None:
+        self._submit = self.engine.submit
+        self._response = self.loadgen.QuerySampleResponse
+        self._samples_complete = self.loadgen.QuerySamplesComplete
+        self._first_token_complete = self.loadgen.FirstTokenComplete
         self._arrived: deque[tuple[int, list[Any]]] = deque()  # of each call of LoadGen's: time, samples, last first
         self._awake = False  # the loop has been told to look into `_arrived` and has not begun to
         self._slice_planned = False  # for the loop's next turn
@@ -86,9 +71,9 @@ class LoadgenSut:
     @contextlib.contextmanager
     def handle(self) -> Iterator[int]:
         """What LoadGen's test is started with."""
-        handle = self._loadgen.ConstructSUT(self.issue_queries, self.flush_queries)
+        handle = self.loadgen.ConstructSUT(self.issue_queries, self.flush_queries)
         yield handle
-        self._loadgen.DestroySUT(handle)
+        self.loadgen.DestroySUT(handle)
 
     def issue_queries(self, samples: list[Any]) -> None:
         """LoadGen's callback: one call a query (Offline: one call for everything). The samples are copies of its own.
@@ -104,7 +89,7 @@ class LoadgenSut:
             self._arrived.append((issue_ns, samples))
             if not self._awake:
                 self._awake = True
-                self._loop.call_soon_threadsafe(self._accept)
+                self.loop.call_soon_threadsafe(self._accept)
         except BaseException as error:
             self.fail(error)
 
@@ -121,7 +106,7 @@ class LoadgenSut:
     def _plan_slice(self) -> None:
         if not self._slice_planned:
             self._slice_planned = True
-            self._loop.call_soon(self._hand_to_engine)
+            self.loop.call_soon(self._hand_to_engine)
 
     def _hand_to_engine(self) -> None:
         """One slice of what has arrived, as far as the gate lets it through. What is left waits for the next turn of
@@ -135,10 +120,10 @@ class LoadgenSut:
             for _ in range(MOST_QUERIES):
                 if self._failed:
                     return
-                offered = bool(self._arrived) and self._gate.wants()
+                offered = bool(self._arrived) and self.gate.wants()
                 if offered:
-                    self._gate.offer(self._next_request())
-                request = self._gate.take()
+                    self.gate.offer(self._next_request())
+                request = self.gate.take()
                 if request is not None:
                     self._submit(request)
                 elif not offered:
@@ -157,13 +142,13 @@ class LoadgenSut:
         if not samples:
             self._arrived.popleft()
         index = sample.index
-        request = Request(self, self._prompt_of(index), sample.id, self._next_seq, index, issue_ns)
+        request = Request(self, self.prompt_of(index), sample.id, self._next_seq, index, issue_ns)
         self._next_seq += 1
         return request
 
     def _after_room(self) -> None:
         """The gate may let more through than before."""
-        if self._arrived or self._gate.waiting:
+        if self._arrived or self.gate.waiting:
             self._plan_slice()
 
     def first_token(self, request: Request, token_id: int) -> None:
@@ -173,10 +158,10 @@ class LoadgenSut:
             if request.response_id == ANSWERED or request.first_token_ns:
                 raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its answer")
             request.first_token_ns = time.time_ns()
-            if self._report_first_token:
+            if self.report_first_token:
                 self._first_id[0] = token_id
                 self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
-            self._gate.prefilled(request)
+            self.gate.prefilled(request)
             self._after_room()
         except BaseException as error:
             self.fail(error)
@@ -199,8 +184,8 @@ class LoadgenSut:
             if ready == MOST_ANSWERS or ready == self.issued - self.completed:
                 self._hand_over()  # at once: the call is large enough, or no query is open that could join it
             elif ready == 1:
-                self._loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
-            self._gate.completed(request)
+                self.loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
+            self.gate.completed(request)
             self._after_room()
         except BaseException as error:
             self.fail(error)
@@ -213,7 +198,7 @@ class LoadgenSut:
         outcomes, self._outcomes = self._outcomes, []
         try:
             # Recorded and counted first: after its last answer LoadGen may be done before this thread goes on.
-            self._recorder.append(time.time_ns(), outcomes)
+            self.recorder.append(time.time_ns(), outcomes)
             self.completed += len(outcomes)
             self._samples_complete(responses)
         except BaseException as error:
@@ -228,7 +213,7 @@ class LoadgenSut:
         """Stop answering LoadGen and tell the owner why. Only the first failure is reported."""
         if not self._failed:
             self._failed = True
-            self._on_failure(error)
+            self.on_failure(error)
 
 
 def int32_ids(token_ids: Sequence[int]) -> "array[int]":

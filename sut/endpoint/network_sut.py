@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from runs.loadgen.detail_log import NETWORK_SUT
 from sut.endpoint.address import Access, ServerAddress
@@ -18,28 +18,19 @@ from sut.loadgen_sut import LoadgenSut
 _NOT_IN_A_LOG = re.compile(r"[^ !#-\[\]-~]")  # LoadGen writes names into JSON as they are
 
 
+@dataclass(eq=False, kw_only=True)
 class NetworkSut(LoadgenSut):
-    """See the module.
+    """See the module."""
 
-    Args:
-        servers: all of them, which LoadGen sees as one system.
-        access: to each.
-        model_name: at the servers; None where they serve one.
-    """
-
-    def __init__(
-        self, *arguments: Any, servers: list[ServerAddress], access: Access, model_name: str | None, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._servers = servers
-        self._access = access
-        self._model_name = model_name
+    servers: list[ServerAddress]  # all of them, which LoadGen sees as one system
+    access: Access  # to each
+    model_name: str | None  # at the servers; None where they serve one
 
     @contextlib.contextmanager
     def handle(self) -> Iterator[int]:
-        handle = self._loadgen.ConstructQDL(self.issue_queries, self.flush_queries, self.name)
+        handle = self.loadgen.ConstructQDL(self.issue_queries, self.flush_queries, self.name)
         yield handle
-        self._loadgen.DestroyQDL(handle)
+        self.loadgen.DestroyQDL(handle)
 
     def name(self) -> str:
         """LoadGen's callback, on its thread."""
@@ -50,9 +41,9 @@ class NetworkSut(LoadgenSut):
             return f"{NETWORK_SUT} without a name"
 
     async def _name(self) -> str:
-        nodes = await asyncio.gather(*map(self._node, self._servers))
+        nodes = await asyncio.gather(*map(self._node, self.servers))
         return f"{NETWORK_SUT} ({', '.join(nodes)})"
 
     async def _node(self, server: ServerAddress) -> str:
-        card = await read_card(server, self._access, self._model_name)
+        card = await read_card(server, self.access, self.model_name)
         return _NOT_IN_A_LOG.sub("", f"{card['id']} of {card.get('owned_by') or 'a server'} at {server.authority}")
