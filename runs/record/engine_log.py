@@ -6,6 +6,7 @@ dummy engine prints nothing. What it does while it starts is told to people; no 
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,16 +162,17 @@ class StageClock:
     Args:
         first: the stage that the leg is in.
         since_s: when it began, in seconds since the epoch.
+        now_s: tells these seconds.
     """
 
-    def __init__(self, first: str, since_s: float) -> None:
-        self._stage, self._since_s = first, since_s
+    def __init__(self, first: str, since_s: float, now_s: Callable[[], float] = time.time) -> None:
+        self._stage, self._since_s, self._now_s = first, since_s, now_s
         self.seconds: dict[str, float] = {}
 
     def enter(self, stage: str) -> None:
         """The leg is in this stage now; nothing happens when it was before."""
         if stage == self._stage:
             return
-        now_s = time.time()
+        now_s = self._now_s()
         self.seconds[self._stage] = round(self.seconds.get(self._stage, 0.0) + now_s - self._since_s, 1)
         self._stage, self._since_s = stage, now_s

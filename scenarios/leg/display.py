@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -81,6 +82,7 @@ class Display:
         started_s: when the leg was asked for, on the monotonic clock.
         last_time: how long each stage of the start took last time.
         followed: a log whose new lines are shown, too.
+        now_s: a monotonic clock.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class Display:
         started_s: float,
         last_time: Stages | None = None,
         followed: Path | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._now_s = now_s
         self._tail = LogTail(followed) if followed else None
         self._console = console
         self._name = name
@@ -98,7 +102,7 @@ class Display:
         self._last_time = last_time or {}
         self._live = LiveLines(console) if console.is_terminal and not console.is_dumb_terminal else None
         self._stage = ""
-        self._stage_since = self._last_plain = time.monotonic()
+        self._stage_since = self._last_plain = now_s()
 
     def __enter__(self) -> "Display":
         if self._live:
@@ -113,7 +117,7 @@ class Display:
         self._show_log()
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
+        now = self._now_s()
         self._show_log()
         stage = progress.doing
         changed = stage != self._stage

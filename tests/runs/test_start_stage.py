@@ -29,10 +29,9 @@ def test_no_log(tmp_path: Path) -> None:
     assert start_stage(tmp_path / "engine.log") == ""
 
 
-def test_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock() -> None:
     now = [100.0]
-    monkeypatch.setattr("runs.record.engine_log.time.time", lambda: now[0])
-    clock = StageClock("importing", 90.0)
+    clock = StageClock("importing", 90.0, lambda: now[0])
     clock.enter("importing")
     clock.enter("weights")
     now[0] = 107.5

@@ -97,11 +97,10 @@ def test_time_to_go() -> None:
     assert time_to_go_s(server(expected=200, completed=100, elapsed_s=10.0, min_duration_s=None)) == 10.0
 
 
-def test_plain_lines_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_are_few() -> None:
     now = [0.0]
-    monkeypatch.setattr("scenarios.leg.display.time.monotonic", lambda: now[0])
     text = io.StringIO()
-    with Display(Console(file=text, width=40), "Server", 0.0) as display:
+    with Display(Console(file=text, width=40), "Server", 0.0, now_s=lambda: now[0]) as display:
         for second in range(26):
             now[0] = float(second)
             display(server(phase="engine" if second < 3 else "running", completed=second))
