@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -47,21 +47,16 @@ class KeyPair:
         return cls(public.decode(), secret.decode())
 
 
+@dataclass(eq=False)
 class Line:
-    """A socket whose messages are passed on as they arrive, and which never blocks whoever sends.
+    """A socket whose messages are passed on as they arrive, and which never blocks whoever sends."""
 
-    Args:
-        socket: bound or connected.
-        on_message: told the frames of each message, on the loop.
-        look_s: the least time between two looks at what has come; 0 = each message is passed on at once.
-    """
+    socket: "zmq.Socket[bytes]"  # bound or connected
+    on_message: Callable[[list[bytes]], None]  # told the frames of each message, on the loop
+    _: KW_ONLY
+    look_s: float = 0.0  # the least time between two looks at what has come; 0 = each message is passed on at once
 
-    def __init__(
-        self, socket: "zmq.Socket[bytes]", on_message: Callable[[list[bytes]], None], *, look_s: float = 0.0
-    ) -> None:
-        self._socket = socket
-        self._on_message = on_message
-        self._look_s = look_s
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._unsent: deque[list[bytes]] = deque()
         self._look_planned = False
@@ -75,13 +70,13 @@ class Line:
             self._send_unsent()
 
     def close(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
-        self._socket.close(linger=500)
+        self._loop.remove_reader(self.socket.fileno())
+        self.socket.close(linger=500)
 
     def _send_unsent(self) -> None:
         while self._unsent:
             try:
-                self._socket.send_multipart(self._unsent[0], zmq.NOBLOCK)
+                self.socket.send_multipart(self._unsent[0], zmq.NOBLOCK)
             except zmq.Again:
                 self._loop.call_later(RETRY_S, self._send_unsent)
                 break
@@ -94,7 +89,7 @@ class Line:
             self._plan_look()
 
     def _has_message(self) -> bool:
-        return bool(int(self._socket.get(zmq.EVENTS)) & _POLLIN)
+        return bool(int(self.socket.get(zmq.EVENTS)) & _POLLIN)
 
     def _plan_look(self, in_s: float = 0.0) -> None:
         if not self._look_planned:
@@ -106,29 +101,29 @@ class Line:
 
     def _look(self) -> None:
         self._look_planned = False
-        if self._socket.closed:
+        if self.socket.closed:
             return
         heard = 0
         while heard < MOST_MESSAGES:
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._on_message(frames)
+            self.on_message(frames)
             heard += 1
         if heard == MOST_MESSAGES:
             self._plan_look()
-        elif heard and self._look_s:
+        elif heard and self.look_s:
             self._listen(False)
-            self._plan_look(self._look_s)
+            self._plan_look(self.look_s)
         else:
             self._listen(True)
 
     def _listen(self, wanted: bool) -> None:
         if wanted and not self._listening:
-            self._loop.add_reader(self._socket.fileno(), self._look)
+            self._loop.add_reader(self.socket.fileno(), self._look)
         elif self._listening and not wanted:
-            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self.socket.fileno())
         self._listening = wanted
 
 
