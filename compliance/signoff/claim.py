@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from runs.errors import InputError
 from runs.reading import first_problem, json_object, read_whole
@@ -44,11 +44,11 @@ class Claim(BaseModel):
     levers: list[str] = Field(default_factory=list)
     lever_class: LeverClass | None = None
     conditions: Literal["identical"] | None = None
-    ref: dict[str, float | None] = Field(default_factory=dict)
-    cand: dict[str, float | None] = Field(default_factory=dict)
-    delta_pct: float | None = None
-    baseline: float | None = None
-    isolated_speedup: float | None = None
+    ref: dict[str, FiniteFloat | None] = Field(default_factory=dict)
+    cand: dict[str, FiniteFloat | None] = Field(default_factory=dict)
+    delta_pct: FiniteFloat | None = None
+    baseline: FiniteFloat | None = None
+    isolated_speedup: FiniteFloat | None = None
     headline: Literal["end_to_end", "isolated"] | None = None
     phase: Phase | None = None
     reported_metrics: list[str] | None = None

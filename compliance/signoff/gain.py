@@ -12,7 +12,7 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
 from compliance.signoff.metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.verdict import Decision
+from compliance.signoff.verdict import Decision, Scope
 
 
 @dataclass
@@ -91,9 +91,26 @@ def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> I
         yield note("G-3/no_drift", text, **numbers)
 
 
-def claimed_numbers(
-    delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float
-) -> Iterator[Finding]:
+# What a sign-off holds of a claim against the legs: without a candidate, of a profile, and else all but this.
+_OF_ONE_SIDE, _OF_A_PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
+_NOT_OF = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
+
+
+def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Finding]:
+    """G-2: what is claimed and nothing here was held against is not signed off with the rest."""
+    known = Claim.model_fields.keys() - _NOT_OF.get(scope, ()) if compared else _OF_ONE_SIDE
+    known = _OF_A_PROFILE if scope == "profile" else known
+    if told := sorted(name for name, value in claim if name not in known and _is_told(value)):
+        text = f"{', '.join(told)} of the claim: a sign-off of this {scope} does not look at it"
+        yield warn("G-2/claim_vs_raw", text, fields=told)
+
+
+def _is_told(value: object) -> bool:
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return any(one is not None for one in several)
+
+
+def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """G-2: every number of the claim against the derived one; the derived one counts."""
     for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
         for name, value in claimed.items():
@@ -105,6 +122,10 @@ def claimed_numbers(
             elif abs(value - known) > band_pct / 100 * abs(known):
                 text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
                 yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
+
+
+def claimed_gain(delta: Delta, claim: Claim, band_pct: float) -> Iterator[Finding]:
+    """G-2: the gain that is claimed; beside a microbenchmark's it is that one's (G-11)."""
     if claim.delta_pct is None or delta.pct is None or claim.isolated_speedup is not None:
         return
     if abs(claim.delta_pct - delta.pct) > 2 * band_pct:

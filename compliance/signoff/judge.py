@@ -15,19 +15,21 @@ from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, load, require_directory
 from compliance.signoff.gain import (
     SignedPatch,
+    claimed_gain,
     claimed_numbers,
     decomposition,
     drift,
     headline_integrity,
     isolated,
     measure,
+    not_looked_at,
     real_delta,
 )
 from compliance.signoff.levers import Levers
 from compliance.signoff.levers import same_conditions as compare_conditions
 from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
-from compliance.signoff.parity import harness
+from compliance.signoff.parity import harness, one_system_in_both_modes
 from compliance.signoff.proofs.leg import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from compliance.signoff.time_limit import time_limit
@@ -118,6 +120,8 @@ def _judge(
     readable = [evidence for evidence in legs if evidence.part is not None]
     verdict.reasons += one_model(readable)
     verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}
+    verdict.reasons += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
+    verdict.reasons += not_looked_at(claim, verdict.scope, compared=bool(cand))
     if not all(evidence.complete for evidence in legs) or not reference:
         return  # what is missing has been said; nothing can be compared
     if verdict.scope == "baseline":
@@ -167,11 +171,12 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
         else:
             verdict.correctness_status = found
     if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
-        verdict.reasons += [reason for reason in coherent(ref) if reason.severity != "note"]
+        modes = [*coherent(ref), *one_system_in_both_modes(ref), *one_system_in_both_modes(cand)]
+        verdict.reasons += [reason for reason in modes if reason.severity != "note"]
     delta = measure(reference, candidate)
     verdict.reasons += real_delta(delta, band_pct)
     verdict.reasons += drift(delta, reference, claim, band_pct)
-    verdict.reasons += claimed_numbers(delta, verdict.metrics, claim, band_pct)
+    verdict.reasons += claimed_gain(delta, claim, band_pct)
     verdict.reasons += headline_integrity(delta, verdict.metrics, claim, band_pct)
     verdict.reasons += isolated(delta, claim)
     if verdict.scope == "bundle":

@@ -1,5 +1,6 @@
 """H: do the accuracy and the performance legs show one and the same system, under the official load?"""
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,17 +19,22 @@ from runs.record.conditions import differences
 
 def harness(legs: list[Evidence]) -> Iterator[Finding]:
     """All of H on the legs of one result: every performance leg against every accuracy leg."""
-    performance = [evidence for evidence in legs if evidence.is_performance]
-    accuracy = [evidence for evidence in legs if not evidence.is_performance]
-    if not performance or not accuracy:
-        lacking = "performance" if not performance else "accuracy"
-        text = f"no {lacking} leg: the two modes cannot be compared"
+    modes = {evidence.is_performance for evidence in legs}
+    if lacking := [name for name, mode in (("performance", True), ("accuracy", False)) if mode not in modes]:
+        text = f"no {lacking[0]} leg: the two modes cannot be compared"
         yield fail("H-1/missing_raw", text, *(leg.run.root for leg in legs[:1]))
     yield from coherent(legs)
-    for evidence in performance:
-        yield from _load(evidence)
-        yield from caching(evidence)
-        for other in accuracy:
+    for evidence in legs:
+        if evidence.is_performance:
+            yield from _load(evidence)
+            yield from caching(evidence)
+    yield from one_system_in_both_modes(legs)
+
+
+def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
+    """H-1, H-3, H-7 and H-8, of every performance leg against every accuracy leg."""
+    for evidence, other in itertools.product(legs, legs):
+        if evidence.is_performance and not other.is_performance:
             yield from _parity(evidence, other)
             yield from pace(evidence, other)
 

@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.verdict import Verdict, as_word
+from compliance.signoff.verdict import Scope, Verdict, as_word
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.record.layout import RunDir
@@ -139,6 +141,48 @@ def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -
     assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
     assert (verdict.lever_class, verdict.correctness_status) == ("A", "byte_parity_pass")
     assert verdict.as_json()["counts_as_kernel_win"] is True
+
+
+@pytest.mark.parametrize(
+    ("scope", "legs_of", "claim"),
+    [
+        ("harness", ("ss-1", "ss-acc"), {"ref": {"tokens_per_second": 1e9}}),
+        ("bundle", ("ss-1", "ss-acc"), {"ref": {"latency_p90_ms": 0.1}}),
+        ("baseline", ("ss-1", "ss-3", "ss-acc"), {"ref": {"goodput": 1.0}}),
+        ("harness", ("ss-1", "ss-acc"), {"delta_pct": 50.0}),
+        ("bundle", ("ss-1", "ss-acc"), {"levers": ["magic"], "lever_class": "A"}),
+        ("profile", ("ss-1",), {"isolated_speedup": 9.0}),
+        ("baseline", ("ss-1", "ss-3", "ss-acc"), {"cand": {"tokens_per_second": 1.0, "ttft_p50_ms": None}}),
+    ],
+)
+def test_what_a_claim_has_too_much_is_told_in_every_scope(
+    legs: FrozenLegs, scope: Scope, legs_of: tuple[str, ...], claim: dict[str, Any]
+) -> None:
+    verdict = sign_off(scope, legs.paths(*legs_of), claim=Claim.model_validate(claim))
+    assert (verdict.decision, [one.slug for one in verdict.reasons if one.severity == "warning"]) == (
+        "FLAG",
+        ["claim_vs_raw"],
+    )
+
+
+def test_nulls_in_a_claim_are_nothing_too_much(legs: FrozenLegs) -> None:
+    claim = Claim(cand={"tokens_per_second": None}, delta_pct=None)
+    assert sign_off("harness", legs.paths("ss-1", "ss-acc"), claim=claim).decision == "PASS"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_claim_is_of_numbers(value: float) -> None:
+    with pytest.raises(ValidationError):
+        Claim(delta_pct=value)
+
+
+def test_a_patch_is_one_system_in_both_modes(legs: FrozenLegs) -> None:
+    """The accuracy of the reference says nothing of a candidate."""
+    cand = legs.paths("ss-fast-1", "ss-fast-2")
+    claim = Claim(levers=["tpot_ms"])
+    assert not sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-fast-acc")], claim).blocks
+    verdict = sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-acc")], claim)
+    assert {one.rule for one in verdict.reasons if one.severity == "error"} == {"H-1/other_path"}
 
 
 def test_the_noise_band_is_one_for_all_and_no_claim_sets_it(tmp_path: Path) -> None:
