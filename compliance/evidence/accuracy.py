@@ -214,9 +214,13 @@ def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Fi
         path,
     )
     counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
+    ours = leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies
     wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
     found = "all equal"
-    if wrong:
+    if ours and len(counted) < len(entries):
+        wrong = [entry for entry in entries if entry.token_count is None]
+        found = f"{len(wrong)} answers have none"
+    elif wrong:
         found = (
             f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
             f"{len(wrong[0].data)} bytes of ids"

@@ -13,7 +13,7 @@ from compliance.finding import Finding, fail
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
-from runs.loadgen.written import unwritten
+from runs.loadgen.written import unlike_loadgen
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.layout import RunDir
@@ -59,9 +59,9 @@ def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator
     if manifest.resolved.loadgen_key not in BENCHMARKS:
         text = f"manifest.json has the benchmark {manifest.resolved.loadgen_key[:40]!r}, which there is not"
         yield fail("record-manifest", text, leg.run.manifest)
-    if manifest.current and (absent := list(unwritten(leg.detail))):
-        text = f"{leg.run.detail.name} has no {', '.join(absent[:4])}, which LoadGen always writes"
-        yield fail("log-settings", text, leg.run.detail, absent=absent)
+    if manifest.current and (unlike := list(unlike_loadgen(leg.detail))):
+        text = f"{leg.run.detail.name} is not as LoadGen writes it: {', '.join(unlike[:4])}"
+        yield fail("log-settings", text, leg.run.detail, unlike=unlike)
 
 
 def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
@@ -157,6 +157,9 @@ def _places(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
             yield f"variables of the place {name}", *_devices(place)
         processes.add((place.node, record["pid"]))
     yield "processes", len(processes), 2 + len(manifest.replicas)
+    places = plan.replicas.places if plan.replicas else ()
+    taken = [(place.node, one) for place in places for one in (*place.devices, *place.cores)]
+    yield "devices or cores of one replica alone", len(set(taken)), len(taken)
 
 
 def _variables(plan: LegPlan, planned: dict[str, str], told: dict[str, str]) -> tuple[list[str], list[str]]:

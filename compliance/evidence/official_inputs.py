@@ -20,11 +20,13 @@ def add_model_on_record(part: Part, leg: FinishedLeg) -> None:
     manifest = leg.manifest
     if manifest is None or not manifest.current or manifest.weights is None:
         return
-    folder, recorded = Path(str(manifest.model["folder"])), manifest.model["sha256"]
+    folder = Path(str(manifest.model["folder"]))
+    recorded = {Path(name).name: digest for name, digest in manifest.model["sha256"].items()}
     if not folder.is_dir():
         part.notes.append(f"the model's folder {folder} is not there: its files were not compared with the record")
         return
-    wrong = [name for name, digest in recorded.items() if _differs(folder / Path(name).name, digest)]
+    wrong = [name for name, digest in recorded.items() if _differs(folder / name, digest)]
+    wrong += sorted({path.name for path in folder.glob("*.safetensors")} - recorded.keys())
     if read_weights(folder) != manifest.weights:
         wrong.append("the headers of the weights")
     found = f"{folder}: {', '.join(wrong[:4])}" if wrong else "as on record"

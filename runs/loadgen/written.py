@@ -28,12 +28,20 @@ _OF_SCENARIO: dict[str, tuple[str, ...]] = {
         "requested_server_coalesce_queries", "requested_server_max_async_queries", "requested_server_target_qps",
         "requested_server_target_latency_ns", "requested_server_target_latency_percentile",
         "requested_server_ttft_latency", "requested_server_tpot_latency",
+        "requested_server_find_peak_qps_boundary_step_size",
+        "requested_server_find_peak_qps_decimals_of_precision", "requested_server_num_issue_query_threads",
     ),
     "SingleStream": (
         "requested_single_stream_expected_latency_ns", "requested_single_stream_target_latency_percentile",
+        "requested_server_ttft_latency", "requested_server_tpot_latency",
     ),
 }  # fmt: skip
 _RUN = (
+    "generic_message", "get_sut_name_duration_ns", "loadgen_build_date_local", "loadgen_build_date_utc",
+    "loadgen_git_commit_date", "loadgen_git_log_message", "logger_start_reading_entries_retry_count",
+    "logger_swap_request_slots_retry_count", "logger_swap_request_slots_retry_reencounter_count",
+    "logger_swap_request_slots_retry_retry_count", "logger_tls_total_log_cas_fail_count",
+    "logger_tls_total_swap_buffers_slot_retry_count",
     "generated_query_count", "generated_query_duration", "generated_samples_per_query", "loaded_qsl_set",
     "loadgen_file_sha1", "loadgen_git_status_message", "loadgen_version", "power_begin", "power_end", "qsl_name",
     "qsl_reported_performance_count", "qsl_reported_total_count", "sut_name", "test_datetime",
@@ -42,7 +50,15 @@ _RESULTS = (
     "early_stopping_met", "early_stopping_tpot_result", "early_stopping_ttft_result", "num_errors",
     "result_min_duration_met", "result_min_queries_met", "result_query_count",
 )  # fmt: skip
-_RESULTS_OF_SERVER = ("result_perf_constraints_met", "result_overlatency_query_count")
+_RESULTS_OF: dict[str, tuple[str, ...]] = {
+    "Server": ("result_perf_constraints_met", "result_overlatency_query_count"),
+    "SingleStream": ("early_stopping_latency_ss", "early_stopping_latency_ms"),
+}
+# How what LoadGen says of itself and of a run begins; errors and warnings have other names.
+_SAID = (
+    "early_stopping_", "effective_", "generated_", "loaded_", "loadgen_", "qsl_", "requested_", "result_", "sut_",
+)  # fmt: skip
+_OF_SOME = {"result_validity", "result_invalid_reason"}
 
 # SHA-256 of `loadgen_file_sha1`, as JSON with sorted keys, by `loadgen_version`. [mlcommons/inference_results: the
 # revision of LoadGen that its log names]
@@ -56,14 +72,17 @@ def unchanged_sources(detail: DetailLog) -> bool | None:
     return None if known is None else hashlib.sha256(found).hexdigest() == known
 
 
-def unwritten(detail: DetailLog) -> Iterator[str]:
-    """Records that the log of such a run has and this one has not; results are asked of a valid run."""
+def unlike_loadgen(detail: DetailLog) -> Iterator[str]:
+    """Records that the log of such a run has and this one has not, results being asked of a valid run; and those that
+    LoadGen never writes, where its sources are known."""
     wanted = [*_RUN, *(f"requested_{name}" for name in (*_BOTH, *_REQUESTED))]
     wanted += [f"effective_{name}" for name in (*_BOTH, *_EFFECTIVE)]
     wanted += _OF_SCENARIO.get(detail.scenario, ())
-    if detail.validity == "VALID":
-        wanted += [*_RESULTS, *RATE_KEYS.get(detail.scenario, {}).values()]
-        wanted += _RESULTS_OF_SERVER if detail.scenario == "Server" else ()
-        measured = LATENCIES[:1] if detail.scenario == "Offline" else LATENCIES
-        wanted += [key for measure in measured for _, key in latency_keys(measure)]
-    yield from (key for key in wanted if key not in detail.values)
+    results = [*_RESULTS, *RATE_KEYS.get(detail.scenario, {}).values(), *_RESULTS_OF.get(detail.scenario, ())]
+    measured = LATENCIES[:1] if detail.scenario == "Offline" else LATENCIES
+    results += [key for measure in measured for _, key in latency_keys(measure)]
+    wanted += results if detail.validity == "VALID" else ()
+    yield from (f"no {key}" for key in wanted if key not in detail.values)
+    if unchanged_sources(detail):
+        strange = detail.values.keys() - {*wanted, *results, *_OF_SOME}
+        yield from (f"{key[:60]}, of its own" for key in sorted(strange) if key.startswith(_SAID))

@@ -37,6 +37,7 @@ _START = re.compile(
     r"(?P<rank>\(EngineCore_DP\d[^\n]{0,80})?Initializing a V1 LLM engine[^\n]{0,400}? with config: "
     r"(?P<config>[^\n]{0,65536})"
 )
+_VERSION = re.compile(r"\(v([^)\s]{1,80})\)")
 _MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
 _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
@@ -68,6 +69,7 @@ class EngineLog:
 
     configuration: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
+    versions: set[str] = field(default_factory=set)  # of vLLM
     kv_cache_tokens: int | None = None
     attention_backend: str | None = None
     replicas: dict[int, int] = field(default_factory=dict)  # by number, the process that said it is that
@@ -90,6 +92,7 @@ def read_engine_log(path: Path) -> EngineLog:
     log = EngineLog()
     for start in _START.finditer(text):
         line = start["config"]
+        log.versions |= set(_VERSION.findall(start[0][: start.start("config") - start.start()]))
         log.configuration_line = log.configuration_line or text.count("\n", 0, start.start()) + 1
         printed: dict[str, Any] = {}
         for theirs, ours in _CONFIGURATION.items():

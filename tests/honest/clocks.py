@@ -8,9 +8,9 @@ import orjson
 
 from runs.files import write_json
 from runs.record.layout import RunDir
-from tests.honest.pair import Pair, Variation, close, manifest_of
+from tests.honest.pair import Pair, Variation, beat_again, close, manifest_of
 from tests.signoff.forge.faults import cover, set_detail, set_manifest
-from tests.signoff.forge.rebuilt_faults import beat, rebuild
+from tests.signoff.forge.rebuilt_faults import rebuild
 from tests.signoff.forge.record_faults import each_record, shift_requests
 
 _STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
@@ -105,7 +105,7 @@ def _stepped(by_ms: float) -> Variation:
             _step(run, by_ms)
             if run == pair.performance:
                 rebuild(run, 1)
-            beat(run)
+            beat_again(run)
             cover(run)
 
     return variation

@@ -14,10 +14,10 @@ import orjson
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.honest.clocks import CLOCKS, run_at, utc
-from tests.honest.pair import Pair, Variation, close, lagged, manifest_of, told, varied
+from tests.honest.pair import Pair, Variation, beat_again, close, lagged, manifest_of, told, varied
 from tests.honest.places import PLACES
 from tests.signoff.forge.faults import cover, set_manifest
-from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock
+from tests.signoff.forge.rebuilt_faults import rebuild, scale_clock
 from tests.signoff.forge.record_faults import each_record, stretch_requests
 from tests.support.editing import reseal
 
@@ -119,9 +119,9 @@ def slowed(run: RunDir, factor: int) -> None:
     scale_clock(run, factor)
     by_ns = int((_window_s(run) - before_s) * 1e9)
     set_manifest(run, "end_time_ns", manifest_of(run)["end_time_ns"] + by_ns)
-    beat(run)
     progress = orjson.loads(run.progress.read_bytes())
     write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
+    beat_again(run)
     cover(run)
     reseal(run)
 
@@ -142,7 +142,7 @@ def _late(by_ns: Callable[[int, int], int]) -> Variation:
 
         each_record(run, edit)
         rebuild(run, 1)
-        beat(run)
+        beat_again(run)
         cover(run)
         reseal(run)
 
@@ -237,6 +237,7 @@ def _heartbeats(pair: Pair) -> None:
     for run in pair.legs:
         progress = orjson.loads(run.progress.read_bytes())
         write_json(run.progress, progress | {"time_ns": manifest_of(run)["end_time_ns"]})
+        beat_again(run)
         close(run)
 
 

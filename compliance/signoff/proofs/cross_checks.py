@@ -17,13 +17,15 @@ from compliance.signoff.limits import (
     HISTOGRAM_BIN,
     HISTOGRAM_LOW_MS,
     STAMP_MEDIAN_NS,
+    WINDOW_SLACK_S,
+    WINDOW_SLACK_SHARE,
 )
 from compliance.signoff.proofs.replicas import replicas
 from runs.errors import InputError
 from runs.loadgen.given import UNLOGGED, defaults, mismatches
 from runs.loadgen.user_conf import in_force, read_conf
 from runs.record.manifest import Manifest
-from runs.record.observed import FOREIGN_SHARE, foreign_share
+from runs.record.observed import FOREIGN_SHARE, foreign_share, query_times_of
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
@@ -36,6 +38,7 @@ def cross_checks(evidence: Evidence) -> Iterator[Finding]:
     if table is None or manifest is None or not len(table):
         return
     yield from _heartbeat(evidence, table)
+    yield from _engine_times(evidence, manifest, table)
     yield from _ends(evidence, manifest, table)
     yield from _prompts(evidence, manifest, table)
     yield from _batch(evidence, manifest, table)
@@ -71,6 +74,20 @@ def _heartbeat(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
         if not said_ms * (1 - HEARTBEAT_SLACK) <= true_ms <= said_ms * HISTOGRAM_BIN * (1 + HEARTBEAT_SLACK):
             text = f"{name} of the last heartbeat is {said_ms:.4g}, the record gives {true_ms:.4g}"
             yield fail("P-4/heartbeat_differs", text, where, said_ms=said_ms, record_ms=true_ms)
+
+
+def _engine_times(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
+    """P-7: no queries were in the engine, by its own statistics and clock, for longer than they took us altogether."""
+    times = query_times_of(manifest.observed.get("engine"))
+    if times is None:
+        return
+    inside_s = times.queued_s + times.prefill_s + times.decode_s
+    took_s = int((table.complete_ns - table.issue_ns).sum()) / 1e9
+    if inside_s > took_s * (1 + WINDOW_SLACK_SHARE) + WINDOW_SLACK_S:
+        text = (
+            f"the queries were {inside_s:.2f} s in the engine by its own times, by the record they took {took_s:.2f} s"
+        )
+        yield fail("P-7/engine_contradicts_record", text, evidence.run.manifest, inside_s=inside_s, took_s=took_s)
 
 
 def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:

@@ -40,6 +40,9 @@ def facts_of_process(evidence: Evidence, manifest: Manifest) -> Iterator[Fact]:
     for name, value in log.configuration.items():
         record = configuration.get(name, "not recorded")
         yield Fact(_ENGINE, name, run.engine_log, value, record, line=log.configuration_line)
+    if log.versions:
+        told = sorted(log.versions.intersection((manifest.engine.get("versions") or {}).values()))
+        yield Fact(_ENGINE, "version", run.engine_log, sorted(log.versions), told, line=log.configuration_line)
     if manifest.current and not plan.nodes:  # of a cluster Ray may have the words
         here = {record["replica"]: record["pid"] for record in manifest.replicas}
         yield Fact("P-5/foreign_file", "replicas", run.engine_log, log.replicas, here)
