@@ -183,8 +183,9 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         allowance = Allowance(derived, name.removesuffix("_ns"), ours)
         for statistic, key in latency_keys(name):
             value, said = getattr(ours, statistic), getattr(theirs, statistic)
-            tolerance_ns = allowance.of(statistic, value, said)
-            if abs(value - said) > tolerance_ns:
+            tolerance_ns = allowance.of(statistic)
+            beside_ns = allowance.beside_ns(value, said) if statistic in PERCENTILE_SHARES else 0
+            if abs(value - said) > tolerance_ns + beside_ns:
                 yield Disagreement(f"{name}.{statistic} ({key})", said, value, tolerance_ns, "ns")
 
 
@@ -202,23 +203,26 @@ class Allowance:
         self._ordered_ns = np.sort(_measured_ns(derived, measure))
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
-    def of(self, statistic: str, value: int, said: int) -> float:
-        """Of a number that stands where `statistic`, a field of LatencyNumbers, does: `value` here, `said` there."""
+    def of(self, statistic: str) -> float:
+        """`statistic` is a field of LatencyNumbers."""
         if self._derived.source == "trace":
             return 0.0
         samples_above = self._derived.sample_count * (1 - PERCENTILE_SHARES.get(statistic, 0))
         lone = statistic in ("min", "max") or samples_above < FEW_SAMPLES
         stamp_ns, share = (LONE_STAMP_NS, LONE_SHARE) if lone else (STAMP_NS, LATENCY_SHARE)
-        beside_ns = self._beside_ns(value, said) if statistic in PERCENTILE_SHARES else 0
-        own_ns: int = getattr(self._ours, statistic)
-        return self._effect_ns(statistic, stamp_ns) + share * abs(own_ns) + beside_ns
+        value: int = getattr(self._ours, statistic)
+        return self._effect_ns(statistic, stamp_ns) + share * abs(value)
 
-    def _beside_ns(self, value: int, said: int) -> int:
-        """To the value that stands there when some samples met a full stop: far where times come in two sizes."""
+    def beside_ns(self, value: int, said: int) -> int:
+        """From a percentile, `value` here and `said` there, to the value that stands there when some samples met a full
+        stop: far where times come in two sizes. Our stamps see no more of a stop than LoadGen's."""
         ordered_ns, stopped = self._ordered_ns, _stopped(self._derived)
         first, end = (int(np.searchsorted(ordered_ns, value, side)) for side in ("left", "right"))
-        if first == end:
-            return 0  # no sample's, as the 0 of an estimate that there is not
+        exact = (
+            self._derived.source == "trace" or first == end
+        )  # no sample's, as the 0 of an estimate that there is not
+        if exact or (said < value and self._measure != "tpot"):
+            return 0
         place = min(first + stopped, len(ordered_ns) - 1) if said > value else max(end - 1 - stopped, 0)
         return abs(int(ordered_ns[place]) - value)
 
@@ -317,6 +321,6 @@ def _single_stream_estimates(derived: Derived, detail: DetailLog) -> Iterator[Di
         ours = derived.early_stopping.estimates_ns[f"{measure}_p{share * 100:g}"] or 0  # LoadGen writes 0 for none
         theirs = detail.integer(key)
         # An estimate lies above its percentile, where fewer samples stand.
-        tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9", ours, theirs)
-        if abs(ours - theirs) > tolerance_ns:
+        tolerance_ns = allowance.of("p90" if share <= 0.9 else "p99_9")
+        if abs(ours - theirs) > tolerance_ns + allowance.beside_ns(ours, theirs):
             yield Disagreement(key, theirs, ours, tolerance_ns, "ns")
