@@ -27,7 +27,7 @@ from compliance.signoff.gain import (
 )
 from compliance.signoff.levers import Levers
 from compliance.signoff.levers import same_conditions as compare_conditions
-from compliance.signoff.limits import NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
+from compliance.signoff.limits import MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.metrics import medians
 from compliance.signoff.parity import harness, one_system_in_both_modes
 from compliance.signoff.proofs.leg import leg_proofs
@@ -197,6 +197,8 @@ def _patch_again(
         ref, cand = ([Path(one) for one in record[side]] for side in ("ref", "cand"))
         if record["audit_scope"] != "patch" or lever not in record["levers"]:
             return f"{path} is a verdict on {record['audit_scope']} of {record['levers']}, not on {lever}"
+        if len(ref) + len(cand) > MOST_PATCH_LEGS:
+            return f"{path} names {len(ref) + len(cand)} legs, at most {MOST_PATCH_LEGS} are judged again"
     except (InputError, KeyError, TypeError) as error:
         return f"{path} is no patch verdict ({type(error).__name__}: {error})"
     try:

@@ -178,6 +178,9 @@ def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path:
     assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
     (lacking,) = [one for one in verdict.reasons if one.slug == "missing_patch_verdict"]
     assert "judged again: FAIL" in lacking.text
+    write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
+    verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
+    assert any("names 602 legs" in one.text for one in verdict.reasons if one.slug == "missing_patch_verdict")
 
 
 def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:
