@@ -56,8 +56,11 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
         if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
             yield f"documentation/{name} tells of other weights than those that ran"
     quantised = {one.weights.precision for one in manifests if one.weights is not None and one.weights.quantized}
-    told = any(
-        PurePath(name).name.lower().startswith("calibration") and content.strip() for name, content in documents.items()
-    )
+    told = any(tells_of_calibration(PurePath(name)) and content.strip() for name, content in documents.items())
     if quantised and not told:
         yield f"the weights are quantised ({', '.join(sorted(quantised))}), and no calibration document tells how"
+
+
+def tells_of_calibration(path: PurePath) -> bool:
+    """Whether a document calls itself one."""
+    return path.name.lower().startswith("calibration")

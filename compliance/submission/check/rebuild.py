@@ -15,7 +15,7 @@ from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.signoff.verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
-from compliance.submission.calibration import lacking
+from compliance.submission.calibration import lacking, tells_of_calibration
 from compliance.submission.check.driver import Checked
 from compliance.submission.check.finding import Findings, in_order
 from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
@@ -31,6 +31,7 @@ from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest
 
 _FIX = "name a run directory, or one with runs in it"
+MOST_DOCUMENTS = 64  # on calibration, of 1 MiB each
 
 
 @dataclass
@@ -212,7 +213,11 @@ class _System:
     def _calibration(self, manifests: list[Manifest]) -> None:
         folder = self._tree.documentation(self._first.division, self._first.organisation)
         unnoted = Findings(self._tree.root)
-        files = [path for path in files_below(folder) if is_regular(path)]
+        files = [path for path in files_below(folder) if is_regular(path) and tells_of_calibration(path)]
+        if len(files) > MOST_DOCUMENTS:
+            wanted = f"at most {MOST_DOCUMENTS}, which are read"
+            self._findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
+            return
         documents = {path.relative_to(folder).as_posix(): read_bytes(path, unnoted, "runs-differ") for path in files}
         for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
             self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")

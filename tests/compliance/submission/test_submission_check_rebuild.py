@@ -51,6 +51,10 @@ def test_a_tree_of_its_runs_is_clean(tree: Path, campaign: CampaignDir) -> None:
     assert (signed.system, signed.legs, signed.legs_found, signed.blocks) == ("closed/Org/Box", 4, 4, False)
     (tree / "closed/Org/calibration.md").write_text("# Calibration\n")
     assert held(tree, campaign.root, given=read_system_file({"system": SYSTEM}))[0] == []
+    for number in range(64):  # all of which would be held in memory
+        (tree / f"closed/Org/documentation/calibration-{number}.md").write_text("x")
+    (finding,) = held(tree, campaign.root)[0]
+    assert (finding.rule, place_of(finding)) == ("runs-differ", "closed/Org/documentation")
 
 
 def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) -> None:
