@@ -6,7 +6,6 @@ from runs.errors import InputError
 
 BOS_ID = 256
 EOS_ID = 257
-_SPECIAL_TEXT = {BOS_ID: "<s>", EOS_ID: "</s>"}
 
 
 class ByteTokenizer:
@@ -24,21 +23,20 @@ class ByteTokenizer:
         """`encode` of each text."""
         return [self.encode(text) for text in texts]
 
-    def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = True) -> list[str]:
-        """The text of each sequence of ids; bytes that are not UTF-8 become U+FFFD.
+    def batch_decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
+        """The text of each sequence of ids, without begin and end; bytes that are not UTF-8 become U+FFFD.
 
         Raises:
             InputError: an id outside 0 to 257.
         """
-        return [self._decode(sequence, skip_special_tokens) for sequence in sequences]
+        return list(map(_decoded, sequences))
 
-    def _decode(self, ids: Iterable[int], skip_special_tokens: bool) -> str:
-        content = bytearray()
-        for token_id in ids:
-            if 0 <= token_id < 256:
-                content.append(token_id)
-            elif token_id not in _SPECIAL_TEXT:
-                raise InputError(f"token id {token_id} is outside 0 to {EOS_ID}, the ids of the byte tokenizer")
-            elif not skip_special_tokens:
-                content += _SPECIAL_TEXT[int(token_id)].encode()
-        return content.decode(errors="replace")
+
+def _decoded(ids: Iterable[int]) -> str:
+    content = bytearray()
+    for token_id in ids:
+        if not 0 <= token_id <= EOS_ID:
+            raise InputError(f"token id {token_id} is outside 0 to {EOS_ID}, the ids of the byte tokenizer")
+        if token_id < BOS_ID:
+            content.append(token_id)
+    return content.decode(errors="replace")

@@ -1,12 +1,12 @@
 """LoadGen's query sample library over a data set that is in memory already.
 
-LoadGen calls `load` and `unload` from its own thread. An exception that left them would unwind through LoadGen's C++
-and leave it half open, so a failure is reported through `on_error` instead.
+LoadGen calls `load` from its own thread. An exception that left it would unwind through LoadGen's C++ and leave it half
+open, so a failure is reported through `on_error` instead.
 """
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from qsl.dataset import Dataset
@@ -19,10 +19,6 @@ class SampleLibrary:
 
     dataset: Dataset
     on_error: Callable[[BaseException], None]
-    loaded: set[int] = field(default_factory=set)  # indices that LoadGen has asked for and not yet given back
-
-    def __len__(self) -> int:
-        return len(self.dataset)
 
     def prompt(self, index: int) -> list[int]:
         """Token ids of sample `index`; the data set's own list, not to be changed."""
@@ -38,21 +34,13 @@ class SampleLibrary:
                         f"{len(self.dataset) - 1})",
                         "check performance_sample_count_override and the audit configuration",
                     )
-            self.loaded.update(indices)
         except BaseException as error:
-            self._fail(error)
+            with contextlib.suppress(BaseException):  # who is told must not break LoadGen either
+                self.on_error(error)
 
     def unload(self, indices: Sequence[int]) -> None:
-        """LoadGen callback: these samples are not needed any more. Never raises."""
-        try:
-            self.loaded.difference_update(indices)
-        except BaseException as error:
-            self._fail(error)
+        """LoadGen callback: these are not needed any more. They stay in memory all the same."""
 
     def construct(self, lg: Any) -> Any:
         """LoadGen's handle (`lg` is its module); every sample fits in memory, so both counts are the data set's."""
         return lg.ConstructQSL(len(self.dataset), len(self.dataset), self.load, self.unload)
-
-    def _fail(self, error: BaseException) -> None:
-        with contextlib.suppress(BaseException):  # who is told must not break LoadGen either
-            self.on_error(error)

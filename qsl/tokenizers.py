@@ -50,8 +50,8 @@ class Tokenizer(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Exactly `[encode(text) for text in texts]`, faster."""
 
-    def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
-        """The text of each sequence of ids; sequences are lists or one-dimensional integer arrays."""
+    def batch_decode(self, sequences: Iterable[Any]) -> list[str]:
+        """The text of each sequence without special tokens; sequences are lists or one-dimensional integer arrays."""
 
 
 class _ModelTokenizer:
@@ -78,9 +78,9 @@ class _ModelTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in self._backend.encode_batch_fast(list(texts))]
 
-    def batch_decode(self, sequences: Iterable[Any], skip_special_tokens: bool = True) -> list[str]:
+    def batch_decode(self, sequences: Iterable[Any]) -> list[str]:
         lists = [ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids] for ids in sequences]
-        texts: list[str] = self._backend.decode_batch(lists, skip_special_tokens=skip_special_tokens)
+        texts: list[str] = self._backend.decode_batch(lists, skip_special_tokens=True)
         return list(map(_cleaned, texts)) if self._clean_up else texts
 
 

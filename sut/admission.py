@@ -21,7 +21,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from sut.engine import Request
@@ -77,30 +77,25 @@ class _ShortestFirst:
         return len(self._waiting)
 
 
+@dataclass(eq=False)
 class _StillInTimeFirst:
-    """In order of issue; a query without a chance steps back behind everybody who still has one.
+    """In order of issue; a query without a chance steps back behind everybody who still has one."""
 
-    Args:
-        hopeless: whether a query can no longer show its first token in time.
-        overtaken: the engine lets others overtake a query that stepped back, so that it need not wait here.
-    """
-
-    def __init__(self, hopeless: Callable[[Request], bool], *, overtaken: bool) -> None:
-        self._in_time: deque[Request] = deque()
-        self._late: deque[Request] = deque()
-        self._hopeless = hopeless
-        self._overtaken = overtaken
+    hopeless: Callable[[Request], bool]  # whether a query can no longer show its first token in time
+    overtaken: bool  # the engine lets others overtake a query that stepped back, so that it need not wait here
+    _in_time: deque[Request] = field(default_factory=deque, init=False)
+    _late: deque[Request] = field(default_factory=deque, init=False)
 
     def push(self, request: Request) -> None:
         self._in_time.append(request)
 
     def take(self, fits: Fits) -> Request | None:
-        while self._in_time and self._hopeless(self._in_time[0]):
+        while self._in_time and self.hopeless(self._in_time[0]):
             self._in_time[0].priority = STEPPED_BACK
             self._late.append(self._in_time.popleft())
         if self._in_time and fits(self._in_time[0]):
             return self._in_time.popleft()
-        if self._late and (self._overtaken or not self._in_time) and fits(self._late[0]):
+        if self._late and (self.overtaken or not self._in_time) and fits(self._late[0]):
             return self._late.popleft()
         return None
 

@@ -31,11 +31,6 @@ def engine_kind(name: str) -> EngineKind[Any]:
     return KINDS[name]
 
 
-def early_environment(name: str, asked: BaseModel) -> dict[str, str]:
-    """What the process of an engine is started with before the leg is checked; nothing for a name that is refused."""
-    return KINDS[name].early_environment(asked) if name in KINDS else {}
-
-
 def refuse_options_of_others(kind: EngineKind[Any], asked: BaseModel) -> None:
     """Refuse what was asked of another kind of engine than the one that runs.
 

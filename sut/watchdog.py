@@ -2,14 +2,23 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
+import psutil
+
+from runs.environment import processor_s
 from runs.errors import ExecutionError, StalledError
 from sut.engine import Engine
 from sut.loadgen_sut import LoadgenSut
-from sut.vllm.load import WORKING_FACTOR, engine_is_working
 
 # Engine steps on a slow machine can take long: the limit follows the longest gap that was seen to end well.
 GAP_FACTOR = 5.0
+
+WORKING_SHARE = 0.12  # of one core; an idle vLLM on CPUs was seen at 0.06
+LOOK_S = 2.0
+# A CPU engine that computes without an answer may be in one long step (a big prefill on a slow machine), or may be
+# spinning for ever: it is given this many times the ordinary limit.
+WORKING_FACTOR = 30.0
 
 
 class Watchdog:
@@ -29,14 +38,10 @@ class Watchdog:
         self._limit_s = limit_s
         self._gap_factor = gap_factor
         self._longest_gap_s = 0.0
-        self._waited_s = 0.0
+        self.waited_s = 0.0
         self._state: tuple[int, ...] = ()
         self._own_work_s = 0.0
         self._last_look = now_s()
-
-    @property
-    def waited_s(self) -> float:
-        return self._waited_s
 
     @property
     def allowed_s(self) -> float:
@@ -59,42 +64,49 @@ class Watchdog:
         self._last_look = now
         own_work, self._own_work_s = own_work_s - self._own_work_s, own_work_s
         if not waiting or state != self._state:
-            self._longest_gap_s = max(self._longest_gap_s, self._waited_s)
-            self._waited_s = 0.0
+            self._longest_gap_s = max(self._longest_gap_s, self.waited_s)
+            self.waited_s = 0.0
             self._state = state
             return None
-        self._waited_s += max(0.0, passed - own_work)
-        return self._waited_s if self._waited_s > self.allowed_s else None
+        self.waited_s += max(0.0, passed - own_work)
+        return self.waited_s if self.waited_s > self.allowed_s else None
 
 
+def engine_is_working() -> bool:
+    """Whether this process, which may be the engine, or its descendants use the processor, measured over two seconds.
+
+    Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
+    """
+    before_s = _family_s()
+    time.sleep(LOOK_S)
+    return _family_s() - before_s > WORKING_SHARE * LOOK_S
+
+
+def _family_s() -> float:
+    leg = psutil.Process()
+    return processor_s((leg, *leg.children(recursive=True)))
+
+
+@dataclass(eq=False)
 class EngineWatch:
     """Looks after the engine while LoadGen runs.
 
     Only what comes out of the engine is progress: a stalled engine is not excused by the queries that LoadGen goes on
     issuing. The time in which the loop hands them over is its own work, and no stall.
-
-    Args:
-        limit_s: see `Watchdog`.
-        on_cpu: the engine computes on this machine's cores, so that one in a long step can be told from one that
-            stands still. On an accelerator nothing excuses a silent engine.
-        is_working: whether it computes, where it does so on this machine's cores.
-        now_s: see `Watchdog`.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        sut: LoadgenSut,
-        limit_s: float,
-        *,
-        on_cpu: bool,
-        is_working: Callable[[], bool] = engine_is_working,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._engine = engine
-        self._sut = sut
-        self._on_cpu, self._is_working = on_cpu, is_working
-        self._watchdog = Watchdog(limit_s, now_s=now_s)
+    engine: Engine
+    sut: LoadgenSut
+    limit_s: float  # as of a `Watchdog`, like now_s
+    _: KW_ONLY
+    # The engine computes on this machine's cores, so that one in a long step can be told from one that stands still. On
+    # an accelerator nothing excuses a silent engine.
+    on_cpu: bool
+    is_working: Callable[[], bool] = engine_is_working
+    now_s: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._watchdog = Watchdog(self.limit_s, now_s=self.now_s)
 
     def look(self) -> None:
         """To be called at least every second.
@@ -102,12 +114,12 @@ class EngineWatch:
         Raises:
             ExecutionError: the engine is dead; or, as a StalledError, has stalled.
         """
-        self._engine.check_alive()
-        sut = self._sut
+        self.engine.check_alive()
+        sut = self.sut
         stalled_s = self._watchdog.stalled_for(
-            sut.outstanding > 0, self._engine.activity(), sut.completed, own_work_s=sut.handing_over_s
+            sut.outstanding > 0, self.engine.activity(), sut.completed, own_work_s=sut.handing_over_s
         )
-        if stalled_s is None or (self._on_cpu and self._may_still_compute(stalled_s)):
+        if stalled_s is None or (self.on_cpu and self._may_still_compute(stalled_s)):
             return
         raise StalledError(
             f"watchdog: {sut.outstanding} of {sut.issued} queries open, nothing moved for {stalled_s:.0f} s",
@@ -115,7 +127,7 @@ class EngineWatch:
         )
 
     def _may_still_compute(self, stalled_s: float) -> bool:
-        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and self._is_working()
+        return stalled_s < WORKING_FACTOR * self._watchdog.allowed_s and self.is_working()
 
 
 class WarmUpWatch:

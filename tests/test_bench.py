@@ -204,7 +204,7 @@ def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> No
     prompts = [[11] * 50, [12] * 60, [13] * 70]
     environment = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
     with llm_server(tmp_path, model, options, environment, prompts) as server:
-        group = os.getpgid(server.pid)
+        group = os.getpgid(server.process.pid)
         whole, single = server.ask("all"), server.ask("one")
         stopped = stopped_group(group)
     assert whole.output_tokens == single.output_tokens > 0

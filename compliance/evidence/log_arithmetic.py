@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.finding import Finding, fail
-from runs.loadgen.detail_log import SIX_DIGITS, SUMMER_TIME_CHANGES_S, DetailLog, local_time
+from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers
@@ -175,15 +175,12 @@ def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
     slack_s = CLOCK_S + PRINTED * took_ns / 1e9
     # LoadGen stamps the begin before the first query and the end when the last one is complete.
     most_s = took_ns / 1e9 + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
-    # Local times: over a change to or from summer time they are apart by as much more or less.
-    if not any(
-        took_ns / 1e9 - slack_s <= window_s + change_s <= most_s + slack_s + 1 for change_s in SUMMER_TIME_CHANGES_S
-    ):
+    if not took_ns / 1e9 - slack_s <= window_s <= most_s + slack_s + 1:
         yield f"power_begin and power_end are {window_s:.3f} s apart, by its results the run took {took_ns / 1e9:.3f} s"
 
 
 def _power_window_s(detail: DetailLog) -> float | None:
-    begin, end = (local_time(detail.get(key)) for key in ("power_begin", "power_end"))
+    begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
     return None if begin is None or end is None else (end - begin).total_seconds()
 
 

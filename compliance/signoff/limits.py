@@ -56,8 +56,10 @@ REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares it
 WINDOW_EARLY_S = 0.005  # a clock that was set meanwhile, too
 WINDOW_LATE_S = 1.0
 WHOLE_SECOND_S = 1.5  # of logs that print whole seconds
-ZONE_STEP_S = 900  # LoadGen prints local time; time zones lie whole quarters of an hour from UTC
+# P-5: test_datetime and an engine's stamps are local times. [tz database]
+ZONE_STEP_S = 900  # time zones lie whole quarters of an hour from UTC
 ZONE_MOST_S = 14 * 3600
+SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)  # by half an hour on Lord Howe
 # P-5: how much longer than from its first query to its last answer LoadGen ran, by clocks that were started before and
 # read after. Where others use 98 % of the cores it is 0.2 s at most, by LoadGen's clock and the heartbeat 0.01 s; the
 # others also wait for LoadGen's logs to be written.

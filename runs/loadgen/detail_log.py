@@ -39,10 +39,6 @@ class TruncatedLogError(InputError):
     """The last line is cut off: LoadGen was stopped while writing, or the copy is incomplete."""
 
 
-# LoadGen prints local times; a clock is put on or back by an hour, on Lord Howe by half of one. [tz database]
-SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)
-
-
 @dataclass(frozen=True)
 class LogRecord:
     """One error or warning of LoadGen. `time_ms` counts from the start of the test (wraps to about 1.8e13
@@ -182,10 +178,10 @@ class DetailLog:
         raise self.missing(keys[0], self.get(keys[0]))
 
 
-def local_time(said: object) -> datetime | None:
-    """The time of day as `power_begin` and `power_end` give it, in LoadGen's own time zone; None where it is none."""
+def power_time(said: object) -> datetime | None:
+    """The moment that `power_begin` or `power_end` gives, in UTC; None where it is none."""
     try:
-        return datetime.strptime(str(said), "%m-%d-%Y %H:%M:%S.%f")
+        return datetime.strptime(f"{said}+0000", "%m-%d-%Y %H:%M:%S.%f%z")
     except ValueError:
         return None
 

@@ -68,18 +68,19 @@ class AuditOptions(BaseModel):
             ) from error
 
 
-def split_values(values: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
-    """The audit's options, and the values that are meant for its legs.
+def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
+    """The command line above a YAML file: the audit's options, and the values that are meant for its legs.
 
-    A YAML file (`config`) has the keys of a run, and the audit's under `audit`.
+    Args:
+        file: keys of `run`, and the audit's under `audit`.
+        own: options of the audit that were given.
+        legs: options of `run` that were given.
 
     Raises:
         InputError: a key that there is not, a value that is not allowed, or both legs and existing runs asked for.
     """
-    file = values.pop("config", None)
-    given = {name: values.pop(name) for name in AuditOptions.model_fields if name in values}
-    options, from_file = split_config(file, "audit", given, AuditOptions, "{test: NAME}")
-    legs = merged(from_file, values)
+    options, from_file = split_config(file, "audit", own, AuditOptions, "{test: NAME}")
+    legs = merged(from_file, legs)
     if refused := sorted(NOT_FOR_AUDITS & legs.keys()):
         raise InputError(f"{refused[0]}: an audit plans its own legs", "leave it out")
     if unknown := sorted(legs.keys() - RunConfig.model_fields.keys()):

@@ -23,11 +23,11 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir, audit_record
 from runs.record.leg import FinishedLeg
 from runs.record.unfinished import unfinished
-from runs.wording import counted
+from runs.wording import counted, duration
 from scenarios.audit.config import AuditOptions
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
-from scenarios.leg.forecast import expected_count, spoken_time
+from scenarios.leg.forecast import expected_count
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
@@ -80,7 +80,7 @@ def _show_plan(
     first = next(test.legs(request))
     count = expected_count(leg, first.mode, dict(first.settings))
     tell(f"{test.name}, {config.scenario}: {test.summary}")
-    tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {spoken_time(count.expected_s)}")
+    tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
     tell(f"  goes to {folder}; further legs follow from what the first one shows")

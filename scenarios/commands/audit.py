@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from compliance.audits.registry import AUDITS
-from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, split_values
+from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
 from scenarios.command_line.paths import PATH
@@ -49,10 +49,8 @@ def audit(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     """The command; returns the exit code."""
     from scenarios.audit.run import run_audit
 
-    values = {name: value for name in AuditOptions.model_fields if (value := parsed.pop(name)) is not None}
-    if config is not None:
-        values["config"] = config
-    options, legs = split_values({**values, **given_values(RunConfig, parsed)})
+    own = given_values(AuditOptions, {name: parsed.pop(name) for name in AuditOptions.model_fields})
+    options, legs = load_audit(config, own, given_values(RunConfig, parsed))
 
     def put(outcome: Path) -> None:
         answer.put(directory=outcome.parent)

@@ -23,6 +23,7 @@ from scenarios.command_line import answer
 from scenarios.command_line.help import Group
 from scenarios.command_line.options import declaration_options, score_options, take_declaration
 from scenarios.command_line.paths import PATH, writing
+from scenarios.console import wide_console
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
@@ -35,6 +36,7 @@ SHOWN = (
     "run_id", "timestamp", "scenario", "model", "gpu_type", "mechanism", "mechanism_variant", "status", "valid",
     "throughput_tok_s", "ttft_p99_ms", "tpot_p99_ms", "rouge1",
 )  # fmt: skip
+PLAIN_WIDTH = 240  # where there is no terminal to ask
 SHORT_RUN_ID = 8  # characters that are shown; `compare` takes the start of an id
 
 
@@ -206,7 +208,7 @@ def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         cells = {**row, "run_id": str(row.get("run_id") or "")[:SHORT_RUN_ID]}
         table.add_row(*(_cell(cells.get(name)) for name in columns))
-    Console(width=None if Console().is_terminal else 240, markup=False, highlight=False).print(table)
+    wide_console(PLAIN_WIDTH).print(table, markup=False, highlight=False)
 
 
 def _cell(value: Any) -> str:

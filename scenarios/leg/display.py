@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -74,35 +75,23 @@ def time_to_go_s(progress: Progress) -> float | None:
     return by_count if progress.scenario == "Offline" else max(by_count, by_duration)
 
 
+@dataclass(eq=False)
 class Display:
-    """Shows heartbeats; use as a context manager in the main thread, and call with each one.
+    """Shows heartbeats; use as a context manager in the main thread, and call with each one."""
 
-    Args:
-        name: what stands before the counts.
-        started_s: when the leg was asked for, on the monotonic clock.
-        last_time: how long each stage of the start took last time.
-        followed: a log whose new lines are shown, too.
-        now_s: a monotonic clock.
-    """
+    console: Console
+    name: str  # what stands before the counts
+    started_s: float  # when the leg was asked for, on the monotonic clock
+    last_time: Stages = field(default_factory=dict)  # how long each stage of the start took last time
+    followed: Path | None = None  # a log whose new lines are shown, too
+    now_s: Callable[[], float] = time.monotonic  # a monotonic clock
 
-    def __init__(
-        self,
-        console: Console,
-        name: str,
-        started_s: float,
-        last_time: Stages | None = None,
-        followed: Path | None = None,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._now_s = now_s
-        self._tail = LogTail(followed) if followed else None
-        self._console = console
-        self._name = name
-        self._started_s = started_s
-        self._last_time = last_time or {}
-        self._live = LiveLines(console) if console.is_terminal and not console.is_dumb_terminal else None
+    def __post_init__(self) -> None:
+        self._tail = LogTail(self.followed) if self.followed else None
+        terminal = self.console.is_terminal and not self.console.is_dumb_terminal
+        self._live = LiveLines(self.console) if terminal else None
         self._stage = ""
-        self._stage_since = self._last_plain = now_s()
+        self._stage_since = self._last_plain = self.now_s()
 
     def __enter__(self) -> "Display":
         if self._live:
@@ -117,25 +106,25 @@ class Display:
         self._show_log()
 
     def __call__(self, progress: Progress) -> None:
-        now = self._now_s()
+        now = self.now_s()
         self._show_log()
         stage = progress.doing
         changed = stage != self._stage
         if changed:
             self._stage, self._stage_since = stage, now
-        lines = progress_lines(self._name, progress, now - self._started_s, now - self._stage_since, self._last_time)
+        lines = progress_lines(self.name, progress, now - self.started_s, now - self._stage_since, self.last_time)
         if self._live:
             self._live.show(lines)
         elif changed or now - self._last_plain >= PLAIN_INTERVAL_S:
             self._last_plain = now
-            self._console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
+            self.console.print("  ".join(line.plain for line in reversed(lines)), highlight=False, soft_wrap=True)
 
     def _show_log(self) -> None:
         new = self._tail.lines() if self._tail else []
         if new and self._live:
             self._live.erase()
         for line in new:
-            say(self._console, f"| {line}")
+            say(self.console, f"| {line}")
 
 
 class LogTail:

@@ -12,7 +12,7 @@ from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
 from runs.reading import read_object
 from runs.rounds import CURRENT_ROUND
-from runs.wording import counted
+from runs.wording import counted, duration
 from scenarios.leg.plan import PreparedLeg
 
 MOST_NEIGHBOURS = 200  # run directories beside this one that are looked at
@@ -30,20 +30,14 @@ class Forecast:
     def lines(self) -> Iterator[str]:
         """For a person."""
         count = self.count
-        time = spoken_time(count.expected_s)
-        yield f"plan: {counted(count.samples, 'sample')}, about {time} and the engine's start ({count.why})"
+        yield (
+            f"plan: {counted(count.samples, 'sample')}, about {duration(count.expected_s)} and the engine's start "
+            f"({count.why})"
+        )
         for reason in self.invalid_because:
             yield f"will be INVALID: {reason}"
         for doubt in self.doubts:
             yield f"likely INVALID: {doubt}"
-
-
-def spoken_time(seconds: float) -> str:
-    """`50 s`, `10 min`, `2 h 5 min`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def forecast(leg: PreparedLeg) -> Forecast | None:

@@ -20,7 +20,7 @@ from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
 from scenarios.leg.trial import spared_core
-from sut.engines import KINDS, early_environment
+from sut.engines import engine_kind
 
 if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
-    beside = config.engine in KINDS and KINDS[config.engine].beside
-    if config.has_replicas or beside:
+    kind = engine_kind(config.engine)
+    if config.has_replicas or kind.beside:
         return EarlyLeg(NO_ENGINE, {})
-    return EarlyLeg(config.engine, early_environment(config.engine, config) | spared_core(config))
+    return EarlyLeg(kind.name, kind.early_environment(config) | spared_core(config))
 
 
 @contextlib.contextmanager

@@ -3,21 +3,30 @@
 import os
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from compliance.accuracy.report import AccuracyVerdict
+from compliance.accuracy.metrics import metric_of
+from compliance.accuracy.report import AccuracyVerdict, targets_that_apply, write_reports
+from compliance.accuracy.report import judge as judge_scores
+from compliance.accuracy.scores import score_accuracy_log
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
+from qsl.tokenizers import load_tokenizer
 from runs.accelerators import accelerators
+from runs.benchmark import Target
 from runs.environment import harness_facts, host_facts, loadgen_facts, software_versions
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
-from runs.files import remove_temporary, write_atomic, write_json
+from runs.files import remove_temporary, sha256_of, write_atomic, write_json
+from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.replicas import replica_numbers
 from runs.numbers.result import Result, build_result, write_result
+from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
 from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
@@ -30,7 +39,6 @@ from scenarios.leg.config import RunConfig
 from scenarios.leg.forecast import forecast
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
-from scenarios.leg.scoring import score_leg
 from sut.recorder import rescue_partial
 
 
@@ -173,6 +181,40 @@ def judge(leg: PreparedLeg, hashing: "Future[dict[str, str]]", console: Console)
     write_result(run_dir, result)
     negative = result.verdict == "INVALID" or (accuracy is not None and accuracy.passed is False)
     return manifest, LegOutcome(ExitCode.NEGATIVE if negative else ExitCode.OK, result, accuracy)
+
+
+def score_leg(leg: PreparedLeg, console: Console) -> AccuracyVerdict:
+    """Score, judge against the target that applies (if any), and write accuracy.json and accuracy.txt."""
+    entries = read_accuracy_log(leg.run_dir.accuracy_log, leg.benchmark.accuracy_log_bytes)
+    tokenizer = load_tokenizer(leg.plan.model_path)
+    metric = metric_of(leg.benchmark)
+    targets, label = target_for(leg)
+    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("scoring", total=len(entries))
+        scores = score_accuracy_log(
+            metric,
+            entries,
+            leg.dataset.targets,
+            tokenizer.batch_decode,
+            expected_count=leg.plan.sample_count,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    verdict = judge_scores(metric, scores, targets, label)
+    write_reports(leg.run_dir, verdict)
+    return verdict
+
+
+def target_for(leg: PreparedLeg) -> tuple[Mapping[str, Target] | None, str]:
+    """Which reference scores apply to a leg's model and data set, and their name."""
+    return targets_that_apply(
+        leg.benchmark, leg.plan.sample_count, lambda: leg.bundled, lambda: _weights_sha256(leg), leg.weights
+    )
+
+
+def _weights_sha256(leg: PreparedLeg) -> str | None:
+    weights = leg.model.folder / "model.safetensors" if leg.model else None
+    return sha256_of(weights, max_bytes=MAX_WEIGHTS_BYTES) if weights is not None and weights.is_file() else None
 
 
 def close_failed(leg: PreparedLeg, error: HarnessError) -> None:

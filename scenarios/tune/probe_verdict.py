@@ -68,11 +68,7 @@ class ProbeTally:
 
     def __post_init__(self) -> None:
         self._seen = np.zeros(self.limits.queries, np.bool_)
-        self._allowed = self.limits.allowed
-
-    @property
-    def allowed(self) -> int:
-        return self._allowed
+        self.allowed = self.limits.allowed
 
     def add(self, seq: int, issue_ns: int, first_token_ns: int | None, complete_ns: int, output_tokens: int) -> None:
         """Count one answer, with the stamps of requests.jsonl.
@@ -111,14 +107,14 @@ class ProbeTally:
 
     def certainly_invalid(self) -> str | None:
         """Why the leg can no longer be VALID; None while it can."""
-        if self._allowed < 0:
+        if self.allowed < 0:
             return f"{self.limits.queries:,} queries are too few for early stopping, however fast they are answered"
-        of = f"{self._allowed:,} of {self.limits.queries:,} are allowed"
+        of = f"{self.allowed:,} of {self.limits.queries:,} are allowed"
         for name, late in (("TTFT", self.late_ttft), ("TPOT", self.late_tpot)):
-            if late > self._allowed:
+            if late > self.allowed:
                 return f"{late:,} queries missed the {name} limit, {of}"
         overdue = self.overdue
-        if self.late_ttft + self.late_tpot + overdue > 2 * self._allowed:
+        if self.late_ttft + self.late_tpot + overdue > 2 * self.allowed:
             late = self.late_ttft + self.late_tpot - self.late_both
             return f"{late:,} queries were late and {overdue:,} are overdue, {of} for each limit"
         return None

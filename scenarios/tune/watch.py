@@ -1,5 +1,6 @@
 """What ends a leg of a tune before its time: a verdict that is certain, an estimate that is good enough."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,36 +24,28 @@ class Stopped(Interrupted):
     exit_code = ExitCode.NEGATIVE
 
 
+@dataclass(eq=False)
 class ProbeWatch:
-    """Ends a Server leg once it can no longer be VALID. Called with each heartbeat.
+    """Ends a Server leg once it can no longer be VALID. Called with each heartbeat."""
 
-    Args:
-        requests: the leg's requests.jsonl, of which the lines so far are read.
-        longest_output_tokens: the most that an answer may have.
-        percentile: the share that must be in time.
-    """
-
-    def __init__(
-        self, requests: Path, offsets_ns: NDArray[np.int64], longest_output_tokens: int, percentile: float
-    ) -> None:
-        self._path = partial_path(requests)
-        self._offsets_ns = offsets_ns
-        self._longest = longest_output_tokens
-        self._percentile = percentile
-        self._stream: BinaryIO | None = None
-        self._rest = b""
-        self.tally: ProbeTally | None = None
+    requests: Path  # the leg's requests.jsonl, of which the lines so far are read
+    offsets_ns: NDArray[np.int64]  # as `ProbeLimits` has them
+    longest_output_tokens: int
+    percentile: float
+    tally: ProbeTally | None = field(default=None, init=False)
+    _stream: BinaryIO | None = field(default=None, init=False)
+    _rest: bytes = field(default=b"", init=False)
 
     def __call__(self, progress: Progress) -> None:
         if progress.phase != "running" or not progress.ttft_limit_ms or not progress.tpot_limit_ms:
             return
         if self.tally is None:
             limits = ProbeLimits(
-                self._offsets_ns,
+                self.offsets_ns,
                 round(progress.ttft_limit_ms * 1e6),
                 round(progress.tpot_limit_ms * 1e6),
-                self._longest,
-                self._percentile,
+                self.longest_output_tokens,
+                self.percentile,
             )
             self.tally = ProbeTally(limits)
         self._read(self.tally)
@@ -67,7 +60,8 @@ class ProbeWatch:
     def _read(self, tally: ProbeTally) -> None:
         if self._stream is None:
             try:
-                self._stream = self._path.open("rb")  # stays the same file when it gets its final name
+                # Stays the same file when it gets its final name.
+                self._stream = partial_path(self.requests).open("rb")
             except FileNotFoundError:
                 return
         lines = (self._rest + self._stream.read()).split(b"\n")

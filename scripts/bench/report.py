@@ -79,8 +79,8 @@ def at_most(limit: float) -> Goal:
 
 
 def load_average() -> float:
-    """Processes that wanted a core in the last minute; 0 where the system does not tell."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0
+    """Processes that wanted a core in the last minute."""
+    return round(os.getloadavg()[0], 2)
 
 
 def print_part(console: Console, part: BenchPart) -> None:

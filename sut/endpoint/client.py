@@ -47,7 +47,7 @@ class Client:
         self._name = uuid.uuid4().hex
         self._asked = 0
         self._ids_come_back = False
-        self._pool = ConnectionPool(
+        self.pool = ConnectionPool(
             self.address,
             self.access.tls_context(self.address),
             self.connections,
@@ -62,14 +62,14 @@ class Client:
         Raises:
             SetupError: see `ConnectionPool.open`.
         """
-        await self._pool.open()
+        await self.pool.open()
         loop = asyncio.get_running_loop()
         self.record.watch_loop(loop)
         self._look()
 
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
         """Send a request, as the leg's sampling or another template says it; its sink is told the rest."""
-        self._pool.submit(Exchange(self, request, template or self._template))
+        self.pool.submit(Exchange(self, request, template or self._template))
 
     def next_request_id(self) -> str:
         """Another one for each request of any client: no answer that was kept can have it."""
@@ -129,7 +129,7 @@ class Client:
         now_ns = time.time_ns()
         slowest_s = self.slowest_token_ns * self.dialect.sampling.max_tokens / 1e9
         silence_s = max(self.silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
-        for receiver in self._pool.busy():
+        for receiver in self.pool.busy():
             if isinstance(receiver, Exchange) and (reason := receiver.overdue(now_ns, silence_s)):
                 receiver.broken(reason)
         asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
@@ -137,16 +137,7 @@ class Client:
     def close(self) -> None:
         self._closed = True
         self.record.close()
-        self._pool.close()
-
-    @property
-    def connections_renewed(self) -> int:
-        return self._pool.renewed
-
-    @property
-    def most_waiting(self) -> int:
-        """The most requests that waited for a free connection at a time."""
-        return self._pool.most_waiting
+        self.pool.close()
 
 
 class ClientRecord:

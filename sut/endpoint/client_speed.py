@@ -40,7 +40,7 @@ class ClientSpeed:
 
 class _Listener:
     def __init__(self, answers: int) -> None:
-        self._left = answers
+        self.left = answers
         self.over = asyncio.Event()
         self.ttft_ns = array("q")
         self.failure: BaseException | None = None
@@ -49,17 +49,13 @@ class _Listener:
         self.ttft_ns.append(time.time_ns() - request.issue_ns)
 
     def complete(self, request: Request, token_ids: Sequence[int], finish_reason: str, cached_tokens: int) -> None:
-        self._left -= 1
-        if not self._left:
+        self.left -= 1
+        if not self.left:
             self.over.set()
 
     def failed(self, request: Request, error: BaseException) -> None:
         self.failure = error
         self.over.set()
-
-    @property
-    def left(self) -> int:
-        return self._left
 
 
 @contextlib.contextmanager

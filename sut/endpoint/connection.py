@@ -53,7 +53,7 @@ class HttpConnection(asyncio.Protocol):
         self._owner = owner
         self._transport: Any = None
         self._parser: Any = httptools.HttpResponseParser(self)
-        self._receiver: Receiver | None = None
+        self.receiver: Receiver | None = None  # who the open exchange belongs to
         self._headers: dict[bytes, bytes] = {}
         self._read_ns = 0
         self._sending = False
@@ -69,7 +69,7 @@ class HttpConnection(asyncio.Protocol):
         Args:
             head: the request's head up to and with `content-length: `.
         """
-        self._receiver = receiver
+        self.receiver = receiver
         self.used = True
         self._sending = True
         self._transport.write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
@@ -78,8 +78,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _all_sent(self) -> None:
         self._sending = False
-        if self._receiver is not None:
-            self._receiver.sent(time.time_ns())
+        if self.receiver is not None:
+            self.receiver.sent(time.time_ns())
 
     def resume_writing(self) -> None:
         if self._sending:
@@ -89,11 +89,6 @@ class HttpConnection(asyncio.Protocol):
         """Close without waiting; an open exchange is told that it is broken."""
         if self._transport is not None:
             self._transport.abort()
-
-    @property
-    def receiver(self) -> Receiver | None:
-        """Who the open exchange belongs to."""
-        return self._receiver
 
     @property
     def is_closing(self) -> bool:
@@ -121,7 +116,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = None  # it points back here, and nobody collects such circles while the clock runs
 
     def _break(self, reason: str) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver, self.receiver = self.receiver, None
         self._transport.abort()
         if receiver is not None:
             receiver.broken(reason)
@@ -136,17 +131,17 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._reusable = self._parser.should_keep_alive()
-        if self._receiver is None:
+        if self.receiver is None:
             self._owner.unasked(self._parser.get_status_code())
             raise BadResponse("a response without a request")
-        self._receiver.head(self._parser.get_status_code(), self._headers)
+        self.receiver.head(self._parser.get_status_code(), self._headers)
 
     def on_body(self, data: bytes) -> None:
-        if self._receiver is not None:
-            self._receiver.body(data, self._read_ns)
+        if self.receiver is not None:
+            self.receiver.body(data, self._read_ns)
 
     def on_message_complete(self) -> None:
-        receiver, self._receiver = self._receiver, None
+        receiver, self.receiver = self.receiver, None
         if receiver is None:
             return
         if self._reusable:

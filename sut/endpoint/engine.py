@@ -179,8 +179,8 @@ class EndpointEngine(Engine):
             ON_THIS_MACHINE: self._is_here,
             COUNTS_REUSE: counted,
             **client.record.facts(),
-            "connections_renewed": client.connections_renewed,
-            "most_waiting_for_a_connection": client.most_waiting,
+            "connections_renewed": client.pool.renewed,
+            "most_waiting_for_a_connection": client.pool.most_waiting,
             # Since the start: probes and warm-up are among them.
             "cached_tokens_by_metrics": reused,
             "tokens_by_metrics": generated,

@@ -56,7 +56,7 @@ class ConnectionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.renewed = 0
-        self.most_waiting = 0
+        self.most_waiting = 0  # requests at a time, for a free connection
 
     async def open(self) -> None:
         """Open every connection.

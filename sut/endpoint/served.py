@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runs.environment import module_path
@@ -42,20 +43,14 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, **module_path()}
 
 
+@dataclass(eq=False)
 class ServedServer:
-    """The process of one `--serve` command.
+    """The process of one `--serve` command."""
 
-    Args:
-        command: not given to a shell.
-        log: takes its output.
-        address: where it will listen.
-    """
-
-    def __init__(self, command: str, log: Path, address: ServerAddress) -> None:
-        self._command = words(command)
-        self._log = log
-        self._address = address
-        self._process: subprocess.Popen[bytes] | None = None
+    command: str  # not given to a shell
+    log: Path  # takes its output
+    address: ServerAddress  # where it will listen
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     async def start(self, access: Access, *, owner: bool) -> None:
         """Start it and wait until it answers; the leg's own time limit bounds the wait.
@@ -78,23 +73,24 @@ class ServedServer:
     async def _launch(self, access: Access) -> None:
         if await self._answers(access):
             raise SetupError(
-                f"--serve: something answers at {self._address.url} already", "end it, or leave --serve out to use it"
+                f"--serve: something answers at {self.address.url} already", "end it, or leave --serve out to use it"
             )
+        command = words(self.command)
         try:
-            with self._log.open("wb") as log:
+            with self.log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    self._command,
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=_environment(),
                 )
         except OSError as error:
-            raise SetupError(f"--serve {self._command[0]}: {error.strerror}", "name a program that is there") from error
+            raise SetupError(f"--serve {command[0]}: {error.strerror}", "name a program that is there") from error
 
     async def _answers(self, access: Access) -> bool:
         try:
-            return (await ask(self._address, access, "/v1/models")).status == 200
+            return (await ask(self.address, access, "/v1/models")).status == 200
         except HarnessError:
             return False
 
@@ -102,11 +98,11 @@ class ServedServer:
         """Raise ExecutionError if the process has ended."""
         code = self._process.poll() if self._process is not None else None
         if code is not None:
-            raise ExecutionError(f"the server ended with status {code}: {self._last_words()}", f"see {self._log.name}")
+            raise ExecutionError(f"the server ended with status {code}: {self._last_words()}", f"see {self.log.name}")
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
-            lines = self._log.read_text(errors="replace").split("\n")
+            lines = self.log.read_text(errors="replace").split("\n")
             return " / ".join([line.strip() for line in lines if line.strip()][-LAST_LINES:])
         return "without a word"
 

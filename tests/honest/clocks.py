@@ -17,15 +17,8 @@ _STAMP, _DATE = "%m-%d-%Y %H:%M:%S.%f", "%Y-%m-%dT%H:%M:%SZ"
 HOUR_S = 3600
 
 
-def run_at(run: RunDir, start: datetime, zone_s: int = 0, change_s: int = 0) -> None:
-    """The leg as if it had started then.
-
-    Args:
-        run: the leg.
-        start: in UTC.
-        zone_s: of the machine's local time, in which LoadGen prints.
-        change_s: by how much the machine's clocks were put on while it ran.
-    """
+def run_at(run: RunDir, start: datetime, zone_s: int = 0) -> None:
+    """The leg as if it had started then (in UTC), on a machine of that time zone, in which LoadGen prints its date."""
     before = manifest_of(run)
     by_ns = int(start.timestamp() * 1e9) - before["start_time_ns"]
     local_s = time.localtime(before["start_time_ns"] / 1e9).tm_gmtoff
@@ -35,10 +28,12 @@ def run_at(run: RunDir, start: datetime, zone_s: int = 0, change_s: int = 0) -> 
     progress = orjson.loads(run.progress.read_bytes())
     write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
     values = {record["key"]: record["value"] for record in _records(run)}
-    for key, form, more_s in (("test_datetime", _DATE, 0), ("power_begin", _STAMP, 0), ("power_end", _STAMP, change_s)):
-        moment = datetime.strptime(values[key], form) + timedelta(
-            microseconds=by_ns / 1e3, seconds=zone_s - local_s + more_s
-        )
+    for key, form, more_s in (
+        ("test_datetime", _DATE, zone_s - local_s),
+        ("power_begin", _STAMP, 0),
+        ("power_end", _STAMP, 0),
+    ):
+        moment = datetime.strptime(values[key], form) + timedelta(microseconds=by_ns / 1e3, seconds=more_s)
         set_detail(run, key, moment.strftime(form) if form == _DATE else moment.strftime(form)[:-3])
     close(run)
 
@@ -47,12 +42,10 @@ def _records(run: RunDir) -> list[dict[str, Any]]:
     return [orjson.loads(line.partition(b" ")[2]) for line in run.detail.read_bytes().splitlines()]
 
 
-def _both_at(
-    start: datetime, zone_s: int = 0, change_s: int = 0, apart: timedelta = timedelta(minutes=10)
-) -> Variation:
+def _both_at(start: datetime, zone_s: int = 0, apart: timedelta = timedelta(minutes=10)) -> Variation:
     def variation(pair: Pair) -> None:
-        run_at(pair.performance, start, zone_s, change_s)
-        run_at(pair.accuracy, start + apart, zone_s + change_s)
+        run_at(pair.performance, start, zone_s)
+        run_at(pair.accuracy, start + apart, zone_s)
 
     return variation
 
@@ -65,9 +58,14 @@ def zone(hours: float) -> int:
     return int(hours * HOUR_S)
 
 
-def _between(pair: Pair) -> None:
-    run_at(pair.performance, utc(2027, 3, 27, 12), zone(1))
-    run_at(pair.accuracy, utc(2027, 3, 28, 12), zone(2))
+def _begins(start: datetime, before_s: int, after_s: int, apart: timedelta = timedelta(minutes=10)) -> Variation:
+    """While the first leg runs, or after it."""
+
+    def variation(pair: Pair) -> None:
+        run_at(pair.performance, start, before_s)
+        run_at(pair.accuracy, start + apart, after_s)
+
+    return variation
 
 
 _BEFORE_MIDNIGHT = (23, 59, 59)
@@ -78,9 +76,9 @@ CLOCKS: dict[str, Variation] = {
     "first-of-january-in-the-east": _both_at(utc(2026, 12, 31, 12), zone(13)),
     "last-of-december-in-the-west": _both_at(utc(2027, 1, 1, 3), zone(-10)),
     "accuracy-leg-in-the-next-year": _both_at(utc(2026, 12, 31, 23, 50), apart=timedelta(minutes=30)),
-    "summer-time-begins": _both_at(utc(2027, 3, 28, 0, *_BEFORE_MIDNIGHT[1:]), zone(1), HOUR_S),
-    "summer-time-ends": _both_at(utc(2026, 10, 25, 0, *_BEFORE_MIDNIGHT[1:]), zone(2), -HOUR_S),
-    "summer-time-by-half-an-hour": _both_at(utc(2026, 10, 3, 15, 29, 59), zone(10.5), HOUR_S // 2),
+    "summer-time-begins": _begins(utc(2027, 3, 28, 0, *_BEFORE_MIDNIGHT[1:]), zone(1), zone(2)),
+    "summer-time-ends": _begins(utc(2026, 10, 25, 0, *_BEFORE_MIDNIGHT[1:]), zone(2), zone(1)),
+    "summer-time-by-half-an-hour": _begins(utc(2026, 10, 3, 15, 29, 59), zone(10.5), zone(11)),
     "zone-east": _both_at(utc(2026, 11, 22, 12), zone(14)),
     "zone-west": _both_at(utc(2026, 11, 22, 3), zone(-12)),
     "zone-of-three-quarters": _both_at(utc(2026, 11, 22, 12), zone(5.75)),
@@ -93,7 +91,7 @@ CLOCKS: dict[str, Variation] = {
     "legs-a-week-apart": _both_at(utc(2026, 11, 15, 8), apart=timedelta(days=6)),
     "accuracy-before-performance": _both_at(utc(2026, 11, 22, 8), apart=timedelta(hours=-3)),
     "legs-right-after-each-other": _both_at(utc(2026, 11, 22, 8), apart=timedelta(seconds=30)),
-    "summer-time-between-the-legs": _between,
+    "summer-time-between-the-legs": _begins(utc(2027, 3, 27, 12), zone(1), zone(2), timedelta(days=1)),
 }  # fmt: skip
 
 

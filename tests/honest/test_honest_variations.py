@@ -160,18 +160,18 @@ LOCALES = {"C": None, "tr_TR.UTF-8": ("tr_TR", "UTF-8"), "de_DE.ISO-8859-1": ("d
 
 
 def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
-    """Variables that set the locale."""
+    """Variables that set the locale, and a time zone that is not UTC."""
     if (made_of := LOCALES[name]) is not None:
         source, letters = made_of
         if shutil.which("localedef") is None or not Path("/usr/share/i18n/locales", source).is_file():
             pytest.skip(f"this machine cannot make the locale {name}")
         subprocess.run(["localedef", "-i", source, "-f", letters, folder / name], check=True)
-    return {"LC_ALL": name, "LOCPATH": str(folder)}
+    return {"LC_ALL": name, "LOCPATH": str(folder), "TZ": "Australia/Eucla"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOCALES)
-def test_legs_may_be_run_and_judged_in_any_language(tmp_path: Path, name: str) -> None:
+def test_legs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, name: str) -> None:
     around = _surroundings(name, tmp_path)
     conf, root = tmp_path / "user.conf", tmp_path / "result"
     conf.write_text(USER_CONF)

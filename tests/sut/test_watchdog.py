@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from runs.errors import ExecutionError
-from sut.vllm.load import WORKING_FACTOR
-from sut.watchdog import EngineWatch, WarmUpWatch, Watchdog
+from sut.watchdog import WORKING_FACTOR, EngineWatch, WarmUpWatch, Watchdog
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from compliance.signoff.limits import (
     LENGTH_LATE_S,
     LENGTH_SHARE_LATE,
     LENGTH_TOLD_S,
+    SUMMER_TIME_CHANGES_S,
     WHOLE_SECOND_S,
     WINDOW_EARLY_S,
     WINDOW_LATE_S,
@@ -22,7 +23,7 @@ from compliance.signoff.limits import (
     ZONE_MOST_S,
     ZONE_STEP_S,
 )
-from runs.loadgen.detail_log import SUMMER_TIME_CHANGES_S, local_time
+from runs.loadgen.detail_log import power_time
 from runs.record.engine_log import START_STAGES
 from runs.record.manifest import Manifest
 from runs.record.observed import CONTENTION, LOOP_LAG
@@ -64,15 +65,14 @@ def _readings(evidence: Evidence, manifest: Manifest, table: RequestTable) -> It
     start_s, end_s = (manifest.start_time_ns or 0) / 1e9, (manifest.end_time_ns or 0) / 1e9
     first_s, last_s = int(table.issue_ns.min()) / 1e9, int(table.complete_ns.max()) / 1e9
     zone_s = zone_of(evidence)
-    local = (zone_s,) if abs(zone_s) <= ZONE_MOST_S else ()
-    begin, end = _stamp(evidence, "power_begin"), _stamp(evidence, "power_end")
-    changed = [zone_s + change_s for change_s in SUMMER_TIME_CHANGES_S]  # while the leg ran
+    begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
     leg_s = start_s - WHOLE_SECOND_S, end_s + WHOLE_SECOND_S
     yield Reading("the first query", run.requests, [first_s], start_s, end_s)
     yield Reading("the last answer", run.requests, [last_s], first_s, end_s)
-    yield Reading("power_begin", run.detail, _plus(begin, local), first_s - WINDOW_LATE_S, first_s + WINDOW_EARLY_S)
-    yield Reading("power_end", run.detail, _plus(end, changed), last_s - WINDOW_EARLY_S, last_s + WINDOW_LATE_S)
-    date = _plus(_parsed(detail.get("test_datetime"), "%Y-%m-%dT%H:%M:%SZ"), [zone_s])  # local, though it ends with a Z
+    yield Reading("power_begin", run.detail, _moment(begin), first_s - WINDOW_LATE_S, first_s + WINDOW_EARLY_S)
+    yield Reading("power_end", run.detail, _moment(end), last_s - WINDOW_EARLY_S, last_s + WINDOW_LATE_S)
+    date_s = _date_s(evidence)
+    date = [] if date_s is None else [date_s + zone_s if abs(zone_s) <= ZONE_MOST_S else date_s]
     yield Reading("test_datetime", run.detail, date, leg_s[0], first_s + WHOLE_SECOND_S)
     if isinstance(beat_ns := evidence.progress.get("time_ns"), int):
         yield Reading("the heartbeat", run.progress, [beat_ns / 1e9], last_s - WHOLE_SECOND_S, leg_s[1])
@@ -118,16 +118,22 @@ def _lengths(evidence: Evidence, manifest: Manifest, first_s: float, last_s: flo
             yield Reading(name, run.manifest, [first_s + length_s], first_s, high_s, last_s + told_s)
 
 
-def _plus(moment_s: float | None, zones_s: Iterable[int]) -> list[float]:
-    return [] if moment_s is None else [moment_s + zone_s for zone_s in zones_s] or [moment_s]
+def _moment(moment: datetime | None) -> list[float]:
+    return [] if moment is None else [moment.timestamp()]
 
 
 def zone_of(evidence: Evidence) -> int:
-    """How far LoadGen's local time is behind UTC, in s, by the first request."""
-    begin_s = _stamp(evidence, "power_begin")
-    if begin_s is None or evidence.requests is None or not len(evidence.requests):
+    """How far the machine's local time is behind UTC, in s: LoadGen prints its date shortly before the first query."""
+    date_s = _date_s(evidence)
+    if date_s is None or evidence.requests is None or not len(evidence.requests):
         return 0
-    return round((float(evidence.requests.issue_ns.min()) / 1e9 - begin_s) / ZONE_STEP_S) * ZONE_STEP_S
+    first_s = float(evidence.requests.issue_ns.min()) / 1e9
+    return math.floor((first_s + WHOLE_SECOND_S - date_s) / ZONE_STEP_S) * ZONE_STEP_S
+
+
+def _date_s(evidence: Evidence) -> float | None:
+    """A local time, though it ends with a Z."""
+    return _parsed(evidence.detail.get("test_datetime"), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[float]:
@@ -136,11 +142,6 @@ def moments_of(stamp: tuple[str, str, str], year: int, zone_s: int) -> list[floa
     month, day, clock = stamp
     found = [_parsed(f"{one}-{month}-{day} {clock}", "%Y-%m-%d %H:%M:%S") for one in (year - 1, year, year + 1)]
     return [moment_s + zone_s + change_s for moment_s in found if moment_s for change_s in SUMMER_TIME_CHANGES_S]
-
-
-def _stamp(evidence: Evidence, key: str) -> float | None:
-    moment = local_time(evidence.detail.get(key))
-    return None if moment is None else moment.replace(tzinfo=UTC).timestamp()
 
 
 def _parsed(text: object, form: str) -> float | None:

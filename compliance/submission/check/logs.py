@@ -16,7 +16,7 @@ from compliance.submission.check.structure import is_safe
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
-from runs.loadgen.detail_log import DetailLog, local_time, read_detail
+from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
@@ -64,7 +64,7 @@ def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
         findings.add("log-damaged", run.detail, without_root(error.message, run.detail))
         return None
     for key in ("power_begin", "power_end"):
-        if local_time(detail.get(key)) is None:
+        if power_time(detail.get(key)) is None:
             findings.add(
                 "log-damaged", run.detail, f"{key} is {detail.get(key)}", "the time of day, as LoadGen writes it"
             )
@@ -199,5 +199,5 @@ def _short(value: object, beside: object) -> str:
 
 
 def _days_apart(first: ComparedLeg, other: ComparedLeg) -> int | None:
-    begin, later = (local_time(leg.window[0]) if leg.window else None for leg in (first, other))
+    begin, later = (power_time(leg.window[0]) if leg.window else None for leg in (first, other))
     return None if begin is None or later is None else (later - begin).days

@@ -40,34 +40,29 @@ class LlmServer:
     """A living `LLM`; its process group is stopped unless it is asked something."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
-        self._process = process
+        self.process = process
         self._log = log
         self.ready_s = 0.0  # from the command to a started engine
-
-    @property
-    def pid(self) -> int:
-        """Leader of the process group."""
-        return self._process.pid
 
     def ask(self, command: str) -> Call:
         """`all` or `one`."""
         self.signal(signal.SIGCONT)
-        assert self._process.stdin is not None
-        self._process.stdin.write(command.encode() + b"\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(command.encode() + b"\n")
+        self.process.stdin.flush()
         answer = Call(**self.answer())
         self.signal(signal.SIGSTOP)
         return answer
 
     def answer(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             if line.startswith(ANSWER):
                 return orjson.loads(line[len(ANSWER) :])
         raise ExecutionError("LLM.generate's process ended", f"see {self._log}")
 
     def signal(self, number: signal.Signals) -> None:
-        os.killpg(self._process.pid, number)
+        os.killpg(self.process.pid, number)
 
 
 @contextlib.contextmanager

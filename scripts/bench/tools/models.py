@@ -14,6 +14,7 @@ from runs.files import write_atomic
 VOCAB_SIZE = 1024
 MAX_POSITIONS = 4096
 BEGIN, END = "<|begin|>", "<|end|>"
+PREDICTION_WORDS = 95
 INVENTED_SHARE = 0.03  # of the words of a text: names that no other text has, as in news
 # Of rows: lengths like the benchmark's, a logarithmic normal distribution.
 LONGEST_TOKENS, SHORTEST_TOKENS = 2_540, 200
@@ -94,7 +95,7 @@ class Texts:
     references: list[str]
 
 
-def make_texts(count: int, prediction_words: int = 95) -> Texts:
+def make_texts(count: int) -> Texts:
     """Predictions about as long as 128 tokens and reference summaries, from the bundled articles' sentences.
 
     Both come from one article, so that they have words in common; some words are replaced by invented names, so that
@@ -106,8 +107,8 @@ def make_texts(count: int, prediction_words: int = 95) -> Texts:
     for number in range(count):
         article = articles[number % len(articles)]
         words = article.article.split()
-        start = draw.randrange(max(1, len(words) - prediction_words))
-        predictions.append(" ".join(_with_names(words[start : start + prediction_words], draw)))
+        start = draw.randrange(max(1, len(words) - PREDICTION_WORDS))
+        predictions.append(" ".join(_with_names(words[start : start + PREDICTION_WORDS], draw)))
         lines = article.highlights.split("\n")
         references.append("\n".join(" ".join(_with_names(line.split(), draw)) for line in lines))
     return Texts(predictions, references)

@@ -5,7 +5,6 @@ bytes for every sample. "ours": the harness's own path, with its event loop, its
 """
 
 import asyncio
-import gc
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import DEFAULT_ROUTING, LegPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.engines import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings
+from sut.collector import rest_collector
 from sut.engine import Engine, EngineLimits, EngineReport, Request
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
@@ -208,9 +208,7 @@ def main() -> None:
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:
         issue = _bare(lg, first_token=wants_first_token)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
+    rest_collector()
     count = spec.library_samples
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)

@@ -20,8 +20,6 @@ from sut.endpoint.served import words
 START_TIMEOUT_S = 300.0
 # What the program has under another name, or not at all; the harness gives its own engine these for its own sake.
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
-
-
 # What an engine in a leg's process does not do either: it makes no text of answers, and writes no line a request.
 _AS_IN_A_LEG = ("--enable-scale-out", "--disable-uvicorn-access-log")
 
@@ -41,9 +39,7 @@ class RunningServer:
 
 
 @contextlib.contextmanager
-def vllm_serve(
-    folder: Path, model: Path, plan: LegPlan, more: tuple[str, ...] = _AS_IN_A_LEG
-) -> Iterator[RunningServer]:
+def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[RunningServer]:
     """Start the server, and end its process group on leaving.
 
     Raises:
@@ -52,7 +48,7 @@ def vllm_serve(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*more]
+    flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*_AS_IN_A_LEG]
     command = words(f"vllm serve {model} --host 127.0.0.1 --port {port}") + flags
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -45,14 +45,14 @@ class BodyTemplate:
         return self._head + orjson.dumps(prompt_ids) + own_id + b"}"
 
 
+@dataclass(eq=False)
 class Dialect(ABC):
-    """One server's language.
+    """One server's language."""
 
-    Args:
-        model: the model's name at the server.
-        sampling: sent in full.
-        streaming: whether ids come as they are made, or all at the end.
-    """
+    model: str  # the model's name at the server
+    sampling: SamplingPolicy  # sent in full
+    _: KW_ONLY
+    streaming: bool  # whether ids come as they are made, or all at the end
 
     name: ClassVar[str]
     path: ClassVar[str]
@@ -61,12 +61,8 @@ class Dialect(ABC):
     renew_unused: ClassVar[bool] = False  # the server closes connections that were never used
     closes_after_a_stream: ClassVar[bool] = False  # the server does, though its answer's head speaks of keeping it open
     renamed: ClassVar[Mapping[str, str]] = {}  # what the server calls fields of `parameters`; "": it has none
+    two_chunks: ClassVar[bool] = False  # has an interval of chunks: two a request then, as of an engine in the leg
     min_tokens_holds_stop_ids: ClassVar[bool] = True  # holds stop ids back too, not the model's own end alone
-
-    def __init__(self, model: str, sampling: SamplingPolicy, *, streaming: bool) -> None:
-        self.model = model
-        self.sampling = sampling
-        self.streaming = streaming
 
     def template(self, sampling: SamplingPolicy | None = None, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
         """The body for the sampling of the leg, or for another one that a probe asks for."""
@@ -81,7 +77,8 @@ class Dialect(ABC):
         own = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         own |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         names = {name: self.renamed.get(name, name) for name in own}
-        return {names[name]: value for name, value in own.items() if names[name]}
+        interval = {"stream_interval": sampling.max_tokens + 1} if self.two_chunks and self.streaming else {}
+        return {names[name]: value for name, value in own.items() if names[name]} | interval
 
     @abstractmethod
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:

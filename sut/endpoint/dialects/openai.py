@@ -4,7 +4,7 @@ Read in: vLLM 0.32.0, vllm/entrypoints/openai/completion and vllm/entrypoints/sc
 TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -43,7 +43,18 @@ _NULL = b"null"
 
 
 class _Completions(Dialect):
-    """What the three have in common."""
+    """What the three have in common. `own`: what else each is told of a prompt of ids and an answer of ids."""
+
+    path = "/v1/completions"
+    prompt_field = "prompt"
+    own: ClassVar[dict[str, bool]]
+
+    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
+        stream = {"stream": True, "stream_options": {"include_usage": True}} if self.streaming else {"stream": False}
+        return {"model": self.model, **self._asked(self.parameters(sampling, stop_ids)), **self.own, **stream}
+
+    def _asked(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return parameters
 
     def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
@@ -68,9 +79,6 @@ class _Completions(Dialect):
         answer.ids += choice.token_ids
         return len(choice.token_ids)
 
-    def _stream(self) -> dict[str, Any]:
-        return {"stream": True, "stream_options": {"include_usage": True}} if self.streaming else {"stream": False}
-
 
 def _keep_prompt(raw: msgspec.Raw, answer: Completion) -> None:
     said = bytes(raw)
@@ -82,20 +90,9 @@ class VllmCompletions(_Completions):
     """vLLM's `/v1/completions` with `return_token_ids`. It makes text too, which is thrown away."""
 
     name = "vllm"
-    path = "/v1/completions"
-    prompt_field = "prompt"
     id_field = "request_id"
-
-    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            **self.parameters(sampling, stop_ids),
-            "add_special_tokens": False,
-            "return_token_ids": True,
-            # Two chunks a request, as the engine in the leg's process is asked for two outputs.
-            **({"stream_interval": sampling.max_tokens + 1} if self.streaming else {}),
-            **self._stream(),
-        }
+    two_chunks = True
+    own: ClassVar = {"add_special_tokens": False, "return_token_ids": True}
 
 
 class VllmTokens(_Completions):
@@ -105,33 +102,17 @@ class VllmTokens(_Completions):
     path = "/inference/v1/generate"
     prompt_field = "token_ids"
     id_field = "request_id"
+    two_chunks = True
+    own: ClassVar = {"return_token_ids": True}
 
-    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        parameters = self.parameters(sampling, stop_ids) | {"detokenize": False}
-        if self.streaming:
-            parameters["stream_interval"] = sampling.max_tokens + 1
-        return {
-            "model": self.model,
-            "sampling_params": parameters,
-            "return_token_ids": True,
-            **self._stream(),
-        }
+    def _asked(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return {"sampling_params": {**parameters, "detokenize": False}}
 
 
 class TensorRtLlm(_Completions):
     """`trtllm-serve`: `/v1/completions` with `detokenize` off. It refuses fields that it does not know."""
 
     name = "tensorrt-llm"
-    path = "/v1/completions"
-    prompt_field = "prompt"
     min_tokens_holds_stop_ids = False
     renamed = dict.fromkeys(("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"), "")
-
-    def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            **self.parameters(sampling, stop_ids),
-            "add_special_tokens": False,
-            "detokenize": False,
-            **self._stream(),
-        }
+    own: ClassVar = {"add_special_tokens": False, "detokenize": False}

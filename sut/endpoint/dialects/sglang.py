@@ -38,14 +38,12 @@ class SglangGenerate(Dialect):
     path = "/generate"
     prompt_field = "input_ids"
     id_field = "rid"
+    two_chunks = True
     renamed: ClassVar = {"seed": "sampling_seed", "min_tokens": "min_new_tokens", "max_tokens": "max_new_tokens"}
     _repeats: bool | None = None  # whether its events hold all ids so far; not known before the second of an answer
 
     def fields(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        parameters = self.parameters(sampling, stop_ids)
-        if self.streaming:
-            parameters["stream_interval"] = sampling.max_tokens + 1
-        return {"sampling_params": parameters, "stream": self.streaming}
+        return {"sampling_params": self.parameters(sampling, stop_ids), "stream": self.streaming}
 
     def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)

@@ -1,6 +1,6 @@
 """What honest runs meet: New Year, time zones, summer time, busy machines, machines of one name. None is refused."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -46,25 +46,35 @@ def test_a_stamp_of_another_day_means_no_moment_of_the_leg() -> None:
     assert all(abs(moment_s - start_s) > 3600 for moment_s in moments_of(("06", "03", "12:00:00"), 2026, 0))
 
 
+FORMS = {"test_datetime": "%Y-%m-%dT%H:%M:%SZ", "power_end": "%m-%d-%Y %H:%M:%S.%f"}
+
+
 def shifted(path: Path, key: str, by_s: int) -> None:
-    """Move a local time in a detail log."""
+    """Move a time in a detail log."""
     lines = []
     for line in path.read_bytes().splitlines(keepends=True):
         record = orjson.loads(line[len(PREFIX) :])
         if record["key"] == key:
-            moment = datetime.strptime(record["value"], "%m-%d-%Y %H:%M:%S.%f").timestamp() + by_s
-            record["value"] = datetime.fromtimestamp(moment).strftime("%m-%d-%Y %H:%M:%S.%f")[:-3]
+            moment = datetime.strptime(record["value"], FORMS[key]) + timedelta(seconds=by_s)
+            record["value"] = moment.strftime(FORMS[key])
             line = PREFIX + orjson.dumps(record) + b"\n"
         lines.append(line)
     path.write_bytes(b"".join(lines))
 
 
-@pytest.mark.parametrize(("by_s", "refused"), [(3600, False), (-3600, False), (1800, False), (7200, True), (60, True)])
-def test_the_clock_is_put_on_or_back_while_a_leg_runs(
-    legs: FrozenLegs, tmp_path: Path, by_s: int, refused: bool
+@pytest.mark.parametrize(
+    ("key", "by_s", "refused"),
+    [
+        *(("test_datetime", by_s, False) for by_s in (3600, -34_200, 20_700, 14 * 3600)),
+        *(("test_datetime", by_s, True) for by_s in (60, -60, 15 * 3600)),
+        *(("power_end", by_s, True) for by_s in (60, 3600)),
+    ],
+)
+def test_loadgen_prints_its_date_in_local_time_and_its_window_in_utc(
+    legs: FrozenLegs, tmp_path: Path, key: str, by_s: int, refused: bool
 ) -> None:
     leg = legs.copy(tmp_path / "leg", "srv-1")
-    shifted(leg / "mlperf_log_detail.txt", "power_end", by_s)
+    shifted(leg / "mlperf_log_detail.txt", key, by_s)
     found = {finding.rule for finding in provenance(evidence(leg))}
     assert ("P-5/clock" in found) is refused
 

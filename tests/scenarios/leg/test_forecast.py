@@ -10,7 +10,7 @@ import pytest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from scenarios.leg.config import make_config
-from scenarios.leg.forecast import Forecast, forecast, spoken_time
+from scenarios.leg.forecast import Forecast, forecast
 from scenarios.leg.plan import prepare
 from tests.conftest import Finished
 from tests.support.legs import OFFICIAL_LIMITS_CONF, arguments
@@ -110,8 +110,3 @@ def test_a_leg_begins_with_its_plan(tmp_path: Path, run_main: RunMain) -> None:
     finished = run_main(*arguments("Offline", tmp_path / "leg"))
     assert finished.code == ExitCode.OK, finished.stderr
     assert finished.stdout.index("plan: 64 samples") < finished.stdout.index("Offline performance: VALID")
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(50, "50 s"), (600, "10 min"), (7500, "2 h 5 min")])
-def test_times_as_people_say_them(seconds: float, words: str) -> None:
-    assert spoken_time(seconds) == words

@@ -12,7 +12,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.files import sha256_of
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
-from scenarios.leg.scoring import target_for
+from scenarios.leg.record import target_for
 
 
 @pytest.fixture

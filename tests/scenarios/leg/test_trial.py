@@ -12,7 +12,7 @@ from runs.record.manifest import read_manifest
 from scenarios.leg import trial
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
-from sut.engines import early_environment
+from sut.engines import engine_kind
 from tests.conftest import Finished, StartedMain
 
 RunMain = Callable[..., Finished]
@@ -80,7 +80,7 @@ def test_on_a_cpu_it_is_small_enough_for_ten_minutes() -> None:
 def test_on_a_cpu_it_leaves_a_core_to_other_programs() -> None:
     config = make_config({"scenario": "Server"})
     planned = prepare(config, print, alone=True).plan.environment
-    assert planned == early_environment(config.engine, config) | trial.spared_core(config)
+    assert planned == engine_kind(config.engine).early_environment(config) | trial.spared_core(config)
     assert int(planned["OMP_NUM_THREADS"]) == max(1, len(usable_cores()) - 1)
     for named in ({"target_qps": 5.0}, {"engine": "dummy"}, {"scenario": "Offline"}):
         assert not trial.spared_core(make_config({"scenario": "Server", **named}))
