@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sut.vllm import load as engine_load
+from sut.watchdog import engine_is_working
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_a_process_below_is_working(code: str, working: bool) -> None:
     try:
         assert child.stdout is not None
         child.stdout.readline()  # it is up: what follows is what it does
-        assert engine_load.engine_is_working() is working
+        assert engine_is_working() is working
     finally:
         child.kill()
         child.wait()
@@ -35,11 +35,11 @@ def test_the_leg_itself_may_be_the_engine() -> None:
     engine = threading.Thread(target=compute)
     engine.start()
     try:
-        assert engine_load.engine_is_working() is True
+        assert engine_is_working() is True
     finally:
         over.set()
         engine.join()
 
 
 def test_without_an_engine_nothing_works() -> None:
-    assert engine_load.engine_is_working() is False
+    assert engine_is_working() is False
