@@ -75,7 +75,6 @@ def defaults(benchmark: Benchmark, scenario: str) -> dict[str, float]:
     of_limits = {"ttft_latency": limits.ttft_ms * _MS, "tpot_latency": limits.tpot_ms * _MS} if limits else {}
     return dict.fromkeys(_OFF, 0.0) | {
         **of_limits,
-        "performance_sample_count_override": benchmark.performance_samples,
         "min_duration": benchmark.min_duration_ms,
         "min_query_count": offline or DEFAULT_MIN_QUERY_COUNT,
         "sample_concatenate_permutation": 1,
