@@ -2,7 +2,7 @@
 
 What they have in common [mlcommons/inference, language/llama3.1-8b/evaluation.py, llama2-70b/evaluate-accuracy.py]:
 the first entry of every sample index counts, its ids are decoded without special tokens, and a metric
-(compliance/accuracy/metrics.py) scores the texts. Samples are spread over processes (compliance/accuracy/pool.py).
+(compliance/accuracy/metrics.py) scores the texts. Samples are spread over processes (scoring_pool.py beside it).
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compliance.accuracy.metrics import ROUGE, Metric, Scores
-from compliance.accuracy.pool import ScoringPool
+from compliance.accuracy.scoring_pool import ScoringPool
 from qsl.dataset import LARGEST_ID
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from compliance.audits.audit_record import performance_text
 from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
@@ -27,7 +28,6 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
-from compliance.audits.record import performance_text
 from compliance.finding import Finding, applied
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from compliance.audits.audit_record import read_audit
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.record import read_audit
-from compliance.audits.registry import find_audit
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_record

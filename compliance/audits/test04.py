@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from compliance.audits.audit_record import own_lines
 from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
@@ -19,7 +20,6 @@ from compliance.audits.base import (
     LegSpec,
     in_force,
 )
-from compliance.audits.record import own_lines
 from compliance.finding import Finding, applied
 from runs.errors import InputError, SetupError
 from runs.reading import read_record

@@ -7,10 +7,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from compliance.accuracy.accuracy_verdict import (
+    AccuracyVerdict,
+    judge,
+    parse_accuracy_text,
+    score_line,
+    targets_that_apply,
+)
 from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
-from compliance.accuracy.report import AccuracyVerdict, judge, parse_accuracy_text, score_line, targets_that_apply
 from compliance.accuracy.scores import Progress
+from compliance.evidence.input_checks import add_model_on_record, official_inputs
 from compliance.evidence.leg_record import (
     hash_in_accuracy_text,
     is_truncated,
@@ -19,7 +26,6 @@ from compliance.evidence.leg_record import (
     scores_beside,
 )
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausibility import scores_within_reach

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from compliance.accuracy.report import AccuracyVerdict, accuracy_text, read_scores, scores_record
+from compliance.accuracy.accuracy_verdict import AccuracyVerdict, accuracy_text, read_scores, scores_record
 from compliance.evidence.told_twice import Fact, contradicted
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, fail

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
+from compliance.evidence.input_checks import add_model_on_record, official_inputs
 from compliance.evidence.leg_record import record_contradictions, result_record
 from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, duration_ns, mean_output_tokens
-from compliance.evidence.official_inputs import add_model_on_record, official_inputs
 from compliance.evidence.part import Part
 from compliance.evidence.plausibility import performance_plausible
 from compliance.finding import Finding, applied, fail

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from compliance.accuracy.metrics import METRICS, Scores
-from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.scores import DecodedAnswer, Progress, decoded_answers, scoring_of
+from compliance.accuracy.scoring_pool import ScoringPool
 from compliance.evidence.plausibility import answers_plausible
 from compliance.finding import Finding
 from qsl.dataset import References, load_references

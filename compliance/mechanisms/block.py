@@ -16,7 +16,7 @@ from compliance.mechanisms.declaration import (
     is_empty,
     read_declaration_file,
 )
-from compliance.mechanisms.registry import BASELINE, NO_VARIANT
+from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT
 
 OPTION = "--mechanism"
 _FILES = (".yaml", ".yml")

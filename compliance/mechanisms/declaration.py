@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance.mechanisms.registry import BASELINE
+from compliance.mechanisms.technique_registry import BASELINE
 from runs.errors import InputError
 from runs.yaml_file import read_yaml, with_underscores
 

@@ -8,7 +8,7 @@ name a draft model, which those of runs/benchmarks do not.
 
 from typing import Any, Literal
 
-from compliance.mechanisms.registry import BASELINE
+from compliance.mechanisms.technique_registry import BASELINE
 
 Division = Literal["closed", "open"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open")

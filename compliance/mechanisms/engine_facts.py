@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.registry import BASELINE, NO_VARIANT
+from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.record.engine_log import read_engine_log
 from runs.record.layout import RunDir

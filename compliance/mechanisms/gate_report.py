@@ -3,7 +3,7 @@
 from typing import Any
 
 from compliance.mechanisms.eligibility import in_words
-from compliance.mechanisms.gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
+from compliance.mechanisms.quality_gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
 from compliance.mechanisms.row import CERTIFICATION
 from runs.wording import counted
 

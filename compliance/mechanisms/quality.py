@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
-from compliance.verify.legs import ResultLegs
-from compliance.verify.verdict import Verification
+from compliance.verify.find_results import ResultLegs
+from compliance.verify.result_verdict import Verification
 from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 

@@ -20,10 +20,10 @@ from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Decla
 from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import EngineFacts, declared_settings, facts_of_run, misdeclared
 from compliance.mechanisms.quality import QualityEvidence, quality_evidence
-from compliance.mechanisms.registry import Registries
+from compliance.mechanisms.technique_registry import Registries
 from compliance.mechanisms.validation import RECORD, validate
-from compliance.verify.legs import ResultLegs, find_results
-from compliance.verify.verdict import Verification, verify_result
+from compliance.verify.find_results import ResultLegs, find_results
+from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
@@ -32,7 +32,7 @@ from runs.reading import MIB, json_value, read_whole
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
-from runs.store.schema import COLUMNS
+from runs.store.store_schema import COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 EVIDENCE = "evidence"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.declaration import QUALITY_STATUSES, is_empty
-from compliance.mechanisms.registry import BASELINE, REGISTRY_DIR, Registries, load_registries
+from compliance.mechanisms.technique_registry import BASELINE, REGISTRY_DIR, Registries, load_registries
 from runs.errors import HarnessError
 
 RECORD = "mechanism_eval_validation"  # the record's key in a row

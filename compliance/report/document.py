@@ -13,7 +13,7 @@ from compliance.evidence.part import Part
 from compliance.finding import Finding
 from compliance.report.templates import render_template
 from compliance.rules import RULES, Kind, Rule
-from compliance.verify.verdict import Verification
+from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError, InputError
 from runs.files import sha256_of

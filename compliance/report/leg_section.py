@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.accuracy.report import read_scores
+from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report import pictures
 from compliance.report.ceiling import Ceiling, Device, ceiling
 from compliance.report.pictures import Limit, Picture
 from compliance.report.series import cdf, course
-from compliance.verify.legs import find_results
+from compliance.verify.find_results import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace

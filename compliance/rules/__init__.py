@@ -7,14 +7,14 @@ Sources:
   [ours]     follows from what a result claims; the official checker does not look at it
 """
 
-from compliance.rules.audits import AUDIT_RULES
-from compliance.rules.gate import GATE_RULES
-from compliance.rules.legs import LEG_RULES
-from compliance.rules.machine import MACHINE_RULES
+from compliance.rules.audit_rules import AUDIT_RULES
+from compliance.rules.gate_rules import GATE_RULES
+from compliance.rules.leg_rules import LEG_RULES
+from compliance.rules.machine_rules import MACHINE_RULES
 from compliance.rules.rule import Kind, Rule
-from compliance.rules.signoff import SIGNOFF_RULES
-from compliance.rules.submit import SUBMIT_RULES
-from compliance.rules.tree import TREE_RULES
+from compliance.rules.signoff_rules import SIGNOFF_RULES
+from compliance.rules.submit_rules import SUBMIT_RULES
+from compliance.rules.tree_rules import TREE_RULES
 from runs.errors import HarnessError
 
 __all__ = ["RULES", "Kind", "Rule", "UnknownRuleError", "find_rule"]

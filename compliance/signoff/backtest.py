@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.verdict import Scope, Verdict, as_word
+from compliance.signoff.signoff_verdict import Scope, Verdict, as_word
 from runs.errors import InputError
 from runs.reading import open_file, read_whole
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.conditions import all_alike, unlike
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import all_alike, unlike
+from compliance.signoff.leg_metrics import headline_of, metrics_of
 from compliance.signoff.limits import NOISY_BANDS
-from compliance.signoff.metrics import headline_of, metrics_of
 
 LEAST_REPEATS = 2
 

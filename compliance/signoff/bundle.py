@@ -7,8 +7,8 @@ from typing import Any
 
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import Finding, fail, note
-from compliance.signoff.conditions import conditions_of, in_words, unlike
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import conditions_of, in_words, unlike
 from compliance.signoff.limits import MOST_DAYS_APART
 from runs.errors import HarnessError
 from runs.files import sha256_of

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
+from compliance.audits.audit_record import read_audit
 from compliance.audits.output_caching import OutputCaching
-from compliance.audits.record import read_audit
 from compliance.audits.rejudge import judged_again, request_beside
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import one_model
-from compliance.signoff.conditions import conditions_of, unlike
 from compliance.signoff.evidence import Evidence, load
+from compliance.signoff.leg_conditions import conditions_of, unlike
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES, IDLE_LEAST, STAMP_MEDIAN_NS
-from compliance.signoff.proofs.leg import leg_proofs
+from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from runs.errors import HarnessError
 from runs.record.conditions import differences

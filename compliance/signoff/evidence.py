@@ -11,7 +11,7 @@ from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of,
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding, fail
-from compliance.verify.legs import find_results
+from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts
 from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from compliance.signoff.verdict import Verdict, as_word, reason_json
+from compliance.signoff.signoff_verdict import Verdict, as_word, reason_json
 from runs.errors import InputError
 
 

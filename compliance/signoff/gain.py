@@ -10,9 +10,9 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import LEAST_REPEATS
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
-from compliance.signoff.metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.verdict import Decision, Scope
+from compliance.signoff.signoff_verdict import Decision, Scope
 
 
 @dataclass

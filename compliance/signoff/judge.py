@@ -25,15 +25,15 @@ from compliance.signoff.gain import (
     not_looked_at,
     real_delta,
 )
+from compliance.signoff.leg_metrics import medians
 from compliance.signoff.levers import Levers
 from compliance.signoff.levers import same_conditions as compare_conditions
 from compliance.signoff.limits import MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
-from compliance.signoff.metrics import medians
 from compliance.signoff.parity import harness, one_system_in_both_modes
-from compliance.signoff.proofs.leg import leg_proofs
+from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
+from compliance.signoff.signoff_verdict import Policy, Scope, Verdict
 from compliance.signoff.time_limit import time_limit
-from compliance.signoff.verdict import Policy, Scope, Verdict
 from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 

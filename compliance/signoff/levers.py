@@ -12,7 +12,8 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
-from compliance.signoff.conditions import (
+from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import (
     SAME_OPTION,
     asked_options,
     conditions_of,
@@ -22,7 +23,6 @@ from compliance.signoff.conditions import (
     peak_in_flight,
     without_mode,
 )
-from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import KV_POOL_SHARE
 from runs.record.conditions import differences
 

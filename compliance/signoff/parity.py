@@ -11,8 +11,8 @@ from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
-from compliance.signoff.conditions import conditions_of, unlike, without_mode
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import conditions_of, unlike, without_mode
 from runs.errors import HarnessError
 from runs.record.conditions import differences
 

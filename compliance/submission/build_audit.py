@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from compliance.audits import test06
+from compliance.audits.audit_record import read_audit
+from compliance.audits.audit_registry import AUDITS
 from compliance.audits.base import EXISTING
-from compliance.audits.record import read_audit
-from compliance.audits.registry import AUDITS
 from compliance.audits.rejudge import IDS, files_that_differ, judged_again, request_beside
 from compliance.evidence.performance import verify_performance
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit

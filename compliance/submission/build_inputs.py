@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from compliance.audits.registry import AUDITS
-from compliance.verify.legs import ResultLegs, find_results
+from compliance.audits.audit_registry import AUDITS
+from compliance.verify.find_results import ResultLegs, find_results
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
 from runs.errors import InputError

@@ -18,7 +18,7 @@ from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, named_differences, system_facts
 from compliance.submission.tree import Division
-from compliance.verify.verdict import Verification, verify_result
+from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError

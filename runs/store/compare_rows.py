@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from runs.record.conditions import differences
-from runs.store.schema import COLUMNS
+from runs.store.store_schema import COLUMNS
 
 # Options that are techniques, not conditions; they have columns of their own.
 _TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from compliance.audits.registry import AUDITS
+from compliance.audits.audit_registry import AUDITS
 from runs.errors import InputError
 from runs.option_field import option_field
 from runs.yaml_file import place_of

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from compliance.finding import warn
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.verdict import Verdict
-from compliance.verify.legs import find_results
+from compliance.signoff.signoff_verdict import Verdict
+from compliance.verify.find_results import find_results
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from runs.record.leg import PERFORMANCE

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
+from compliance.audits.audit_record import write_audit
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import EXISTING, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.record import write_audit
-from compliance.audits.registry import find_audit
 from compliance.audits.rejudge import legs_in_turn
 from qsl.special_ids import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario

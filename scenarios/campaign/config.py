@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from compliance.audits.registry import AUDITS
+from compliance.audits.audit_registry import AUDITS
 from compliance.submission.tree import Division
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark

@@ -12,20 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
+from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
 from runs.wording import counted, duration
 from scenarios.audit.run import run_audit
+from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.state import TO_DO, LegState, examine
 from scenarios.console import say
+from scenarios.held_directory import held, wait_for_the_dying
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import check_disk, prepare
 from scenarios.leg.supervisor import signals_raise
-from scenarios.places import held, wait_for_the_dying
 
 States = Mapping[str, LegState]  # by the leg's name
 

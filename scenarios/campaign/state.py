@@ -7,12 +7,12 @@ from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
 from compliance.evidence.part import Part
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import Verification, verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import HarnessError
 from runs.record.layout import RunDir, audit_record
+from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
 from scenarios.campaign.config import CampaignLeg
-from scenarios.campaign.plan import PlannedLeg, is_pair
 from scenarios.identity import Difference, differences, identity_of_run
 
 # "done": VALID, passed. "negative": it ran to its end with another outcome. "damaged": files are missing, or say that

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.audits.registry import AUDITS
+from compliance.audits.audit_registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command

@@ -45,7 +45,7 @@ def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any)
     """
     from scenarios.campaign.config import load_campaign
     from scenarios.campaign.run import run_campaign
-    from scenarios.status.page import say_page
+    from scenarios.status.shown_legs import say_page
 
     console = wide_console(PLAIN_WIDTH)
     asked = load_campaign(config, {name: value for name, value in options.items() if value is not None})

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from compliance.submission.check.driver import check_tree
+from compliance.submission.check.check_report import CheckOutcome, as_json, exit_code, print_report
+from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
-from compliance.submission.check.report import CheckOutcome, as_json, exit_code, print_report
 from runs.errors import ExitCode, InputError
 from runs.rounds import ROUNDS
 from scenarios.command_line import answer

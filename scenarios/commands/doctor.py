@@ -43,7 +43,7 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
 from sut.endpoint.questions import choose_dialect, learn
 from sut.replicas.cluster.cluster import look_at_cluster
-from sut.replicas.cluster.messages import NodeFacts
+from sut.replicas.cluster.cluster_messages import NodeFacts
 from sut.vllm.machine import Machine, this_machine
 
 EXAMPLES = (

@@ -9,10 +9,10 @@ from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.eligibility import DIVISIONS
-from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
-from compliance.mechanisms.registry import REGISTRY_DIR, load_registries
+from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
+from compliance.mechanisms.technique_registry import REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line import answer

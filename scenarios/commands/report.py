@@ -33,7 +33,7 @@ def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool
 
     Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written.
     """
-    from scenarios.status.page import write_page
+    from scenarios.status.shown_legs import write_page
 
     path = write_page(folders, output, measure_machine=measure_machine)
     answer.put(page=path)

@@ -11,8 +11,8 @@ from scenarios.command_line.help import Command
 from scenarios.command_line.paths import PATH
 from scenarios.console import wide_console
 from scenarios.status.find import find_in
-from scenarios.status.legs import leg_status
-from scenarios.status.results import as_csv, as_table, rows_of
+from scenarios.status.leg_state import leg_status
+from scenarios.status.result_rows import as_csv, as_table, rows_of
 from scenarios.status.snapshot import DEFAULT_FOLDER
 
 EXAMPLES = (

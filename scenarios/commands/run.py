@@ -29,7 +29,7 @@ def show_plan(leg: Any, console: Console) -> int:
         SetupError: its directory is taken.
     """
     from scenarios.leg.forecast import forecast
-    from scenarios.leg.record import announce
+    from scenarios.leg.run_record import announce
 
     leg.run_dir.refuse_taken()
     announce(leg, console)

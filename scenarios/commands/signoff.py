@@ -12,7 +12,7 @@ from compliance.signoff.claim import read_claim
 from compliance.signoff.feedback import append_ledger, feedback, ledger_line
 from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
-from compliance.signoff.verdict import SCOPES, Policy, Scope, Verdict
+from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, Verdict
 from runs.errors import ExitCode, InputError
 from runs.wording import counted
 from scenarios.command_line import answer

@@ -17,7 +17,7 @@ from compliance.mechanisms.validation import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
-from runs.store.store import RAW, ResultStore
+from runs.store.result_store import RAW, ResultStore
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.help import Group

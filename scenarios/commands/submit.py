@@ -8,8 +8,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.submission.submit import SubmitOutcome, SubmitRequest, as_json
-from compliance.submission.submit import submit as build_tree
+from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, as_json
+from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode
 from runs.rounds import CURRENT_ROUND, ROUNDS

@@ -63,7 +63,7 @@ def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: An
     Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
     failed while running, 130 interrupted.
     """
-    from scenarios.status.page import say_page
+    from scenarios.status.shown_legs import say_page
     from scenarios.tune.config import load_tune
     from scenarios.tune.run import run_tune
 

@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import with_scorer
-from compliance.verify.legs import ResultLegs, find_results
-from compliance.verify.verdict import (
+from compliance.verify.find_results import ResultLegs, find_results
+from compliance.verify.result_verdict import (
     RECORD_NAME,
     TEXT_NAME,
     Verification,

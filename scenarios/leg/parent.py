@@ -24,7 +24,7 @@ from sut.engines import engine_kind
 
 if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
-    from scenarios.leg.record import LegOutcome
+    from scenarios.leg.run_record import LegOutcome
 
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
@@ -37,7 +37,7 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
 @contextlib.contextmanager
 def _failure_on_record(leg: "PreparedLeg") -> Iterator[None]:
     """Within: what goes wrong is written into the leg's record, too."""
-    from scenarios.leg.record import close_failed
+    from scenarios.leg.run_record import close_failed
 
     try:
         yield
@@ -70,16 +70,16 @@ def run_leg(
     with signals_raise(), _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
         from runs.record.seal import write_seal
-        from scenarios.leg import record as leg_record
+        from scenarios.leg import run_record
         from scenarios.leg.start_times import recall, remember
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()
         if config.output_log_dir is None:
             leg.run_dir = RunDir(free_directory(leg.run_dir.root))
-        leg_record.announce(leg, console)
-        leg_record.open_record(config, leg)
-        hashing = leg_record.start_hashing(leg)
+        run_record.announce(leg, console)
+        run_record.open_record(config, leg)
+        hashing = run_record.start_hashing(leg)
         with _failure_on_record(leg):
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
             followed = leg.run_dir.engine_log if engine_log_is_shown() else None
@@ -92,9 +92,9 @@ def run_leg(
                 process.run(
                     leg.run_dir, NO_ENGINE if leg.plan.replicas else leg.plan.engine, leg.plan.environment, on_progress
                 )
-            manifest, outcome = leg_record.judge(leg, hashing, console)
+            manifest, outcome = run_record.judge(leg, hashing, console)
         with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
-            leg_record.close_record(leg, manifest, "finished", outcome.exit_code)
+            run_record.close_record(leg, manifest, "finished", outcome.exit_code)
             remember(leg.plan, manifest.observed.get(START_STAGES, {}))
             seal_sha256 = write_seal(leg.run_dir)
         closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256, manifest.chosen_rate)

@@ -35,7 +35,7 @@ from runs.record.observed import CONTENTION, LOOP_LAG
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
-from scenarios.leg.engines import make_engine
+from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.trial import choose_rate
 from scenarios.leg.warmup import warm_up

@@ -7,8 +7,8 @@ from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, Replica
 from scenarios.leg.config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.replicas.cluster.cluster import look_at_cluster
-from sut.replicas.cluster.messages import Wanted
-from sut.replicas.places import PlannedReplica, plan_here
+from sut.replicas.cluster.cluster_messages import Wanted
+from sut.replicas.replica_places import PlannedReplica, plan_here
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:

@@ -4,7 +4,7 @@ from functools import partial
 
 from rich.console import Console
 
-from compliance.accuracy.report import AccuracyVerdict, score_line
+from compliance.accuracy.accuracy_verdict import AccuracyVerdict, score_line
 from runs.numbers.result import Result
 from runs.record.manifest import ChosenRate
 from runs.wording import milliseconds

@@ -12,9 +12,9 @@ from runs.reading import read_as, read_object
 from runs.record.layout import CampaignDir
 from runs.wording import counted
 from scenarios.status.find import FoundDir, Kind, holder_of
-from scenarios.status.legs import LegStatus, State
+from scenarios.status.leg_state import LegStatus, State
 from scenarios.tune.journal import Journal, read_tune
-from scenarios.tune.places import TuneDir
+from scenarios.tune.tune_directory import TuneDir
 
 _FIX = "restore the file"
 

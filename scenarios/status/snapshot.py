@@ -13,7 +13,7 @@ from runs.wording import duration, moment
 from scenarios.leg.display import progress_lines, time_to_go_s
 from scenarios.status.find import find_in, find_running
 from scenarios.status.groups import GroupStatus, group_status
-from scenarios.status.legs import LegStatus, State, leg_status
+from scenarios.status.leg_state import LegStatus, State, leg_status
 
 DEFAULT_FOLDER = Path("output")
 MOST_ENDED = 10  # of those that nobody asked for by name

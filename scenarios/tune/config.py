@@ -14,8 +14,8 @@ from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
 from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config
 from scenarios.tune.option_space import Space, make_space
-from scenarios.tune.places import TuneDir
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
+from scenarios.tune.tune_directory import TuneDir
 
 # A tune sets these itself, leg by leg.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})

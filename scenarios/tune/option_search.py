@@ -18,10 +18,10 @@ from runs.wording import counted, duration
 from scenarios.console import say
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Estimate, Journal, NoVerdict, SearchRecord, probes_of
-from scenarios.tune.legs import LegPlanner, leg_facts
 from scenarios.tune.option_sampler import suggest
 from scenarios.tune.option_space import Space, shown
 from scenarios.tune.option_trials import Ask, Best, Limits, Probe, Worth, best_of, next_ask, trials_of, worths
+from scenarios.tune.tune_legs import LegPlanner, leg_facts
 
 # LoadGen issues whole sets of samples: small ones let a leg end when its time is over. As many queries as early
 # stopping needs to allow a few late ones, so that one hiccup does not decide.

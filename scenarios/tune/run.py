@@ -22,17 +22,17 @@ from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.wording import counted, duration
 from scenarios.console import say
+from scenarios.held_directory import held, set_aside
 from scenarios.identity import identity_of_plan, machine_now, model_hashes
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
-from scenarios.places import held, set_aside
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Step, summary, tried_of
-from scenarios.tune.legs import LegPlanner, estimate_offline, run_at
 from scenarios.tune.option_search import OptionSearch, search_identity
 from scenarios.tune.option_space import Options, applied
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
+from scenarios.tune.tune_legs import LegPlanner, estimate_offline, run_at
 
 # Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
 # disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.

@@ -13,8 +13,8 @@ from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import ERROR_BY_EXIT_CODE, ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic
+from scenarios.held_directory import held
 from scenarios.leg.supervisor import signals_raise
-from scenarios.places import held
 from sut.engines import engine_kind
 
 from .acceptance import Acceptance, Asked, user_conf

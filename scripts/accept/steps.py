@@ -15,7 +15,7 @@ import orjson
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode, HarnessError
 from runs.files import write_json
-from scenarios.places import set_aside
+from scenarios.held_directory import set_aside
 
 LEAST_S = 5.0  # no step is begun with less time than this
 ENDING_S = 60.0  # what a step that was told to end may take for it

@@ -9,9 +9,9 @@ from typing import Any
 
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import request_head
-from sut.endpoint.dialects.base import BadResponse, BodyTemplate, Completion, Dialect
+from sut.endpoint.connection_pool import ConnectionPool
+from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, Dialect
 from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, failure, same_prompt
-from sut.endpoint.pool import ConnectionPool
 from sut.engine import Request
 from sut.loop_lag import LagMeter
 from sut.recorder import Lateness

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import httptools
 
 from sut.endpoint.address import ServerAddress
-from sut.endpoint.dialects.base import BadResponse
+from sut.endpoint.dialects.dialect import BadResponse
 
 
 class Receiver(Protocol):

@@ -16,7 +16,7 @@ from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client, ClientRecord
-from sut.endpoint.dialects.base import Dialect
+from sut.endpoint.dialects.dialect import Dialect
 from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
 from sut.endpoint.probes import PROBE_TOKENS, not_asked, probe
 from sut.endpoint.questions import (

@@ -9,7 +9,7 @@ import msgspec
 import orjson
 
 from runs.errors import ExecutionError
-from sut.endpoint.dialects.base import BadResponse, BodyTemplate, Completion, error_words
+from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, error_words
 from sut.engine import Request
 
 if TYPE_CHECKING:

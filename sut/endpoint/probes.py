@@ -10,7 +10,7 @@ from typing import Any
 
 from runs.errors import HarnessError, SetupError
 from sut.endpoint.client import Client
-from sut.endpoint.dialects.base import BodyTemplate, Dialect
+from sut.endpoint.dialects.dialect import BodyTemplate, Dialect
 from sut.engine import OneAnswer, Request
 
 PROBE_SEED = 20_250_715

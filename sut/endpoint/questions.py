@@ -11,11 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from runs.errors import ExecutionError, InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import request_head
-from sut.endpoint.dialects.base import Dialect, error_words
+from sut.endpoint.connection_pool import OneExchange, connect
+from sut.endpoint.dialects.dialect import Dialect, error_words
 from sut.endpoint.dialects.llama_cpp import LlamaCppCompletion
 from sut.endpoint.dialects.openai import TensorRtLlm, VllmCompletions, VllmTokens
 from sut.endpoint.dialects.sglang import SglangGenerate
-from sut.endpoint.pool import OneExchange, connect
 
 ANSWER_TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 4 << 20

@@ -17,7 +17,8 @@ from sut.open_files import allow_open_files
 from sut.recorder import Lateness
 from sut.replicas.line import KeyPair, LegSocket, Line
 from sut.replicas.member import Host, Member
-from sut.replicas.messages import (
+from sut.replicas.replica import PULSE_MARK
+from sut.replicas.replica_messages import (
     Answer,
     Observe,
     Outcomes,
@@ -31,7 +32,6 @@ from sut.replicas.messages import (
     encode,
     read_for_leg,
 )
-from sut.replicas.replica import PULSE_MARK
 from sut.replicas.routing import Routing
 
 FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one in passing

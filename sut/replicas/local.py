@@ -13,7 +13,7 @@ import psutil
 
 from runs.environment import module_path
 from sut.replicas.member import Host
-from sut.replicas.messages import ReplicaSpec
+from sut.replicas.replica_messages import ReplicaSpec
 
 STOPPED_S = 20.0
 LOOK_S = 1.0  # it takes some 20 µs

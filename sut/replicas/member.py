@@ -8,7 +8,7 @@ import msgspec
 
 from runs.errors import ExecutionError
 from sut.engine import Observed, Request
-from sut.replicas.messages import Pulse, Query, Ready
+from sut.replicas.replica_messages import Pulse, Query, Ready
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
 SILENT_S = 12.0  # without a pulse, of which there are two a second

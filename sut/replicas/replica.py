@@ -32,7 +32,7 @@ from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.loadgen_sut import int32_ids
 from sut.replicas.line import GATHER_S, KeyPair, Line, may_gather, replica_socket
-from sut.replicas.messages import (
+from sut.replicas.replica_messages import (
     About,
     Answer,
     Failure,
@@ -47,7 +47,7 @@ from sut.replicas.messages import (
     encode,
     read_for_replica,
 )
-from sut.replicas.places import bind
+from sut.replicas.replica_places import bind
 
 PULSE_S = 0.5
 PULSE_MARK = b"*"  # behind the replica's number in the name of its pulse's socket

@@ -10,7 +10,7 @@ import pytest
 from compliance import rules
 from compliance.finding import Finding
 from compliance.rules import RULES
-from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
+from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir

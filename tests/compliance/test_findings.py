@@ -10,9 +10,9 @@ from compliance.finding import Policy, applied
 from compliance.rules import RULES, UnknownRuleError
 from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
-from compliance.submission.check.finding import CLOSED, OPEN
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import as_json, verify_result
+from compliance.submission.check.tree_finding import CLOSED, OPEN
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import as_json, verify_result
 from tests.support.verify_legs import DummyLegs
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from compliance.accuracy.scores import decode_ids
 from compliance.audits.test06 import judge_entries
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import as_json, as_text, verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import as_json, as_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import reported_numbers

@@ -13,8 +13,8 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.rules import RULES
 from compliance.signoff.judge import sign_off
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import verify_result
 from tests.conftest import StartedMain
 from tests.honest.clocks import STEPPED
 from tests.honest.pair import Pair

@@ -8,7 +8,7 @@ import pytest
 
 from runs.errors import InputError
 from scenarios.leg.config import make_config
-from scenarios.leg.engines import make_engine
+from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import prepare
 from sut.dummy.cheats import OvercountingSut
 from sut.engines import engine_kind

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE_AND_TOKENS
-from compliance.accuracy.report import parse_accuracy_text
-from compliance.submission.check.driver import check_tree
-from compliance.submission.submit import SubmitRequest, submit
+from compliance.submission.build_submission import SubmitRequest, submit
+from compliance.submission.check.check_tree import check_tree
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import Place
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import verify_result
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from scenarios.places import held
+from scenarios.held_directory import held
 
 
 def test_a_second_one_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE
-from compliance.accuracy.report import parse_accuracy_text
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import ROOT
@@ -106,8 +106,8 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         asked.extend(directories)
         return Verdict("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.submit.judge_legs", passes)
-    monkeypatch.setattr("compliance.submission.submit.audit_problems", lambda performance, legs: [])
+    monkeypatch.setattr("compliance.submission.build_submission.judge_legs", passes)
+    monkeypatch.setattr("compliance.submission.build_submission.audit_problems", lambda performance, legs: [])
     return asked
 
 

@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.leg.parent", "scenarios.leg.plan", "scenarios.audit.run"]
-MODULES += ["compliance.verify.verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.leg.process", "compliance.report.page"]
+MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
+MODULES += ["scenarios.leg.process", "compliance.report.report_page"]
 LEG = ["-m", "scenarios.leg.start"]
 FOR_LEGS = "for-legs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")

@@ -13,7 +13,7 @@ from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
-from scenarios.tune.places import TuneDir
+from scenarios.tune.tune_directory import TuneDir
 from scripts.bench import cluster as bench
 from scripts.bench.sizes import SMALLEST
 from tests.conftest import StartedMain

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from statistics import mean
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.conditions import conditions_of
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import conditions_of
 from compliance.signoff.limits import (
     CORES_SLACK_S,
     FOREIGN_DIFFERENCE,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.conditions import batch_limit
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import batch_limit
 from compliance.signoff.limits import (
     HEARTBEAT_SLACK,
     HISTOGRAM_BIN,
@@ -20,7 +20,7 @@ from compliance.signoff.limits import (
     WINDOW_SLACK_S,
     WINDOW_SLACK_SHARE,
 )
-from compliance.signoff.proofs.replicas import replicas
+from compliance.signoff.proofs.replica_proofs import replicas
 from runs.errors import InputError
 from runs.loadgen.given import UNLOGGED, defaults, mismatches
 from runs.loadgen.user_conf import in_force, read_conf

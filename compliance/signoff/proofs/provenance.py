@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from compliance.evidence.told_twice import contradicted
 from compliance.finding import Finding, fail, note, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff.conditions import in_words
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import in_words
 from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
 from compliance.signoff.proofs.clocks import clocks, zone_of
 from compliance.signoff.proofs.contention import contention
-from compliance.signoff.proofs.told_twice import facts_of_process, facts_of_requests
+from compliance.signoff.proofs.record_facts import facts_of_process, facts_of_requests
 from compliance.signoff.proofs.twins import twins
 from runs.loadgen.written import unchanged_sources
 from runs.record.conditions import differences
@@ -26,7 +26,7 @@ _ANY_MACHINE = ("localhost", "")  # names that tell no machine from another
 
 
 def provenance(evidence: Evidence) -> Iterator[Finding]:
-    """All P checks of one leg but the stamps (stamps.py) and the replay (schedule.py)."""
+    """All P checks of one leg but the stamps (stamps.py) and the replay (issued_queries.py)."""
     yield from _present(evidence)
     yield from _one_log(evidence)
     yield from _rederived(evidence)

@@ -26,7 +26,7 @@ from compliance.signoff.limits import (
     SPAN_SHARE,
     STAMP_MEDIAN_NS,
 )
-from compliance.signoff.proofs.schedule import scheduled_offsets_ns
+from compliance.signoff.proofs.issued_queries import scheduled_offsets_ns
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import SECOND_PERCENTILE, estimate_percentile
 from runs.loadgen.trace_log import Trace

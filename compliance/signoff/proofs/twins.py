@@ -20,7 +20,7 @@ from compliance.signoff.limits import (
     FIRST_QUERIES,
     MANY_SAMPLES,
 )
-from compliance.signoff.proofs.schedule import issue_delays_ns
+from compliance.signoff.proofs.issued_queries import issue_delays_ns
 from runs.numbers.numbers import reported_numbers
 
 

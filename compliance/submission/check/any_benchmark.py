@@ -3,8 +3,7 @@
 What cannot be said without those rules is told as not judged: a result without a finding is then not a clean one.
 """
 
-from compliance.submission.check.finding import Findings, policy_of
-from compliance.submission.check.legs import check_user_conf_of, check_verdict
+from compliance.submission.check.leg_checks import check_user_conf_of, check_verdict
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_seeds,
@@ -15,7 +14,8 @@ from compliance.submission.check.logs import (
     note_findings,
     read_log,
 )
-from compliance.submission.check.reading import object_or_empty
+from compliance.submission.check.tree_finding import Findings, policy_of
+from compliance.submission.check.tree_reading import object_or_empty
 from compliance.submission.tree import Place, Tree
 from runs.loadgen.detail_log import DetailLog
 from runs.record.layout import RunDir

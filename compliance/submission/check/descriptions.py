@@ -6,9 +6,9 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from compliance.submission.check.finding import SHOWN, Findings
-from compliance.submission.check.reading import is_regular, object_or_empty, read_bytes, read_object
 from compliance.submission.check.structure import Contents
+from compliance.submission.check.tree_finding import SHOWN, Findings
+from compliance.submission.check.tree_reading import is_regular, object_or_empty, read_bytes, read_object
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES

@@ -10,9 +10,9 @@ from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.finding import Finding, Policy, fail
 from compliance.rules import UnknownRuleError
 from compliance.signoff.limits import MOST_DAYS_APART
-from compliance.submission.check.finding import Findings
-from compliance.submission.check.reading import is_regular
 from compliance.submission.check.structure import is_safe
+from compliance.submission.check.tree_finding import Findings
+from compliance.submission.check.tree_reading import is_regular
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
-from compliance.submission.calibration import lacking, tells_of_calibration
-from compliance.submission.check.driver import Checked
-from compliance.submission.check.finding import Findings, in_order
-from compliance.submission.check.reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
+from compliance.submission.build_submission import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
+from compliance.submission.calibration_check import lacking, tells_of_calibration
+from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.structure import is_document
+from compliance.submission.check.tree_finding import Findings, in_order
+from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
 from compliance.submission.source import Source, read_source
-from compliance.submission.submit import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree
 from runs.errors import HarnessError, InputError

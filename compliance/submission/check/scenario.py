@@ -6,12 +6,12 @@ from pathlib import Path
 from compliance.finding import Finding
 from compliance.rules import UnknownRuleError
 from compliance.submission.check.any_benchmark import check_any
-from compliance.submission.check.audits import TEST, check_audit
+from compliance.submission.check.audit_checks import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
-from compliance.submission.check.finding import Findings
-from compliance.submission.check.legs import check_accuracy, check_performance
+from compliance.submission.check.leg_checks import check_accuracy, check_performance
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
-from compliance.submission.check.reading import is_folder
+from compliance.submission.check.tree_finding import Findings
+from compliance.submission.check.tree_reading import is_folder
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from compliance.audits.registry import AUDITS
-from compliance.submission.check.finding import Findings
-from compliance.submission.check.reading import MAX_TEXT_BYTES, is_folder, is_regular
+from compliance.audits.audit_registry import AUDITS
+from compliance.submission.check.tree_finding import Findings
+from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_folder, is_regular
 from compliance.submission.tree import (
     DIVISIONS,
     MOST_FILE_BYTES,

@@ -24,7 +24,7 @@ from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
 from runs.record.manifest import DEFAULT_ROUTING, LegPlan, ReplicaPlace, ReplicasPlan
-from scenarios.leg.engines import make_engine
+from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings
 from sut.collector import rest_collector
 from sut.engine import Engine, EngineLimits, EngineReport, Request

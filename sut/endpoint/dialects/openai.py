@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from runs.benchmark import SamplingPolicy
-from sut.endpoint.dialects.base import NOTHING, BadResponse, Completion, Dialect, TokenId, error_words
+from sut.endpoint.dialects.dialect import NOTHING, BadResponse, Completion, Dialect, TokenId, error_words
 
 
 class _Choice(msgspec.Struct):

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError, error_of
 from runs.record.manifest import ClusterPlan, ReplicaPlace
-from sut.replicas.cluster.messages import Order, Question, Survey, Told, Wanted
+from sut.replicas.cluster.cluster_messages import Order, Question, Survey, Told, Wanted
 from sut.replicas.local import place_of
 from sut.replicas.member import Host
-from sut.replicas.messages import ReplicaSpec
+from sut.replicas.replica_messages import ReplicaSpec
 
 SURVEY_TIMEOUT_S = 300
 END_TIMEOUT_S = 12.0

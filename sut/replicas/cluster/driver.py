@@ -15,7 +15,7 @@ from typing import IO, Any
 import msgspec
 
 from runs.errors import HarnessError, SetupError, error_record
-from sut.replicas.cluster.messages import Order, Told
+from sut.replicas.cluster.cluster_messages import Order, Told
 from sut.replicas.cluster.session import connected, last_words, passed_on
 from sut.replicas.cluster.survey import bundle
 

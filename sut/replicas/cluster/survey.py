@@ -10,9 +10,9 @@ from typing import Any
 
 from runs.environment import harness_facts
 from runs.errors import HarnessError, SetupError, error_of, error_record
-from sut.replicas.cluster.messages import TIME_BYTES, NodeFacts, Question, Survey, Wanted
+from sut.replicas.cluster.cluster_messages import TIME_BYTES, NodeFacts, Question, Survey, Wanted
 from sut.replicas.cluster.session import connected, last_words
-from sut.replicas.places import PlannedReplica
+from sut.replicas.replica_places import PlannedReplica
 
 ANSWER_TIMEOUT_S = 90.0  # a node may have to import vLLM from a slow disk
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rouge_score import rouge_scorer
 
 from compliance.accuracy.metrics import ROUGE, Scores
-from compliance.accuracy.pool import ScoringPool
 from compliance.accuracy.punkt import sentence_splitter
 from compliance.accuracy.scores import Scoring, score_texts
+from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from tests.support.nltk_data import nltk_sentences
 

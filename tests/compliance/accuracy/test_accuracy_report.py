@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compliance.accuracy import report as accuracy_report
+from compliance.accuracy import accuracy_verdict
+from compliance.accuracy.accuracy_verdict import judge, parse_accuracy_text, write_reports
 from compliance.accuracy.metrics import ROUGE, Scores
-from compliance.accuracy.report import judge, parse_accuracy_text, write_reports
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.support.official import DATACENTER, EDGE, rouge
@@ -123,7 +123,7 @@ def test_the_text_is_written_after_the_record(tmp_path: Path, monkeypatch: pytes
     def full_disk(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(accuracy_report, "write_json", full_disk)
+    monkeypatch.setattr(accuracy_verdict, "write_json", full_disk)
     with pytest.raises(OSError, match="no space"):
         write_reports(run, judge(ROUGE, EXACT, None, "run"))
     assert not run.accuracy_text.exists()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
-from compliance.audits.registry import find_audit
 from runs.errors import ExecutionError, InputError
 from tests.support.audit_legs import entry, write_leg
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
-from compliance.audits.registry import find_audit
 from compliance.audits.test04 import official_outcome
 from compliance.audits.test06 import dtype_of, official_text
 from runs.errors import InputError, SetupError

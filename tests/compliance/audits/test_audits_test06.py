@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest
-from compliance.audits.registry import find_audit
 from compliance.audits.test06 import dtype_of, judge_entries, official_text
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

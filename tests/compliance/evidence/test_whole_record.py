@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import Verification, verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import InputError
 from runs.files import sha256_of
 from runs.record.layout import RunDir

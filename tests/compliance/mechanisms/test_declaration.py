@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compliance.mechanisms.declaration import FIELD_NAMES, FIELDS, declare, from_environment, read_declaration_file
-from compliance.mechanisms.registry import QUALITY_FILE, REGISTRY_DIR, load_registries
+from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries
 from compliance.mechanisms.validation import validate
 from runs.errors import InputError
 from tests.support.mechanism_rows import eagle3, fp8, row

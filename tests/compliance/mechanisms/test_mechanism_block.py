@@ -13,7 +13,7 @@ from compliance.mechanisms.declaration import Declaration, declare
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.validation import registries_or_error
 from compliance.signoff import sign_off
-from compliance.signoff.verdict import as_word
+from compliance.signoff.signoff_verdict import as_word
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest

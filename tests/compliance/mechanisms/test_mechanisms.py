@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
 from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.mechanisms.gate import GateOutcome, judge_rows
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
-from compliance.mechanisms.registry import REGISTRY_DIR, VARIANTS_FILE, load_registries
+from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
+from compliance.mechanisms.technique_registry import REGISTRY_DIR, VARIANTS_FILE, load_registries
 from compliance.mechanisms.validation import registries_or_error, validate
 from runs.record.layout import RunDir
 from tests.conftest import ROOT

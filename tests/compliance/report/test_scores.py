@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.accuracy_verdict import judge, write_reports
 from compliance.accuracy.metrics import ROUGE
-from compliance.accuracy.report import judge, write_reports
 from compliance.report import leg_section as module
 from compliance.report.leg_section import LegSection
 from runs.benchmark import Target

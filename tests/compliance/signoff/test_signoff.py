@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.verdict import Scope, Verdict, as_word
+from compliance.signoff.signoff_verdict import Scope, Verdict, as_word
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.record.layout import RunDir

@@ -16,7 +16,7 @@ from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
 from compliance.signoff.proofs.answer_text import printable_share
-from compliance.signoff.verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import Verdict, as_word
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
 from runs.loadgen.accuracy_log import read_accuracy_log

@@ -20,7 +20,7 @@ from compliance.signoff.backtest import (
     read_cases,
     run_cases,
 )
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict
 from runs.errors import InputError
 from tests.signoff.forge.archive import forge_all, read_recipes, unpack
 from tests.signoff.forge.faults import FAULTS

@@ -11,7 +11,7 @@ from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE
-from compliance.signoff.verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import Verdict, as_word
 from runs.errors import InputError
 from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
 from tests.support.signoff_fixtures import FrozenLegs

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from compliance.finding import Finding
-from compliance.signoff.conditions import asked_options, batch_limit
-from compliance.signoff.proofs.leg import leg_proofs
+from compliance.signoff.leg_conditions import asked_options, batch_limit
+from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.twins import twins
-from compliance.signoff.verdict import as_word
+from compliance.signoff.signoff_verdict import as_word
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir

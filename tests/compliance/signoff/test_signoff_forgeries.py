@@ -12,7 +12,7 @@ import pytest
 
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
-from compliance.signoff.verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import Verdict, as_word
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir

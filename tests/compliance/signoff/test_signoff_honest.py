@@ -8,8 +8,8 @@ import pytest
 
 from compliance.signoff.proofs.clocks import moments_of
 from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.issued_queries import late_issues
 from compliance.signoff.proofs.provenance import one_machine, provenance
-from compliance.signoff.proofs.schedule import late_issues
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest

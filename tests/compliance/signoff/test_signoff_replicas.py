@@ -10,11 +10,11 @@ import pytest
 
 from compliance.evidence.told_twice import contradicted
 from compliance.finding import Finding
-from compliance.signoff.proofs.replicas import replicas
-from compliance.signoff.proofs.told_twice import facts_of_requests
+from compliance.signoff.proofs.record_facts import facts_of_requests
+from compliance.signoff.proofs.replica_proofs import replicas
 from runs.errors import ExitCode
 from runs.files import write_json
-from runs.numbers.replicas import replica_numbers
+from runs.numbers.replica_numbers import replica_numbers
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from tests.conftest import StartedMain

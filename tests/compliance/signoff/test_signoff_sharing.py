@@ -13,8 +13,8 @@ from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_sco
 from compliance.signoff import evidence, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict
 from compliance.signoff.evidence import Evidence
-from compliance.submission.submit import SubmitOutcome
-from compliance.verify.legs import find_results
+from compliance.submission.build_submission import SubmitOutcome
+from compliance.verify.find_results import find_results
 from runs.files import write_json
 from runs.record.layout import CampaignDir
 from tests.support.signoff_fixtures import FrozenLegs

@@ -13,7 +13,7 @@ from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
 from compliance.signoff.proofs.twins import twins
-from compliance.signoff.verdict import as_word
+from compliance.signoff.signoff_verdict import as_word
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir

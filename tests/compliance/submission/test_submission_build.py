@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.signoff.verdict import Verdict
-from compliance.submission.submit import SubmitOutcome, as_json
+from compliance.signoff.signoff_verdict import Verdict
+from compliance.submission.build_submission import SubmitOutcome, as_json
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
@@ -187,7 +187,7 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
         detail.write_text(detail.read_text() + "\n")
         return Verdict("bundle", 0.5, "closed")
 
-    monkeypatch.setattr("compliance.submission.submit.judge_legs", meanwhile)
+    monkeypatch.setattr("compliance.submission.build_submission.judge_legs", meanwhile)
     with pytest.raises(ExecutionError, match="is not the file that the leg left"):
         build()
     assert not (tmp_path / "tree").exists()

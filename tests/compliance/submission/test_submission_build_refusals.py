@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from compliance.submission.build_inputs import gather
-from compliance.submission.calibration import lacking, with_calibration
-from compliance.submission.submit import SubmitOutcome, as_json
+from compliance.submission.build_submission import SubmitOutcome, as_json
+from compliance.submission.calibration_check import lacking, with_calibration
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
 from runs.errors import InputError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from compliance.submission.check.check_tree import Checked, check_tree
 from compliance.submission.check.descriptions import mapped_benchmark
-from compliance.submission.check.driver import Checked, check_tree
 from compliance.submission.tree import Place, Tree
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from tests.support import tree_mutations, trees

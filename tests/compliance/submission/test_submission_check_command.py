@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from compliance.rules.tree import TREE_RULES
-from compliance.submission.check.driver import check_tree
+from compliance.rules.tree_rules import TREE_RULES
+from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.rebuild import index_runs
 from compliance.submission.tree import Tree

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.check.driver import check_tree
-from compliance.submission.check.finding import finding_json, place_of
+from compliance.submission.check.check_tree import check_tree
+from compliance.submission.check.tree_finding import finding_json, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import Finding
-from compliance.submission.check.driver import check_tree
-from compliance.submission.check.finding import place_of
+from compliance.submission.build_submission import SubmitOutcome
+from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.rebuild import MadeOf, SignedOff, hold_against_runs, index_runs
-from compliance.submission.submit import SubmitOutcome
+from compliance.submission.check.tree_finding import place_of
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir

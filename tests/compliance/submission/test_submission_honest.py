@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from compliance.submission.submit import SubmitOutcome
+from compliance.submission.build_submission import SubmitOutcome
 from runs.record.layout import CampaignDir
 from tests.honest.clocks import run_at
 from tests.honest.pair import Pair

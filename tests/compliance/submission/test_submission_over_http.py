@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from compliance.signoff import sign_off
-from compliance.submission.check.driver import check_tree
+from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, submit
+from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
-from compliance.submission.submit import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from compliance.submission.system_fields import FIELDS, NETWORK_FIELDS
 from compliance.submission.tree import Division
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import verify_result
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir, RunDir

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE, Scores
-from compliance.accuracy.report import parse_accuracy_text
 from compliance.evidence.accuracy import ScoreSources
-from compliance.verify import verdict as verdict_module
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
+from compliance.verify import result_verdict as verdict_module
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
 from runs.errors import ExitCode, InputError
 from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished

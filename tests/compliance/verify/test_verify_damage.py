@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import TEXT_NAME, Verification, as_json, as_text, verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import TEXT_NAME, Verification, as_json, as_text, verify_result
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary

@@ -14,8 +14,8 @@ from compliance.accuracy.metrics import Metric
 from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts, scoring_of
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
-from compliance.verify.legs import find_results
-from compliance.verify.verdict import as_text, verify_result
+from compliance.verify.find_results import find_results
+from compliance.verify.result_verdict import as_text, verify_result
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry

@@ -10,8 +10,8 @@ import pytest
 
 from runs.errors import InputError
 from runs.store.compare_rows import compare_rows
-from runs.store.schema import COLUMN_NAMES, COLUMNS, TABLE
-from runs.store.store import ResultStore
+from runs.store.result_store import ResultStore
+from runs.store.store_schema import COLUMN_NAMES, COLUMNS, TABLE
 
 # An older store's table: twelve columns, some of which this program does not have.
 LEGACY = (

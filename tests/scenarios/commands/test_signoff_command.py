@@ -11,7 +11,7 @@ from rich.console import Console
 from compliance.finding import fail, note, warn
 from compliance.signoff.feedback import append_ledger, feedback
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest

@@ -7,7 +7,7 @@ import pytest
 
 from runs.errors import ExecutionError, InputError, SetupError
 from scenarios.leg.config import make_config
-from scenarios.leg.engines import make_engine
+from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_settings, check_engaged, effective_settings, expected_samples
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine

@@ -15,10 +15,10 @@ from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import read_manifest, write_manifest
 from runs.record.progress import read_progress, write_progress
-from scenarios.places import held
+from scenarios.held_directory import held
 from scenarios.status.find import find_in, holder_of
 from scenarios.status.groups import GroupStatus
-from scenarios.status.legs import LegStatus, leg_status
+from scenarios.status.leg_state import LegStatus, leg_status
 from scenarios.status.snapshot import as_markdown, lines, take_snapshot
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, SLOW_START, USER_CONF, arguments, leg_pid, patched, progress, until

@@ -17,7 +17,7 @@ from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.tune.places import TuneDir
+from scenarios.tune.tune_directory import TuneDir
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import alive, leg_pid, progress, until
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sut.engine import Request
-from sut.replicas.messages import Outcomes, ReplicaSpec, read_for_leg
 from sut.replicas.replica import Replica
+from sut.replicas.replica_messages import Outcomes, ReplicaSpec, read_for_leg
 
 
 class Wire:

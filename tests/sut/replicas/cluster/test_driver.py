@@ -4,8 +4,8 @@ import io
 import threading
 from typing import Any
 
+from sut.replicas.cluster.cluster_messages import Order, Told
 from sut.replicas.cluster.driver import Driver
-from sut.replicas.cluster.messages import Order, Told
 from tests.support.legs import until
 
 

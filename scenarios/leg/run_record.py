@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from compliance.accuracy.accuracy_verdict import AccuracyVerdict, targets_that_apply, write_reports
+from compliance.accuracy.accuracy_verdict import judge as judge_scores
 from compliance.accuracy.metrics import metric_of
-from compliance.accuracy.report import AccuracyVerdict, targets_that_apply, write_reports
-from compliance.accuracy.report import judge as judge_scores
 from compliance.accuracy.scores import score_accuracy_log
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from qsl.model_files import file_hashes
@@ -24,7 +24,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, Set
 from runs.files import remove_temporary, sha256_of, write_atomic, write_json
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
-from runs.numbers.replicas import replica_numbers
+from runs.numbers.replica_numbers import replica_numbers
 from runs.numbers.result import Result, build_result, write_result
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.layout import RunDir

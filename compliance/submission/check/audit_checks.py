@@ -6,7 +6,6 @@ from compliance.audits import test06
 from compliance.audits.base import in_force
 from compliance.audits.test06 import LOGGED_SAMPLES, SETTINGS, judge_entries, official_text
 from compliance.finding import Finding
-from compliance.submission.check.finding import Findings, policy_of
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
@@ -18,8 +17,9 @@ from compliance.submission.check.logs import (
     note_findings,
     read_log,
 )
-from compliance.submission.check.reading import is_folder, is_regular, read_text
 from compliance.submission.check.structure import is_safe
+from compliance.submission.check.tree_finding import Findings, policy_of
+from compliance.submission.check.tree_reading import is_folder, is_regular, read_text
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError

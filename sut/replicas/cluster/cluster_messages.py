@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from runs.record.manifest import ClusterNode
 from sut.engine_kind import LegFacts
-from sut.replicas.places import PlannedReplica
+from sut.replicas.replica_places import PlannedReplica
 
 TIME_BYTES = 8  # of a time in ns, as NodeProbe.clock is told it
 

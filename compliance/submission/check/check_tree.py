@@ -10,9 +10,9 @@ from pathlib import Path
 from compliance.finding import Finding
 from compliance.submission.check.any_benchmark import INFERRED
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
-from compliance.submission.check.finding import Findings, in_order
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
+from compliance.submission.check.tree_finding import Findings, in_order
 from compliance.submission.tree import DIVISIONS, Place, Tree
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES

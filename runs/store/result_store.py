@@ -14,7 +14,7 @@ import orjson
 
 from runs.errors import InputError, SetupError
 from runs.reading import open_file
-from runs.store.schema import COLUMN_NAMES, GROUPABLE, existing_columns, migrate
+from runs.store.store_schema import COLUMN_NAMES, GROUPABLE, existing_columns, migrate
 
 Ingested = Literal["added", "unchanged", "replaced"]
 

@@ -4,7 +4,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from compliance.submission.check.finding import Findings
+from compliance.submission.check.tree_finding import Findings
 from runs.errors import InputError
 from runs.reading import json_object
 

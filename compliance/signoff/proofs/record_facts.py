@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator
 
 from compliance.evidence.told_twice import Fact
-from compliance.signoff.conditions import asked_options
 from compliance.signoff.evidence import Evidence
+from compliance.signoff.leg_conditions import asked_options
 from runs.loadgen.detail_log import SIX_DIGITS
 from runs.loadgen.given import never_logged
-from runs.numbers.replicas import replica_numbers
+from runs.numbers.replica_numbers import replica_numbers
 from runs.reading import open_record
 from runs.record.engine_log import CORES
 from runs.record.manifest import Manifest

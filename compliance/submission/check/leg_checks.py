@@ -15,7 +15,6 @@ from compliance.evidence.performance import verify_performance
 from compliance.evidence.truncate import CUT, SHOWN_BYTES
 from compliance.finding import Severity
 from compliance.submission.check.descriptions import says_network
-from compliance.submission.check.finding import Findings, policy_of
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
@@ -27,7 +26,8 @@ from compliance.submission.check.logs import (
     note_findings,
     read_log,
 )
-from compliance.submission.check.reading import is_regular, read_bytes, read_text
+from compliance.submission.check.tree_finding import Findings, policy_of
+from compliance.submission.check.tree_reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Benchmark, Scenario
 from runs.loadgen.detail_log import NETWORK_SUT, DetailLog

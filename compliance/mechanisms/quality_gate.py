@@ -22,11 +22,11 @@ from compliance.mechanisms.declaration import (
 from compliance.mechanisms.eligibility import Division, eligibility
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
 from compliance.mechanisms.quality import QualityEvidence
-from compliance.mechanisms.registry import BASELINE, NO_VARIANT, Registries
 from compliance.mechanisms.row import CERTIFICATION, JudgedRow
+from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT, Registries
 from compliance.mechanisms.validation import RECORD, validate
 from runs.benchmarks import BENCHMARKS
-from runs.store.schema import odd_values
+from runs.store.store_schema import odd_values
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"

@@ -1,6 +1,6 @@
 """Rules of `check` on a submission tree: its places, descriptions and logs. Those on a leg are the legs' own."""
 
-from compliance.rules.legs import LEG_RULES
+from compliance.rules.leg_rules import LEG_RULES
 from compliance.rules.rule import RERUN, Rule, Worth
 
 

@@ -11,9 +11,9 @@ from runs.files import write_atomic
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import FoundDir, find_in
-from scenarios.status.legs import LegStatus, leg_status
+from scenarios.status.leg_state import LegStatus, leg_status
 from scenarios.tune.journal import read_tune
-from scenarios.tune.places import TuneDir
+from scenarios.tune.tune_directory import TuneDir
 
 PAGE_NAME = "report.html"
 
@@ -29,7 +29,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         SetupError: the page cannot be written.
     """
     from compliance.report.ceiling import measure_cpu  # draws with matplotlib, which takes a moment to import
-    from compliance.report.page import TuneRecord, make_page, render
+    from compliance.report.report_page import TuneRecord, make_page, render
 
     places = find_in(folders)
     tunes, damaged = [], []

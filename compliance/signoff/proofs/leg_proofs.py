@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from compliance.finding import Finding
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.proofs.cross_checks import cross_checks
+from compliance.signoff.proofs.issued_queries import late_issues, replay
 from compliance.signoff.proofs.provenance import provenance
-from compliance.signoff.proofs.schedule import late_issues, replay
 from compliance.signoff.proofs.stamps import stamps
 
 

@@ -1,4 +1,4 @@
-"""The replicas of one leg, held against its plan and against each other; what each counted: see told_twice.py.
+"""The replicas of one leg, held against its plan and against each other; what each counted: see record_facts.py.
 
 Imbalance is honest: what shares a replica's cores, or a pause of its host, slows it. So a share of the work is never
 more than a FLAG; the median time per token, which no pause moves, is more where all have devices of one kind.
@@ -11,7 +11,7 @@ import numpy as np
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import CORES_SLACK_S, FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
-from runs.numbers.replicas import times_per_token_ns
+from runs.numbers.replica_numbers import times_per_token_ns
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 

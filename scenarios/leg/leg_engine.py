@@ -13,7 +13,7 @@ from sut.replicas.cluster.cluster import ClusterLaunch
 from sut.replicas.fleet import Fleet, Start
 from sut.replicas.line import LOOK_S, may_gather
 from sut.replicas.local import launch
-from sut.replicas.messages import ReplicaSpec
+from sut.replicas.replica_messages import ReplicaSpec
 
 
 def make_engine(plan: LegPlan) -> Engine:

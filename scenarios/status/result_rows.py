@@ -9,12 +9,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.accuracy.metrics import METRICS
-from compliance.accuracy.report import read_scores
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment
-from scenarios.status.legs import LegStatus
+from scenarios.status.leg_state import LegStatus
 from scenarios.status.snapshot import shortened
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))

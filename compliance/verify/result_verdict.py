@@ -11,7 +11,7 @@ from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, applied, check_json
-from compliance.verify.legs import ResultLegs
+from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir

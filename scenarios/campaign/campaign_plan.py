@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import AuditRequest, AuditTest
-from compliance.audits.registry import find_audit
 from runs.benchmark import Mode
 from runs.errors import InputError, SetupError
 from runs.loadgen.counts import LegCount

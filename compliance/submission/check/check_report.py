@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from compliance.finding import Finding, Severity
-from compliance.submission.check.driver import Checked
-from compliance.submission.check.finding import finding_json, place_of, printable
+from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.rebuild import SignedOff
+from compliance.submission.check.tree_finding import finding_json, place_of, printable
 from runs.errors import ExitCode
 from runs.wording import counted
 

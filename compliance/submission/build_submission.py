@@ -10,10 +10,10 @@ from compliance.finding import Finding
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
-from compliance.submission.calibration import Documents, lacking, with_calibration
+from compliance.submission.calibration_check import Documents, lacking, with_calibration
 from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
