@@ -99,13 +99,13 @@ def _lengths(evidence: Evidence, manifest: Manifest, first_s: float, last_s: flo
     took_s = last_s - first_s
     slack_s, told_s = WINDOW_SLACK_S + WINDOW_SLACK_SHARE * took_s, LENGTH_TOLD_S + LENGTH_SHARE_LATE * took_s
     late_s = LENGTH_LATE_S + LENGTH_SHARE_LATE * took_s
-    # From its start, before it loads the samples, to its end.
+    # From its start, before it makes the queries and loads the samples, to its end.
     ran = [] if detail.ended_ms is None else [first_s + detail.ended_ms / 1e3]
-    yield Reading("LoadGen's clock", run.detail, ran, last_s - WINDOW_EARLY_S, last_s + WINDOW_LATE_S, last_s + told_s)
+    yield Reading("LoadGen's clock", run.detail, ran, last_s - WINDOW_EARLY_S, last_s + late_s, last_s + told_s)
     # Both of one moment.
     if isinstance(beat_ns := beat.get("time_ns"), int) and isinstance(elapsed_s := beat.get("elapsed_s"), float):
         beat_s, name = beat_ns / 1e9, "the heartbeat's count"
-        bounds = beat_s - slack_s, beat_s + WINDOW_LATE_S, beat_s + told_s
+        bounds = beat_s - slack_s, beat_s + late_s, beat_s + told_s
         yield Reading(name, run.progress, [first_s + elapsed_s], *bounds)
     # Which also wait for LoadGen's logs to be written. Too short ones have rules of their own, or count coarsely.
     lag, window_s = observed.get(LOOP_LAG), (observed.get(CONTENTION) or {}).get("window_s")
