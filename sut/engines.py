@@ -6,12 +6,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from runs.errors import InputError, SetupError
+from runs.record.engine_records import DEFAULT_ENGINE
 from sut.dummy.kind import DummyKind, DummyOptions
 from sut.endpoint.kind import EndpointKind, EndpointOptions
 from sut.engine_kind import EngineKind
 from sut.vllm.kind import VllmKind, VllmOptions
 
-DEFAULT = VllmKind.name
+DEFAULT = DEFAULT_ENGINE
 ENDPOINT = EndpointKind.name
 KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (VllmKind(), EndpointKind(), DummyKind())}
 

@@ -26,15 +26,16 @@ class LagMeter:
         self._over = False
 
     def start(self) -> None:
-        """Begin. Safe from every thread."""
-        self._loop.call_soon_threadsafe(self._begin)
+        """Begin; the first moment is now. Safe from every thread."""
+        self._due_s = self._loop.time()
+        self._loop.call_soon_threadsafe(self._look)
 
     def stop(self) -> None:
         """No more looks. Safe from every thread."""
         self._over = True
 
     def so_far(self) -> LoopLag | None:
-        """What came of the looks; None before the first. From one thread only."""
+        """What came of the looks; None before the loop had a turn. From one thread only."""
         lags_s = [self._pending_s.popleft() for _ in range(len(self._pending_s))]
         if lags_s:
             self._moments += len(lags_s)
@@ -50,10 +51,6 @@ class LagMeter:
             moments=self._moments,
             interval_ms=INTERVAL_S * 1e3,
         )
-
-    def _begin(self) -> None:
-        self._due_s = self._loop.time() + INTERVAL_S
-        self._loop.call_at(self._due_s, self._look)
 
     def _look(self) -> None:
         if self._over:

@@ -1,7 +1,5 @@
 """The accuracy part of a result: the answers scored again where they are at hand, else the scores that lie beside."""
 
-import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,13 +17,13 @@ from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
 from compliance.evidence.leg_record import (
-    hash_in_accuracy_text,
     is_truncated,
     record_contradictions,
     result_record,
     scores_beside,
 )
 from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.evidence.logged_answers import as_issued, whole_log
 from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausibility import scores_within_reach
@@ -37,7 +35,7 @@ from runs.benchmark import Target
 from runs.errors import ExecutionError, HarnessError, InputError, names_its_file
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry
-from runs.loadgen.replay import expected_order, expected_samples
+from runs.loadgen.replay import expected_samples
 from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
 from runs.numbers.result import result_of
@@ -45,7 +43,6 @@ from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
 
 _MAX_TEXT_BYTES = 1024 * 1024
-_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
         part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
     part.findings += detail_contradictions(detail, None)
     part.findings += record_contradictions(leg, text)
-    part.findings += _issued(leg, entries)
+    part.findings += as_issued(leg, entries)
     said = errors_found(detail) if detail.error_count else "none"
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
     part.findings += official_inputs(leg)
@@ -111,9 +108,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     part.findings += sample_set_checks(leg)
     part.findings.append(seeds_check(detail, "accuracy-seeds"))
     if entries is not None:
-        part.findings += _against_requests(leg, entries)
-        part.findings += _hash_line(leg, text)
-        part.findings += _entry_checks(leg, entries)
+        part.findings += whole_log(leg, entries, text)
         part.findings += result_record(leg, result_of(leg, scenario=leg.scenario))
     scores = _scores(leg, part, entries, text, sources)
     if scores is not None:
@@ -149,95 +144,6 @@ def _read_text(path: Path) -> str:
         return read_record(path, fix, max_bytes=_MAX_TEXT_BYTES).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
-
-
-def _issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
-    """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
-    path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
-    if entries is not None:
-        pairs = [(entry.seq_id, entry.qsl_idx) for entry in entries]
-    else:
-        pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(read_record(path, "give the accuracy log"))]
-    for seq, index in pairs:
-        if seq >= expected or index >= expected:
-            text = f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"
-            yield fail("log-order", text, path)
-            return
-    order = expected_order(leg.detail, expected)
-    if order is None:
-        return
-    wrong = [(seq, index) for seq, index in pairs if int(order[seq]) != index]
-    if wrong:
-        seq, index = wrong[0]
-        text = (
-            f"{path.name} has qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); "
-            f"by the seeds in force the leg issued {int(order[seq])}"
-        )
-        yield fail("log-order", text, path, leg.run.detail, seq_id=seq, different=len(wrong))
-
-
-def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """Each logged answer against our own record of it."""
-    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
-    if table is None:
-        return
-    if len(table) != len(entries):
-        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
-        yield fail("log-records", text, log, path)
-        return
-    places = {int(seq): place for place, seq in enumerate(table.seq)}
-    for entry in entries:
-        place, seq_id = places.get(entry.seq_id), entry.seq_id
-        if place is None:
-            yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
-        elif (index := int(table.sample_index[place])) != entry.qsl_idx:
-            text = f"seq_id {seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {index}"
-            yield fail("log-records", text, log, path, seq_id=seq_id)
-        elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
-            text = f"seq_id {seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
-            yield fail("record-answers", text, log, path, seq_id=seq_id)
-        else:
-            continue
-        return  # one is enough
-
-
-def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
-    said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
-    if said is not None and said != (found := leg.hashes[log.name]):
-        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
-        yield fail("record-hash", sentence, leg.run.accuracy_text, log)
-
-
-def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
-    distinct = len({entry.qsl_idx for entry in entries})
-    yield applied(
-        "accuracy-answers",
-        "answers",
-        len(entries) == distinct == expected,
-        f"{len(entries):,} answers to {distinct:,} samples",
-        f"one to each of {expected:,} samples",
-        path,
-    )
-    counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
-    ours = leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies
-    wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
-    found = "all equal"
-    if ours and len(counted) < len(entries):
-        wrong = [entry for entry in entries if entry.token_count is None]
-        found = f"{len(wrong)} answers have none"
-    elif wrong:
-        found = (
-            f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
-            f"{len(wrong[0].data)} bytes of ids"
-        )
-    required = "the number of ids in the answer (4 or 8 bytes each)"
-    yield applied("accuracy-token-counts", "token counts", not wrong, found, required, path)
-    if counted:
-        longest = max(count for _, count in counted)
-        most = leg.benchmark.sampling["accuracy"].max_tokens
-        passed, required = longest <= most, f"at most {most}"
-        yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
 
 
 def _scores(

@@ -16,6 +16,7 @@ from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.loadgen.written import unlike_loadgen
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
+from runs.record.engine_records import DEFAULT_ENGINE
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import BASELINE, DEFAULT_ROUTING, LegPlan, Manifest, RateChoice, ReplicaPlace
@@ -100,6 +101,8 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
         (plan.rate_choice and plan.rate_choice.model_dump()),
     )
     yield "LoadGen", manifest.software.get("mlcommons-loadgen"), manifest.loadgen["version"]
+    for software in (manifest.software, *(node.software for node in plan.nodes)):
+        yield "software without a version", sorted(set(plan.engine_record.software) - software.keys()), []
     yield "refused connections", manifest.observed["refused_connections"] is None, plan.replicas is None
     yield from _engine_told_twice(manifest)
     yield from _asked(manifest)
@@ -111,7 +114,14 @@ _CHOICE = set(RateChoice.model_fields)
 def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     plan, engine = manifest.resolved, manifest.engine
     yield "engine", engine["name"], plan.engine
-    for name, value in engine["asked"].items() if plan.engine_record.shows_in_force else ():
+    asked, kind = engine["asked"], plan.engine_record
+    if kind.shows_in_force:
+        yield (
+            "options asked of the engine",
+            sorted(asked.keys() - {"model"}),
+            sorted(plan.engine_options.keys() - {*kind.hidden_options}),
+        )
+    for name, value in asked.items() if kind.shows_in_force else ():
         planned = plan.engine_options.get(name, value)
         if not isinstance(planned, dict | list):  # which are written in several ways
             yield f"{name} asked of the engine", value, planned
@@ -129,7 +139,7 @@ def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     versions = {name: version for name, version in engine["versions"].items() if name in software}
     yield "versions of the engine", versions, {name: software[name] for name in versions}
     if plan.engine_record.computes_here:
-        yield "a version of the engine", bool(engine["versions"]), True
+        yield "a version of the engine", bool(versions), True
     times = query_times_of(manifest.observed["engine"])
     if times is not None and times.queries:
         yield "queries that the engine timed", times.queries, manifest.observed["samples_completed"]
@@ -177,7 +187,7 @@ def _devices(place: ReplicaPlace) -> tuple[list[str], list[str]]:
 def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     """What the user asked for, with the defaults of what need not be asked for: the tree's README has the command."""
     plan, asked, official = manifest.resolved, manifest.asked, BENCHMARKS.get(manifest.resolved.loadgen_key)
-    yield "engine asked for", asked.get("engine") or plan.engine, plan.engine
+    yield "engine asked for", asked.get("engine") or DEFAULT_ENGINE, plan.engine
     yield "benchmark asked for", asked.get("lg_model_name") or plan.loadgen_key, plan.loadgen_key
     yield "model asked for", asked.get("model_path") or plan.model_path, manifest.model["name"]
     yield "scenario asked for", asked.get("scenario"), plan.scenario

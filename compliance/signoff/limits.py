@@ -64,7 +64,6 @@ SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)  # by half an hour on Lord
 # read after. Where others use 98 % of the cores it is 0.2 s at most, by LoadGen's clock and the heartbeat 0.01 s, and
 # 0.12 s where LoadGen makes 330,000 samples first; the others also wait for LoadGen's logs to be written.
 LENGTH_TOLD_S, LENGTH_LATE_S, LENGTH_SHARE_LATE = 0.25, 5.0, 0.01
-LAG_SEEN_S = 60.0  # a leg that long has looked at its loop, at moments 10 ms apart
 # P-4: the heartbeat's percentiles are the lower ends of bins of 2 %, the first at 1 µs (sut/recorder.py).
 HISTOGRAM_BIN = 1.02
 HISTOGRAM_LOW_MS = 0.001

@@ -11,6 +11,7 @@ counts and tokens (which have no clock in them) are compared exactly.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -37,9 +38,6 @@ UNKNOWN_START_NS = 10_000
 STAMP_NS = 20_000_000
 LONE_STAMP_NS = 1_000_000_000
 START_STAMP_NS = 100_000_000
-# So many samples may have met a full stop: judged by their number, not by what it did to them.
-STOPPED_ONE_IN = 1_000
-STOPPED_AT_LEAST = 2
 # Handing over n samples in one call takes LoadGen's binding time before we can read the clock (measured: 0.5 µs a
 # sample).
 HANDOVER_NS = 2_000
@@ -72,6 +70,11 @@ class Disagreement:
     def __str__(self) -> str:
         near = f" ± {self.tolerance:g}" if self.tolerance else ""
         return f"{self.name}: reported {self.reported}, re-derived {self.derived}{near} {self.unit}".rstrip()
+
+
+def stopped_at_most(samples: int) -> int:
+    """How many of a run's samples may have met a full stop: judged by their number, not by what it did to them."""
+    return samples // 1_000 + 2
 
 
 def compare(derived: Derived, detail: DetailLog) -> list[Disagreement]:
@@ -200,7 +203,6 @@ class Allowance:
         self._derived = derived
         self._measure = measure
         self._ours = ours
-        self._ordered_ns = np.sort(_measured_ns(derived, measure))
         self._moved: dict[int, tuple[LatencyNumbers, LatencyNumbers]] = {}
 
     def of(self, statistic: str) -> float:
@@ -216,15 +218,18 @@ class Allowance:
     def beside_ns(self, value: int, said: int) -> int:
         """From a percentile, `value` here and `said` there, to the value that stands there when some samples met a full
         stop: far where times come in two sizes. Our stamps see no more of a stop than LoadGen's."""
-        ordered_ns, stopped = self._ordered_ns, _stopped(self._derived)
+        if self._derived.source == "trace" or (said < value and self._measure != "tpot"):
+            return 0
+        ordered_ns, stopped = self._ordered_ns, stopped_at_most(self._derived.sample_count)
         first, end = (int(np.searchsorted(ordered_ns, value, side)) for side in ("left", "right"))
-        exact = (
-            self._derived.source == "trace" or first == end
-        )  # no sample's, as the 0 of an estimate that there is not
-        if exact or (said < value and self._measure != "tpot"):
+        if first == end:  # no sample's, as the 0 of an estimate that there is not
             return 0
         place = min(first + stopped, len(ordered_ns) - 1) if said > value else max(end - 1 - stopped, 0)
         return abs(int(ordered_ns[place]) - value)
+
+    @cached_property
+    def _ordered_ns(self) -> NDArray[np.int64]:
+        return np.sort(_measured_ns(self._derived, self._measure))
 
     def _effect_ns(self, statistic: str, stamp_ns: int) -> float:
         """What stamps that are all off by `stamp_ns` do to the statistic."""
@@ -280,13 +285,9 @@ def _limits_are_certain(derived: Derived, allowed: int) -> bool:
     """Is it the same whichever way the stamps err: all limits kept with `allowed` late queries, or one broken?"""
     if derived.source == "trace" or allowed < 0:
         return True
-    stopped = _stopped(derived)
+    stopped = stopped_at_most(derived.sample_count)
     late = [_fewest_and_most_late(derived, name) for name in derived.limits_ns]
     return any(fewest - stopped > allowed for fewest, _ in late) or all(most + stopped <= allowed for _, most in late)
-
-
-def _stopped(derived: Derived) -> int:
-    return derived.sample_count // STOPPED_ONE_IN + STOPPED_AT_LEAST
 
 
 def _fewest_and_most_late(derived: Derived, name: str) -> tuple[int, int]:

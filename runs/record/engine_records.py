@@ -5,6 +5,10 @@ A judge knows engines by this table alone: what is told of an engine by the leg'
 
 from dataclasses import dataclass
 
+DEFAULT_ENGINE = "vllm"
+# Distributions that no leg runs without, of those whose versions are on record.
+_OF_EVERY_LEG = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
+
 
 @dataclass(frozen=True)
 class EngineRecord:
@@ -15,12 +19,15 @@ class EngineRecord:
     prints_configuration: bool = True  # into engine.log, in vLLM's form
     may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
-    shows_in_force: bool = True  # of each option that was asked for, in engine.in_force
+    shows_in_force: bool = True  # of each option that was asked for, in engine.in_force, but these:
+    hidden_options: tuple[str, ...] = ()
     # What engine.configuration must hold.
     configuration: tuple[str, ...] = (
         "dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "speculative", "max_model_len",
-        "max_num_seqs",
+        "enforce_eager", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling",
+        "tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size", "device", "environment",
     )  # fmt: skip
+    software: tuple[str, ...] = (*_OF_EVERY_LEG, "torch", "transformers", "tokenizers")  # whose versions are on record
     variable_prefix: str = "VLLM_"  # of the variables that engine.configuration tells
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
@@ -40,6 +47,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         variable_prefix="",
         shows_in_force=False,
         configuration=("connections",),
+        software=_OF_EVERY_LEG,
         named_options=(
             "api_server",
             "api_model_name",
@@ -56,7 +64,9 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         may_preempt=False,
         batch_field="slots",
         variable_prefix="",
-        configuration=("slots",),
+        configuration=("slots", "prefill_us", "shortest_tokens"),
+        hidden_options=("faults", "cheats"),
+        software=_OF_EVERY_LEG,
         option_prefix="dummy_",
     ),
 }

@@ -25,6 +25,7 @@ from runs.record.manifest_parts import (
     absent_fields,
     servers_are_whole,
 )
+from runs.record.progress import PHASES
 
 # 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
 SCHEMA_VERSION: Literal[3] = 3
@@ -32,6 +33,7 @@ BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"
 
 RoutingPolicy = Literal["open", "tokens", "prefill", "round-robin"]  # see sut/replicas/routing.py
 DEFAULT_ROUTING: RoutingPolicy = "prefill"
+_PASSED = ("importing", "engine", "warm-up", "running")  # phases of every leg whose ends are timed
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
@@ -154,8 +156,8 @@ class LegPlan(BaseModel):
     loadgen_key: str
     dataset_path: str
     dataset_sha256: str
-    sample_count: int  # samples of the query sample library
-    longest_prompt_tokens: int
+    sample_count: int = Field(ge=1)  # samples of the query sample library
+    longest_prompt_tokens: int = Field(ge=1)
     audit: bool  # whether audit.config in the run directory is given to LoadGen
     trace: bool
     engine: str
@@ -226,8 +228,10 @@ class Manifest(BaseModel):
             parts = FinishedParts.model_validate(self.model_dump(include=set(FinishedParts.model_fields)))
             SamplingPart.model_validate(self.resolved.sampling)
             kind = self.resolved.engine_record
-            if kind.runs_model and kind.computes_here and not parts.model.sha256:
-                raise ValueError("model.sha256: no file of the model that ran")
+            if kind.runs_model and kind.computes_here and not (parts.model.sha256 and parts.model.weights):
+                raise ValueError("model: no file, or no weights, of the model that ran")
+            if absent := [PHASES[one] for one in _PASSED if PHASES[one] not in parts.observed.start_stages]:
+                raise ValueError(f"observed.start_stages: lacks {', '.join(absent)}")
             if self.resolved.engine == "endpoint":
                 servers_are_whole(parts.engine, parts.observed)
             if parts.model.weights is not None and not kind.computes_here:

@@ -65,8 +65,15 @@ class SamplingPart(_Part):
 
 class HarnessPart(_Part):
     version: Text
+    # git_commit, git_changed: both None outside of a checkout
     git_commit: Annotated[str, Field(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")] | None
     git_changed: bool | None
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if (self.git_commit is None) != (self.git_changed is None):
+            raise ValueError("git_commit, git_changed: one without the other")
+        return self
 
 
 class LoadgenPart(_Part):
@@ -115,6 +122,15 @@ class ModelPart(_Part):
     weights: WeightsPart | None  # None: an engine without a model, or a server's
 
 
+class WarmUpPart(_Part):
+    prompts: Count
+    output_tokens: Count
+    # prompt_tokens_at_once, queries_at_once: the most that were in the engine at a time
+    prompt_tokens_at_once: Count
+    queries_at_once: Count
+    seconds: Seconds
+
+
 class EnginePart(_Part):
     name: Text
     versions: dict[str, str]
@@ -122,7 +138,7 @@ class EnginePart(_Part):
     in_force: dict[str, Any]
     configuration: dict[str, Any]
     prefix_caching: bool
-    warm_up: Annotated[dict[str, Amount], Field(min_length=1)]  # counts and seconds
+    warm_up: WarmUpPart
 
 
 class LoadgenSettingsPart(_Part):
@@ -145,6 +161,9 @@ class LoadgenSettingsPart(_Part):
     tpot_latency: Count
     server_target_qps: FiniteFloat
     offline_expected_qps: FiniteFloat
+    use_token_latencies: bool
+    infer_token_latencies: bool
+    test05: bool
 
 
 class NotRecordedPart(_Part):
@@ -169,7 +188,7 @@ class ObservedPart(_Part):
     samples_completed: AtLeastOne
     cached_prompt_tokens: Count
     contention: ContentionPart | NotRecordedPart
-    loop_lag: LoopLag | None  # None: the leg was over within the first interval
+    loop_lag: LoopLag
     start_stages: dict[str, Seconds]
     # What it saw of itself, where its kind looks.
     engine: Annotated[dict[str, Any], AfterValidator(_has_whole_times)] | None
@@ -271,7 +290,7 @@ class FinishedParts(_Part):
         if self.official == bool(self.unofficial_reasons):
             raise ValueError("unofficial_reasons: some of an official leg, or none of one that is not")
         lag = self.observed.loop_lag
-        if lag is not None and lag.worst_ms < lag.p99_ms:
+        if lag.worst_ms < lag.p99_ms:
             raise ValueError(f"observed.loop_lag: the worst, {lag.worst_ms:g} ms, is below p99")
         cores = getattr(self.observed.contention, "usable_cores", None)
         if cores is not None and cores > self.host.cores_usable:

@@ -104,8 +104,8 @@ class DummyEngine(Engine):
         if any(fault.kind == "start" for fault in self.faults):
             raise SetupError("the dummy engine was asked not to start", "leave out --dummy-fault start")
         self._loop = asyncio.get_running_loop()
-        options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens}
         model = {"prefill_us": self.prefill_us, "slots": self.slots, "shortest_tokens": self.shortest_tokens}
+        options = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "lead_tokens": self.lead_tokens, **model}
         return EngineReport(
             "dummy",
             asked=dict(options),

@@ -67,7 +67,7 @@ def beat_again(run: RunDir) -> None:
     write_json(run.progress, progress | {"elapsed_s": elapsed_s})
 
 
-def lagged(run: RunDir, lag: dict[str, float] | None) -> None:
+def lagged(run: RunDir, lag: dict[str, float]) -> None:
     """Another lag of the event loop, which manifest, heartbeat and result have of one reading."""
     for path in (run.progress, run.result):
         write_json(path, orjson.loads(path.read_bytes()) | {LOOP_LAG: lag})

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import (
-    LAG_SEEN_S,
     LENGTH_LATE_S,
     LENGTH_SHARE_LATE,
     LENGTH_TOLD_S,
@@ -26,7 +25,7 @@ from compliance.signoff.limits import (
 from runs.loadgen.detail_log import power_time
 from runs.record.engine_log import START_STAGES
 from runs.record.manifest import Manifest
-from runs.record.observed import CONTENTION, LOOP_LAG
+from runs.record.observed import CONTENTION, loop_lag_of
 from runs.record.progress import PHASES
 from runs.record.requests_log import RequestTable
 
@@ -82,10 +81,8 @@ def _readings(evidence: Evidence, manifest: Manifest, table: RequestTable) -> It
         *((f"the start of replica {one['replica']}", one["start_s"]) for one in manifest.replicas if manifest.current),
     ):
         yield Reading(name, run.manifest, [start_s + lasted_s], *leg_s)
-    lag = manifest.observed.get(LOOP_LAG)
-    if manifest.current and (lag or last_s - first_s > LAG_SEEN_S):
-        lasted = [start_s + lag["worst_ms"] / 1e3] if lag else []
-        yield Reading("the loop's lag", run.manifest, lasted, *leg_s)
+    if (lag := loop_lag_of(manifest.observed)) is not None:
+        yield Reading("the loop's lag", run.manifest, [start_s + lag.worst_ms / 1e3], *leg_s)
     yield from _lengths(evidence, manifest, first_s, last_s)
     year = datetime.fromtimestamp(start_s, UTC).year
     for stamp in evidence.engine_log.first_and_last:
@@ -108,14 +105,16 @@ def _lengths(evidence: Evidence, manifest: Manifest, first_s: float, last_s: flo
         bounds = beat_s - slack_s, beat_s + late_s, beat_s + told_s
         yield Reading(name, run.progress, [first_s + elapsed_s], *bounds)
     # Which also wait for LoadGen's logs to be written. Too short ones have rules of their own, or count coarsely.
-    lag, window_s = observed.get(LOOP_LAG), (observed.get(CONTENTION) or {}).get("window_s")
-    for name, length_s, high_s in (
-        ("the window of CPU times", window_s, math.inf),  # B-4 has a bound of it
-        ("the number of looks at the loop", lag and lag["moments"] * lag["interval_ms"] / 1e3, last_s + late_s),
-        ("the stage of running", observed.get(START_STAGES, {}).get(PHASES["running"]), last_s + late_s),
+    lag, window_s = loop_lag_of(observed), (observed.get(CONTENTION) or {}).get("window_s")
+    looked_s = lag.moments * lag.interval_ms / 1e3 if lag else None
+    running_s = observed.get(START_STAGES, {}).get(PHASES["running"])
+    for name, length_s, low_s, high_s in (
+        ("the window of CPU times", window_s, first_s, math.inf),  # B-4 has bounds of it
+        ("the number of looks at the loop", looked_s, first_s, last_s + late_s),
+        ("the stage of running", running_s, last_s - slack_s, last_s + late_s),
     ):
         if length_s is not None:
-            yield Reading(name, run.manifest, [first_s + length_s], first_s, high_s, last_s + told_s)
+            yield Reading(name, run.manifest, [first_s + length_s], low_s, high_s, last_s + told_s)
 
 
 def _moment(moment: datetime | None) -> list[float]:

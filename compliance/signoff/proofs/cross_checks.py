@@ -4,7 +4,6 @@ Each is a small thing that an honest leg has right without trying, and that some
 has to remember.
 """
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,7 +24,7 @@ from runs.errors import InputError
 from runs.loadgen.given import UNLOGGED, defaults, mismatches
 from runs.loadgen.user_conf import in_force, read_conf
 from runs.record.manifest import Manifest
-from runs.record.observed import FOREIGN_SHARE, foreign_share, query_times_of
+from runs.record.observed import FOREIGN_SHARE, foreign_share, loop_lag_of, query_times_of
 from runs.record.requests_log import NO_TIME, RequestTable
 
 LENGTH = "length"  # why an answer ended that has as many tokens as were allowed
@@ -160,9 +159,8 @@ def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Itera
 
 
 def _worst_lag_ns(manifest: Manifest) -> int:
-    lag = manifest.observed.get("loop_lag")
-    worst_ms = lag.get("worst_ms") if isinstance(lag, dict) else None
-    return round(worst_ms * 1e6) if isinstance(worst_ms, int | float) and math.isfinite(worst_ms) else 0
+    lag = loop_lag_of(manifest.observed)
+    return round(lag.worst_ms * 1e6) if lag is not None else 0
 
 
 def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ from compliance.signoff.proofs.issued_queries import scheduled_offsets_ns
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import SECOND_PERCENTILE, estimate_percentile
 from runs.loadgen.trace_log import Trace
-from runs.numbers.compare import LONE_STAMP_NS, STOPPED_AT_LEAST, STOPPED_ONE_IN
+from runs.numbers.compare import LONE_STAMP_NS, stopped_at_most
 from runs.numbers.numbers import PERCENTILE_SHARES, STATISTICS, LatencyNumbers, reported_numbers
 from runs.numbers.rederive import statistics
 from runs.record.requests_log import NO_TIME, RequestTable
@@ -185,7 +185,7 @@ def _spans(table: RequestTable, theirs: LatencyNumbers, evidence: Evidence) -> I
     do LoadGen's own made smaller by little more than the stamps are apart."""
     gaps = np.maximum(table.output_tokens - 1, 1)
     values_ns = np.sort((table.complete_ns - table.first_token_ns) // gaps)
-    ours, stopped = statistics(values_ns), len(table) // STOPPED_ONE_IN + STOPPED_AT_LEAST
+    ours, stopped = statistics(values_ns), stopped_at_most(len(table))
     allowed_ns, apart_ns = (one / float(np.median(gaps)) for one in (SPAN_NS, STAMP_MEDIAN_NS))
     for statistic, share in PERCENTILE_SHARES.items():
         mine, said = getattr(ours, statistic), getattr(theirs, statistic)

@@ -1,0 +1,110 @@
+"""The log of an accuracy leg's answers: of the samples that the leg issued, one each, as our record has them."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+
+from compliance.evidence.leg_record import hash_in_accuracy_text
+from compliance.finding import Finding, applied, fail
+from runs.loadgen.accuracy_log import AccuracyEntry
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.reading import read_record
+from runs.record.leg import FinishedLeg
+
+_ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
+
+
+def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) -> Iterator[Finding]:
+    """A log of which nothing was taken out, against the record and the hash in accuracy.txt (`text`)."""
+    yield from _against_requests(leg, entries)
+    yield from _hash_line(leg, text)
+    yield from _entry_checks(leg, entries)
+
+
+def as_issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator[Finding]:
+    """Are these the samples that this leg's seeds issue, in that order? Tells the log of another run."""
+    path, expected = leg.run.accuracy_log, expected_samples(leg.detail) or 0
+    if entries is not None:
+        pairs = [(entry.seq_id, entry.qsl_idx) for entry in entries]
+    else:
+        pairs = [(int(seq), int(index)) for seq, index in _ISSUED.findall(read_record(path, "give the accuracy log"))]
+    for seq, index in pairs:
+        if seq >= expected or index >= expected:
+            text = f"{path.name} has seq_id {seq}, qsl_idx {index}; the leg issued {expected} samples"
+            yield fail("log-order", text, path)
+            return
+    order = expected_order(leg.detail, expected)
+    if order is None:
+        return
+    wrong = [(seq, index) for seq, index in pairs if int(order[seq]) != index]
+    if wrong:
+        seq, index = wrong[0]
+        text = (
+            f"{path.name} has qsl_idx {index} for seq_id {seq} ({len(wrong)} differ); "
+            f"by the seeds in force the leg issued {int(order[seq])}"
+        )
+        yield fail("log-order", text, path, leg.run.detail, seq_id=seq, different=len(wrong))
+
+
+def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    """Each logged answer against our own record of it."""
+    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
+    if table is None:
+        return
+    if len(table) != len(entries):
+        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
+        yield fail("log-records", text, log, path)
+        return
+    places = {int(seq): place for place, seq in enumerate(table.seq)}
+    for entry in entries:
+        place, seq_id = places.get(entry.seq_id), entry.seq_id
+        if place is None:
+            yield fail("log-records", f"seq_id {seq_id} has no line in {path.name}", log, path, seq_id=seq_id)
+        elif (index := int(table.sample_index[place])) != entry.qsl_idx:
+            text = f"seq_id {seq_id}: qsl_idx {entry.qsl_idx}, in {path.name} {index}"
+            yield fail("log-records", text, log, path, seq_id=seq_id)
+        elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
+            text = f"seq_id {seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
+            yield fail("record-answers", text, log, path, seq_id=seq_id)
+        else:
+            continue
+        return  # one is enough
+
+
+def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
+    said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
+    if said is not None and said != (found := leg.hashes[log.name]):
+        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
+        yield fail("record-hash", sentence, leg.run.accuracy_text, log)
+
+
+def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
+    distinct = len({entry.qsl_idx for entry in entries})
+    yield applied(
+        "accuracy-answers",
+        "answers",
+        len(entries) == distinct == expected,
+        f"{len(entries):,} answers to {distinct:,} samples",
+        f"one to each of {expected:,} samples",
+        path,
+    )
+    counted = [(entry, entry.token_count) for entry in entries if entry.token_count is not None]
+    ours = leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies
+    wrong = [entry for entry, count in counted if len(entry.data) not in (4 * count, 8 * count)]
+    found = "all equal"
+    if ours and len(counted) < len(entries):
+        wrong = [entry for entry in entries if entry.token_count is None]
+        found = f"{len(wrong)} answers have none"
+    elif wrong:
+        found = (
+            f"{len(wrong)} differ; seq_id {wrong[0].seq_id}: {wrong[0].token_count} tokens, "
+            f"{len(wrong[0].data)} bytes of ids"
+        )
+    required = "the number of ids in the answer (4 or 8 bytes each)"
+    yield applied("accuracy-token-counts", "token counts", not wrong, found, required, path)
+    if counted:
+        longest = max(count for _, count in counted)
+        most = leg.benchmark.sampling["accuracy"].max_tokens
+        passed, required = longest <= most, f"at most {most}"
+        yield applied("accuracy-longest", "longest answer", passed, f"{longest} tokens", required, path)
