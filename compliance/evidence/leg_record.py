@@ -122,9 +122,10 @@ def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
             sorted(plan.engine_options.keys() - {*kind.hidden_options}),
         )
     for name, value in asked.items() if kind.shows_in_force else ():
-        planned = plan.engine_options.get(name, value)
+        planned = plan.engine_options.get(name, plan.model_path if name == "model" else value)
         if not isinstance(planned, dict | list):  # which are written in several ways
             yield f"{name} asked of the engine", value, planned
+    yield "model in force", engine["in_force"].get("model", plan.model_path), plan.model_path
     for name in engine["configuration"].keys() & engine["in_force"].keys():
         yield f"{name} in force", engine["in_force"][name], engine["configuration"][name]
     for place in ("configuration", "in_force"):
@@ -255,8 +256,10 @@ def scores_beside(leg: FinishedLeg, verdict: AccuracyVerdict) -> Iterator[Findin
     if leg.manifest is None or not leg.manifest.current:
         return
     rule, run = "accuracy-text-differs", leg.run
-    kept = {"metric", "scores"}  # the form holds the rest together
-    record, expected = (scores.model_dump(include=kept) for scores in (read_scores(run), scores_record(verdict)))
+    both = read_scores(run), scores_record(verdict)
+    known = all(scores.target is not None for scores in both)  # not at hand everywhere
+    kept = {"metric", "scores", *(("target", "checks") if known else ())}
+    record, expected = (scores.model_dump(include=kept) for scores in both)
     written = _HASH_LINE.sub("", read_record(run.accuracy_text, "").decode()).strip()
     facts = [Fact(rule, name, run.accuracy_json, record[name], expected[name]) for name in record]
     yield from contradicted([*facts, Fact(rule, "text", run.accuracy_text, written, accuracy_text(verdict).strip())])

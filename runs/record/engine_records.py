@@ -4,10 +4,60 @@ A judge knows engines by this table alone: what is told of an engine by the leg'
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from runs.record.manifest_parts import Amount, AtLeastOne, Count, Text, strictly
 
 DEFAULT_ENGINE = "vllm"
 # Distributions that no leg runs without, of those whose versions are on record.
 _OF_EVERY_LEG = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
+
+
+class VllmConfiguration(BaseModel):
+    """As vLLM's own configuration has it, once the engine runs."""
+
+    model_config = strictly()
+
+    dtype: Text
+    quantization: Text | None
+    kv_cache_dtype: Text
+    enable_prefix_caching: bool
+    speculative: bool
+    max_model_len: AtLeastOne
+    enforce_eager: bool
+    max_num_seqs: AtLeastOne
+    max_num_batched_tokens: AtLeastOne
+    enable_chunked_prefill: bool | None
+    async_scheduling: bool | None
+    tensor_parallel_size: AtLeastOne
+    data_parallel_size: AtLeastOne
+    pipeline_parallel_size: AtLeastOne
+    device: Text | None
+    environment: dict[str, str]
+
+
+class ServersConfiguration(BaseModel):
+    """What servers told of themselves, and what their operator declares."""
+
+    model_config = strictly(extra="allow")
+
+    dialect: Text
+    connections: AtLeastOne
+    declared: dict[str, Any] | None
+    told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
+    probes: Annotated[dict[str, Any], Field(min_length=1)]
+
+
+class DummyConfiguration(BaseModel):
+    """What the dummy engine computes with, beside what a test makes it say."""
+
+    model_config = strictly(extra="allow")
+
+    slots: Count
+    prefill_us: Amount
+    shortest_tokens: Count
 
 
 @dataclass(frozen=True)
@@ -21,12 +71,7 @@ class EngineRecord:
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
     shows_in_force: bool = True  # of each option that was asked for, in engine.in_force, but these:
     hidden_options: tuple[str, ...] = ()
-    # What engine.configuration must hold.
-    configuration: tuple[str, ...] = (
-        "dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "speculative", "max_model_len",
-        "enforce_eager", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling",
-        "tensor_parallel_size", "data_parallel_size", "pipeline_parallel_size", "device", "environment",
-    )  # fmt: skip
+    configuration: type[BaseModel] = VllmConfiguration  # the form of engine.configuration
     software: tuple[str, ...] = (*_OF_EVERY_LEG, "torch", "transformers", "tokenizers")  # whose versions are on record
     variable_prefix: str = "VLLM_"  # of the variables that engine.configuration tells
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
@@ -46,7 +91,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         batch_field="connections",
         variable_prefix="",
         shows_in_force=False,
-        configuration=("connections",),
+        configuration=ServersConfiguration,
         software=_OF_EVERY_LEG,
         named_options=(
             "api_server",
@@ -64,7 +109,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         may_preempt=False,
         batch_field="slots",
         variable_prefix="",
-        configuration=("slots", "prefill_us", "shortest_tokens"),
+        configuration=DummyConfiguration,
         hidden_options=("faults", "cheats"),
         software=_OF_EVERY_LEG,
         option_prefix="dummy_",

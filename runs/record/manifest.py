@@ -233,11 +233,10 @@ class Manifest(BaseModel):
             if absent := [PHASES[one] for one in _PASSED if PHASES[one] not in parts.observed.start_stages]:
                 raise ValueError(f"observed.start_stages: lacks {', '.join(absent)}")
             if self.resolved.engine == "endpoint":
-                servers_are_whole(parts.engine, parts.observed)
+                servers_are_whole(parts.observed)
             if parts.model.weights is not None and not kind.computes_here:
                 raise ValueError("model.weights: of an engine that computes no model here")
-            if absent := [name for name in kind.configuration if name not in parts.engine.configuration]:
-                raise ValueError(f"engine.configuration: lacks {', '.join(absent)}")
+            kind.configuration.model_validate(parts.engine.configuration)
             if kind.shows_in_force and parts.engine.in_force.keys() != parts.engine.asked.keys():
                 raise ValueError("engine.in_force: not of the options that engine.asked has")
         return self

@@ -6,7 +6,7 @@ an engine, LoadGen's settings) is a mapping; its values are JSON.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
@@ -50,8 +50,13 @@ OurExitCode = Annotated[int, AfterValidator(lambda code: int(ExitCode(code)))]
 Accelerator = Annotated[dict[str, str | None], AfterValidator(_is_accelerator)]
 
 
+def strictly(extra: Literal["forbid", "allow"] = "forbid") -> ConfigDict:
+    """How parts of a finished leg's record are read."""
+    return ConfigDict(extra=extra, frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
+
+
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=())
+    model_config = strictly()
 
 
 class SamplingPart(_Part):
@@ -133,7 +138,7 @@ class WarmUpPart(_Part):
 
 class EnginePart(_Part):
     name: Text
-    versions: dict[str, str]
+    versions: Versions
     asked: dict[str, Any]
     in_force: dict[str, Any]
     configuration: dict[str, Any]
@@ -202,18 +207,6 @@ class ObservedPart(_Part):
         return self
 
 
-class _ServersPart(_Part):
-    """The configuration of an engine that is a server."""
-
-    model_config = ConfigDict(extra="allow")
-
-    dialect: Text
-    connections: AtLeastOne
-    declared: dict[str, Any] | None
-    told_by_the_server: Annotated[dict[str, Any], Field(min_length=1)]
-    probes: Annotated[dict[str, Any], Field(min_length=1)]
-
-
 class _ServerClientPart(_Part):
     """What the client of a server saw."""
 
@@ -229,13 +222,12 @@ class _ServerClientPart(_Part):
     cached_tokens_by_metrics: Count | None
 
 
-def servers_are_whole(engine: EnginePart, observed: ObservedPart) -> None:
-    """Hold what a finished leg has on record of servers against its form.
+def servers_are_whole(observed: ObservedPart) -> None:
+    """Hold what the clients of a finished leg's servers saw against its form.
 
     Raises:
         ValidationError: a field is absent or of another type.
     """
-    _ServersPart.model_validate(engine.configuration)
     seen = observed.engine or {}
     for client in seen.get("replicas") or [seen]:
         _ServerClientPart.model_validate(client)
@@ -250,7 +242,7 @@ class ReplicaPart(_Part):
     start_s: Seconds
     software: Versions
     weights_sha256: dict[Text, Sha256]
-    versions: dict[str, str]
+    versions: Versions
     in_force: dict[str, Any]
     environment: dict[str, str]
     queries: Count

@@ -12,7 +12,9 @@ from typing import Any
 import orjson
 
 from runs.files import write_json
+from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir
+from runs.record.progress import PHASES
 from tests.honest.clocks import CLOCKS, run_at, utc
 from tests.honest.pair import Pair, Variation, beat_again, close, lagged, manifest_of, told, varied
 from tests.honest.places import PLACES
@@ -118,7 +120,10 @@ def slowed(run: RunDir, factor: int) -> None:
     stretch_requests(run, factor)
     scale_clock(run, factor)
     by_ns = int((_window_s(run) - before_s) * 1e9)
-    set_manifest(run, "end_time_ns", manifest_of(run)["end_time_ns"] + by_ns)
+    manifest = manifest_of(run)
+    set_manifest(run, "end_time_ns", manifest["end_time_ns"] + by_ns)
+    running_s = manifest["observed"][START_STAGES][PHASES["running"]] + by_ns / 1e9
+    set_manifest(run, f"observed.{START_STAGES}.{PHASES['running']}", running_s)
     progress = orjson.loads(run.progress.read_bytes())
     write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
     beat_again(run)

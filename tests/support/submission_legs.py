@@ -50,7 +50,10 @@ def _main(arguments: list[object]) -> None:
 
 CONFIGURATION = {
     "dtype": "bfloat16", "quantization": None, "kv_cache_dtype": "auto", "enable_prefix_caching": False,
-    "speculative": False, "max_model_len": 4096, "max_num_seqs": 256,
+    "speculative": False, "max_model_len": 4096, "enforce_eager": False, "max_num_seqs": 256,
+    "max_num_batched_tokens": 8192, "enable_chunked_prefill": True, "async_scheduling": True,
+    "tensor_parallel_size": 1, "data_parallel_size": 1, "pipeline_parallel_size": 1, "device": "cuda",
+    "environment": {},
 }  # fmt: skip
 OFFICIAL = weights("fp8_w8a8", shape=dict(MODEL.shape), parameters=MODEL.parameters)  # nobody publishes their hash
 
@@ -87,14 +90,22 @@ def claim_official(campaign: CampaignDir) -> None:
     for path in campaign.root.rglob("manifest.json"):
         hashes = {"model.safetensors": "0" * 64, "calibration.md": hashlib.sha256(CALIBRATION).hexdigest()}
         weights = {"weights": OFFICIAL, "sha256": hashes, "folder": "bytes"}  # a folder that is not there
+        options = json.loads(path.read_bytes())["resolved"]["engine_options"]
         edit(
             path,
             official=True,
             unofficial_reasons=[],
             asked={"engine": "vllm"},
             resolved={"engine": "vllm", "compiles": True},
-            engine={"name": "vllm", "versions": {"vllm": "0.32.0"}, "configuration": CONFIGURATION},
+            engine={
+                "name": "vllm",
+                "versions": {"vllm": "0.32.0"},
+                "asked": options,
+                "in_force": options,
+                "configuration": CONFIGURATION,
+            },
             model=weights,
+            software={"vllm": "0.32.0"},
         )
 
 

@@ -52,7 +52,7 @@ def test_every_moment_that_the_loop_missed_counts(loop: Loop) -> None:
     meter.stop()
     lag = meter.so_far()
     assert lag is not None
-    assert lag.moments == 99 + 101
+    assert lag.moments == 1 + 99 + 101
     assert lag.worst_ms == pytest.approx(1_000, abs=0.1)
     assert lag.p99_ms == pytest.approx(980, rel=0.03)  # the bins are 2 % wide
 
@@ -65,17 +65,21 @@ def test_a_loop_in_time(loop: Loop) -> None:
             assert meter.so_far() is not None  # as the heartbeat does
     lag = meter.so_far()
     assert lag is not None
-    assert lag.moments == 999
+    assert lag.moments == 1_000
     assert lag.p99_ms <= lag.worst_ms == pytest.approx(0.5, abs=0.001)
     assert lag.p99_ms == pytest.approx(0.5, rel=0.03)
 
 
-def test_no_moment_no_figures_and_no_look_after_the_end(loop: Loop) -> None:
-    meter = started(loop)
+def test_the_first_moment_is_the_start_and_none_is_after_the_end(loop: Loop) -> None:
+    meter = LagMeter(loop)  # type: ignore[arg-type]
+    assert meter.so_far() is None
+    meter.start()
     meter.stop()
     loop.turn_at(60.0)
     assert loop.planned == []
-    assert meter.so_far() is None
+    lag = meter.so_far()
+    assert lag is not None
+    assert lag.moments == 1
 
 
 def test_on_a_real_loop() -> None:

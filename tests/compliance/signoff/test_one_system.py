@@ -41,6 +41,11 @@ def to(place: str, value: object) -> Edit:
     return edit
 
 
+def elsewhere(manifest: dict[str, Any]) -> None:
+    """Of a machine of another name; by the boot's id it would be one that was renamed."""
+    manifest["host"] |= {"hostname": "another", "boot_id": "another"}
+
+
 def later(manifest: dict[str, Any]) -> None:
     manifest["start_time_ns"] += TWO_YEARS_NS
     manifest["end_time_ns"] += TWO_YEARS_NS
@@ -53,7 +58,7 @@ def test_a_bundle_of_two_scenarios_is_one_system(legs: FrozenLegs) -> None:
 @pytest.mark.parametrize(
     ("changed", "edit", "slug"),
     [
-        ("srv-1", to("host.hostname", "another"), "several_systems"),
+        ("srv-1", elsewhere, "several_systems"),
         ("srv-acc", to("host.cpu", "another"), "several_systems"),
         ("srv-1", to("software.torch", "1.0"), "several_systems"),
         ("srv-acc", to("harness.git_commit", "0" * 40), "several_systems"),
@@ -77,5 +82,5 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
     bundle = [evidence(path) for path in legs.paths("off-1", "off-2", "off-acc")]
     assert foreign_legs(legs.paths("off-1", "off-fast-1", "off-acc"), bundle) == ""
     assert "scenario" in foreign_legs(legs.paths("ss-1", "ss-fast-1"), bundle)
-    other = edited(legs, tmp_path, "off-fast-1", to("host.hostname", "another"))
+    other = edited(legs, tmp_path, "off-fast-1", elsewhere)
     assert "host.hostname" in foreign_legs([legs("off-1"), other], bundle)

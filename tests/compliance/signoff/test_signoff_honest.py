@@ -92,7 +92,7 @@ def test_a_busy_machine_that_issues_late_is_a_flag(legs: FrozenLegs, tmp_path: P
 
 def on_machine(legs: FrozenLegs, hostname: str, boot_id: str | None) -> Manifest:
     manifest = read_manifest(RunDir(legs("srv-1")).manifest)
-    manifest.host |= {"hostname": hostname} | ({} if boot_id is None else {"boot_id": boot_id})
+    manifest.host |= {"hostname": hostname, "boot_id": boot_id}
     return manifest
 
 

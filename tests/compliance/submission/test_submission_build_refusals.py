@@ -100,7 +100,8 @@ def test_the_weights_of_an_official_leg_are_on_record_and_one_model(
     assert f"{BENCHMARK}/Server: model: " in told
     for path in campaign.root.rglob("manifest.json"):
         edit(path, model={"weights": None})
-    assert "weights: nothing tells what they are" in reasons(build(rehearsal=False, tree="other"))
+    with pytest.raises(InputError, match=r"manifest\.json: .*weights, of the model"):
+        build(rehearsal=False, tree="other")
 
 
 def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
