@@ -97,13 +97,12 @@ def passed(legs: Legs, scenario: str, file: str, values: tuple[Any, ...], folder
     source = result(legs, scenario, folder / "whole")
     first = next(run.root / file for run in Pair(source).legs if (run.root / file).is_file())
     content = orjson.loads(first.read_bytes())
+    free = (*FREE, *(() if scenario == VLLM else LIBRARIES), *(() if scenario.startswith("Server") else OF_SERVER))
     tried = [
         (place, value)
         for place in places(content)
         for value in values
-        if not place.startswith(
-            (*FREE, *(LIBRARIES if scenario != VLLM else ()), *OF_SERVER[scenario.startswith("Server") :])
-        )
+        if not place.startswith(free)
         and not (value == 0 and place.startswith(MAY_BE_0))
         and (value is ... or alike(value, at(content, place)))
     ]
