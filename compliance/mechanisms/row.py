@@ -29,7 +29,7 @@ from runs.files import sha256_of
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
 from runs.reading import MIB, json_value, read_whole
-from runs.record.layout import CampaignDir, ResultDir, RunDir
+from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 from runs.store.store_schema import COLUMNS
@@ -93,17 +93,8 @@ def rows_of_runs(
         InputError: a path holds no run.
     """
     return [
-        _row(result, declaration, registries, load_error, sources or ScoreSources())
-        for result in find_results([part for path in paths for part in _results_in(path)])
+        _row(result, declaration, registries, load_error, sources or ScoreSources()) for result in find_results(paths)
     ]
-
-
-def _results_in(path: Path) -> list[Path]:
-    """The results of a campaign; of any other path, itself."""
-    campaign = CampaignDir(path)
-    if not campaign.configuration.is_file():
-        return [path]
-    return [result.root for _, _, result in campaign.results()] or [path]
 
 
 def _row(

@@ -6,11 +6,11 @@ from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS
-from compliance.verify.find_results import ResultLegs, find_results
+from compliance.verify.find_results import ResultLegs, campaign_results, find_results
 from runs.benchmark import Scenario
-from runs.benchmarks import BENCHMARKS, DIRECTORIES, SUBMISSIONS
+from runs.benchmarks import BENCHMARKS, SUBMISSIONS
 from runs.errors import InputError
-from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
+from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
 
@@ -120,10 +120,10 @@ def _parts(path: Path) -> Iterator[tuple[list[Path], list[Path]]]:
     if any(audit_record(path, test).is_file() for test in AUDITS):
         yield [], [path]
         return
-    campaign = [one for name, _, one in CampaignDir(path).results() if name in DIRECTORIES]
+    campaign = campaign_results(path)
     if campaign:
-        for result in campaign:
-            yield [result.root], _audits_of(result)
+        for root in campaign:
+            yield [root], _audits_of(ResultDir(root))
         return
     audits = _audits_of(ResultDir(path))
     holds_legs = any((path / part).exists() for part in ("performance", "accuracy", RunDir(path).manifest.name))

@@ -6,7 +6,7 @@ from pathlib import Path
 from runs.benchmark import Scenario
 from runs.benchmarks import DIRECTORIES
 from runs.errors import HarnessError, InputError
-from runs.record.layout import LOADGEN_LOGS, RunDir
+from runs.record.layout import LOADGEN_LOGS, CampaignDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, finished_leg
 from runs.rounds import ROUNDS
 
@@ -30,8 +30,8 @@ class ResultLegs:
 def find_results(paths: list[Path], scenario: Scenario | None = None, only: str | None = None) -> list[ResultLegs]:
     """Group the legs in `paths` into results.
 
-    A path is a leg's directory, or one with `performance/run_1` and `accuracy` in it. A performance and an accuracy
-    leg of the same scenario and benchmark are one result.
+    A path is a leg's directory, one with `performance/run_1` and `accuracy` in it, or a campaign's. A performance and
+    an accuracy leg of the same scenario and benchmark are one result.
 
     Args:
         paths: as given by the user.
@@ -43,7 +43,7 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
     """
     results: list[ResultLegs] = []
     seen: set[Path] = set()
-    for path in paths:
+    for path in (part for one in paths for part in campaign_results(one) or [one]):
         directories = [part for part in _leg_directories(path) if part.resolve() not in seen]
         seen |= {part.resolve() for part in directories}
         try:
@@ -62,6 +62,11 @@ def find_results(paths: list[Path], scenario: Scenario | None = None, only: str 
         wanted = {None: "", PERFORMANCE: "performance ", ACCURACY: "accuracy "}[only]
         raise InputError(f"no {wanted}leg in {', '.join(map(str, paths))}", "name the directory of such a leg")
     return results
+
+
+def campaign_results(path: Path) -> list[Path]:
+    """The results' directories of a campaign; of any other path, none."""
+    return [result.root for name, _, result in CampaignDir(path).results() if name in DIRECTORIES]
 
 
 def _known_leg(run: RunDir, scenario: Scenario | None) -> FinishedLeg:

@@ -110,7 +110,7 @@ def signoff(
 
     Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
     evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories,
-    or directories with performance/run_1 and accuracy in them.
+    directories with performance/run_1 and accuracy in them, or campaigns'.
 
     \b
     baseline  repeats of one system: close together, under the same conditions, with sound answers

@@ -83,10 +83,10 @@ def verify(
     """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside legs of this
     harness; of others only where --output says.
 
-    RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, or one with performance/run_1 and
-    accuracy in it. A performance and an accuracy leg of one scenario are judged together as one result; of several
-    results the worst exit code counts. A leg is held to the official rules, unless its own manifest.json says that it
-    is not official: then these are reported beside the verdict as `not official: ...`.
+    RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, one with performance/run_1 and
+    accuracy in it, or a campaign's. A performance and an accuracy leg of one scenario are judged together as one
+    result; of several results the worst exit code counts. A leg is held to the official rules, unless its own
+    manifest.json says that it is not official: then these are reported beside the verdict as `not official: ...`.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those
     of a finished run or contradict each other.

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from compliance.signoff.judge import sign_off
 from compliance.submission.build_submission import SubmitOutcome
 from runs.record.layout import CampaignDir
 from tests.honest.clocks import run_at
@@ -31,6 +32,15 @@ def test_an_honest_campaign_is_submitted(build: Callable[..., SubmitOutcome], ca
     for result in results_of(campaign):
         VARIATIONS[name](Pair(result.root))
     accepted(build())
+
+
+def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome], campaign: CampaignDir) -> None:
+    """As docs/signoff.md types it: by its own directory, with the tree that was built from it."""
+    accepted(build())
+    verdict = sign_off("bundle", [campaign.root], tree=campaign.root.parent / "tree")
+    assert verdict.decision in ("PASS", "FLAG"), verdict.headline
+    replayed = {path for one in verdict.reasons if one.rule == "P-6/replayed" for path in one.files}
+    assert len(replayed) == len({leg.detail for result in results_of(campaign) for leg in Pair(result.root).legs})
 
 
 @pytest.mark.parametrize("zone_s", [0, 5 * 3600 + 2700])
