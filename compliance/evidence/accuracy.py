@@ -169,16 +169,6 @@ def _scores(
             part.details["scores_from"] = leg.run.accuracy_log.name
             part.findings += _beside_differs(leg, leg.run.accuracy_text, beside or {}, scored)
             return scored
-        part.findings.append(
-            applied(
-                "accuracy-scored-again",
-                "scored again",
-                False,
-                "the scores are those of accuracy.txt: nobody scored the answers",
-                "scores of these answers with the leg's data set and tokenizer",
-                leg.run.accuracy_log,
-            )
-        )
     if beside is None:
         raise InputError(
             f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
@@ -204,19 +194,19 @@ def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], s
 
 def _score_again(leg: FinishedLeg, part: Part, sources: ScoreSources) -> Scores | None:
     asked = sources.dataset_path is not None and sources.model_path is not None
-    if leg.manifest is None and not asked:
-        part.notes.append("the scores are those of accuracy.txt: --dataset-path and --model-path score the answers")
-        return None
     try:
         with with_scorer(sources) as (given, _):
             scored = _scoring(leg, given)(sources.progress)
-        part.findings += scored.findings
-        return scored.scores
     except HarnessError as error:
         if asked or isinstance(error, ExecutionError):
             raise
-        part.notes.append(f"the answers were not scored again: {error.message}")
+        found = f"nobody scored the answers, the scores are those of accuracy.txt: {error.message}"
+        required = "scores of these answers with the leg's data set and tokenizer"
+        rule, where = "accuracy-scored-again", leg.run.accuracy_log
+        part.findings.append(applied(rule, "scored again", False, found, required, where))
         return None
+    part.findings += scored.findings
+    return scored.scores
 
 
 def _scoring(leg: FinishedLeg, sources: ScoreSources) -> Callable[[Progress | None], Scored]:

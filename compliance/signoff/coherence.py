@@ -101,8 +101,9 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     details = evidence.part.details if evidence.part is not None else {}
     scores, target = details.get("scores"), details.get("target")
     if not scores or not _scored_again(evidence):
-        text = "unverifiable: the answers were not scored again, for want of the leg's data set or tokenizer"
-        yield fail("C-1/not_scored_again", text, evidence.run.root)
+        broken = evidence.part.broken if evidence.part is not None else []
+        why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "nobody scored the answers")
+        yield fail("C-1/not_scored_again", f"unverifiable: {why}", evidence.run.root)
         return
     name = metric_of(evidence.benchmark).means[0]
     score, least = scores[name], ROUGE1_SHARE * target[name] if target else ROUGE1_LEAST

@@ -13,6 +13,7 @@ from pathlib import Path
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.part import Part
 from compliance.finding import Finding
+from compliance.rules import find_rule
 from compliance.signoff.caching import output_caching_passed
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
@@ -79,7 +80,7 @@ def judge_candidate(
     judged.verdict = verify_result(candidate.result, sources=sources)
     failed = _failed(judged.verdict, division)
     for rule, reason in _failures(judged.verdict, failed):
-        refuse(rule, reason, f"see `main.py verify {candidate.result.home} --official`; run the leg again")
+        refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
     judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *_unofficial(judged.verdict, failed)]))
     if division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")

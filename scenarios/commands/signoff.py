@@ -17,6 +17,7 @@ from runs.errors import ExitCode, InputError
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
+from scenarios.command_line.options import score_options, score_sources
 from scenarios.command_line.paths import PATH, write_record, writing
 from scenarios.console import say
 
@@ -51,6 +52,7 @@ class _SeveralDirectories(Command):
 @click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's legs.")
 @click.option("--claim", type=PATH, metavar="FILE", help="JSON with what is claimed, to be contradicted.")
 @click.option("--tree", type=PATH, metavar="DIR", help="Of a bundle: the submission tree made from it.")
+@score_options(", if it is no longer where the manifests say.")
 @click.option(
     "--noise-band",
     type=float,
@@ -96,6 +98,8 @@ def signoff(
     cand: tuple[Path, ...],
     claim: Path | None,
     tree: Path | None,
+    dataset_path: Path | None,
+    model_path: str | None,
     noise_band: float,
     policy: Policy | None,
     strict_flag: bool,
@@ -125,7 +129,7 @@ def signoff(
     console = Console()
     tell = partial(say, console)
     if backtest:
-        if scope or ref or cand or claim or tree or remeasure or feedback_file or ledger:
+        if any((scope, ref, cand, claim, tree, dataset_path, model_path, remeasure, feedback_file, ledger)):
             raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
         return run_backtest(backtest_folder, out, tell)
     if scope is None:
@@ -133,9 +137,12 @@ def signoff(
     if not 0 < noise_band < 100:
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
     claimed = read_claim(claim) if claim else None
+    sources = score_sources(dataset_path, model_path)
 
     def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> Verdict:
-        return sign_off(scope, reference, candidate, claimed, tree=tree, noise_band_pct=noise_band, policy=policy)
+        return sign_off(
+            scope, reference, candidate, claimed, tree=tree, noise_band_pct=noise_band, policy=policy, sources=sources
+        )
 
     rounds = 0
     if remeasure:

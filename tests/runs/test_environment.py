@@ -1,10 +1,14 @@
-"""What is asked of git leaves no trace in the repository."""
+"""What is asked of git leaves no trace in the repository, and is answered whoever asks, from wherever."""
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from runs.environment import git
+from tests.conftest import ROOT
 
 
 def test_git_takes_no_lock(tmp_path: Path) -> None:
@@ -21,3 +25,37 @@ def test_git_takes_no_lock(tmp_path: Path) -> None:
     assert (tmp_path / ".git" / "index").read_bytes() == index
     do("status", "--porcelain")
     assert (tmp_path / ".git" / "index").read_bytes() != index  # as it does when it may
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", str(ROOT), str(tmp_path / "checkout")], check=True)
+    return tmp_path / "checkout"
+
+
+def commit_on_record(checkout: Path, **around: str) -> str:
+    """What the harness of a checkout says of itself."""
+    program = "from runs.environment import harness_facts; print(harness_facts()['git_commit'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=checkout, env={**os.environ, **around}, capture_output=True, check=True
+    )
+    return done.stdout.decode().strip()
+
+
+def test_a_checkout_of_another_user_has_a_commit(checkout: Path) -> None:
+    """Root installs it, somebody runs it: git refuses such a folder unless it is named."""
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    head = git(checkout, "rev-parse", "HEAD").decode().strip()
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(subprocess.CalledProcessError):
+        git(checkout, "rev-parse", "HEAD")
+    assert commit_on_record(checkout) == head
+
+
+def test_a_repository_that_the_environment_names_is_not_meant(checkout: Path, tmp_path: Path) -> None:
+    """As under a hook of another one."""
+    subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True)
+    head = git(checkout, "rev-parse", "HEAD").decode().strip()
+    assert commit_on_record(checkout, GIT_DIR=str(tmp_path / "other" / ".git"), GIT_WORK_TREE=str(tmp_path)) == head

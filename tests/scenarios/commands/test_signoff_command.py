@@ -12,6 +12,7 @@ from compliance.finding import fail, note, warn
 from compliance.signoff.feedback import append_ledger, feedback
 from compliance.signoff.limits import MOST_ROUNDS
 from compliance.signoff.signoff_verdict import Verdict
+from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
@@ -78,6 +79,22 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
     (line,) = [json.loads(text) for text in ledger.read_text().splitlines()]
     assert (line["remeasured"], line["verdict"], line["ref"]) == (1, verdict["verdict"], verdict["ref"])
     assert [one["slug"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
+
+
+def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finished], tmp_path: Path) -> None:
+    """Whoever signs off on another machine has the data, but not where the leg had them."""
+    data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
+    data.write_text(json.dumps(json.loads(bundled_dataset().read_bytes())[:32]))
+    for more in (("performance/run_1",), ("accuracy", "--accuracy")):
+        done = run_main(*arguments("SingleStream", result / more[0], *more[1:], "--dataset-path", data, conf=CONF))
+        assert done.code == ExitCode.OK, done.stderr
+    data.rename(moved)
+    command = ("signoff", "--scope", "harness", "--ref", result)
+    refused = run_main(*command)
+    assert refused.code == ExitCode.INVALID
+    assert str(data) in refused.stdout
+    named = run_main(*command, "--dataset-path", moved)
+    assert named.code == ExitCode.OK, named.stdout
 
 
 @pytest.mark.parametrize("number", [-1, MOST_ROUNDS + 1])
