@@ -63,12 +63,13 @@ def git(folder: Path, *arguments: str) -> bytes:
     """What git says of a folder. It takes no lock there, which would stay behind should it be killed.
 
     A checkout of another user's is read if it is the one whose code this is: a shared installation. A repository that
-    the environment names, as git does for its hooks, is not meant.
+    the environment names, as git does for its hooks, is not meant. Modes, which some disks do not keep, are no change.
 
     Raises:
         OSError, SubprocessError: there is no git, or it refuses.
     """
-    command = ["git", "--no-optional-locks", "-c", f"safe.directory={HARNESS_ROOT}", "-C", str(folder), *arguments]
+    settings = ("-c", f"safe.directory={HARNESS_ROOT}", "-c", "core.fileMode=false")
+    command = ["git", "--no-optional-locks", *settings, "-C", str(folder), *arguments]
     around = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
     return subprocess.run(command, env=around, capture_output=True, timeout=60, check=True).stdout
 

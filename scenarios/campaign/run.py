@@ -19,7 +19,7 @@ from runs.wording import counted, duration
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.state import TO_DO, LegState, examine
+from scenarios.campaign.state import TO_DO, LegState, code_notes, examine
 from scenarios.console import say
 from scenarios.held_directory import held, wait_for_the_dying
 from scenarios.leg.config import make_config
@@ -96,6 +96,8 @@ class _Run:
         )
         if options.division != "open" and (missing := missing_scenarios(options)):
             self._say(f"note: a {options.division} submission of {options.benchmark} also needs {missing}")
+        for sentence in code_notes([leg for leg in self._legs if self._states[leg.leg.name].done]):
+            self._say(f"note: {sentence}")
         reasons = list(dict.fromkeys(reason for leg in self._legs for reason in leg.unofficial_reasons))
         if reasons:
             self._say("not official: " + "; ".join(reasons))

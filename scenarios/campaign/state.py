@@ -1,5 +1,6 @@
 """What the legs of a campaign have come to, judged anew from their files. Nothing here believes an earlier verdict."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,8 +10,10 @@ from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_tu
 from compliance.evidence.part import Part
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
+from runs.environment import harness_facts
 from runs.errors import HarnessError
 from runs.record.layout import RunDir, audit_record
+from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
 from scenarios.campaign.config import CampaignLeg
 from scenarios.identity import Difference, differences, identity_of_run
@@ -54,6 +57,20 @@ def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification |
     for leg in pair:
         states[leg.leg.kind] = _compared(leg, judged[leg.leg.kind])
     return states, verdict
+
+
+def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
+    """What would keep the legs that are done and those to come out of one submission: it has one commit of the code."""
+    now = harness_facts()
+    if now["git_changed"]:
+        yield "this checkout has changes that its commit lacks: `submit` will ask for --source DIR"
+    ran = {read_manifest(RunDir(leg.leg.folder).manifest).harness["git_commit"] for leg in done if is_pair(leg.leg)}
+    if others := ran - {now["git_commit"]}:
+        yield (
+            f"legs that are done ran with commit {' and '.join(map(str, others))}, this checkout is at "
+            f"{now['git_commit']}: `submit` takes legs of one commit; check that one out again, or give "
+            "--output-log-dir another directory"
+        )
 
 
 def _has_files(leg: CampaignLeg) -> bool:

@@ -1,5 +1,6 @@
 """What is asked of git leaves no trace in the repository, and is answered whoever asks, from wherever."""
 
+import json
 import os
 import subprocess
 import sys
@@ -33,29 +34,41 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path / "checkout"
 
 
-def commit_on_record(checkout: Path, **around: str) -> str:
-    """What the harness of a checkout says of itself."""
-    program = "from runs.environment import harness_facts; print(harness_facts()['git_commit'])"
+def on_record(checkout: Path, **around: str) -> tuple[str, bool]:
+    """What the harness of a checkout says of itself: its commit, and whether it was changed."""
+    program = "import json; from runs.environment import harness_facts; print(json.dumps(harness_facts()))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=checkout, env={**os.environ, **around}, capture_output=True, check=True
     )
-    return done.stdout.decode().strip()
+    facts = json.loads(done.stdout)
+    return facts["git_commit"], facts["git_changed"]
+
+
+def head(checkout: Path) -> str:
+    return git(checkout, "rev-parse", "HEAD").decode().strip()
 
 
 def test_a_checkout_of_another_user_has_a_commit(checkout: Path) -> None:
     """Root installs it, somebody runs it: git refuses such a folder unless it is named."""
     if os.geteuid():
         pytest.skip("only root gives files away")
-    head = git(checkout, "rev-parse", "HEAD").decode().strip()
+    commit = head(checkout)
     for path in (checkout, *checkout.rglob("*")):
         os.chown(path, 65534, 65534, follow_symlinks=False)
     with pytest.raises(subprocess.CalledProcessError):
-        git(checkout, "rev-parse", "HEAD")
-    assert commit_on_record(checkout) == head
+        head(checkout)
+    assert on_record(checkout) == (commit, False)
 
 
 def test_a_repository_that_the_environment_names_is_not_meant(checkout: Path, tmp_path: Path) -> None:
     """As under a hook of another one."""
     subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True)
-    head = git(checkout, "rev-parse", "HEAD").decode().strip()
-    assert commit_on_record(checkout, GIT_DIR=str(tmp_path / "other" / ".git"), GIT_WORK_TREE=str(tmp_path)) == head
+    around = {"GIT_DIR": str(tmp_path / "other" / ".git"), "GIT_WORK_TREE": str(tmp_path)}
+    assert on_record(checkout, **around) == (head(checkout), False)
+
+
+def test_modes_of_files_are_no_change_and_their_bytes_are(checkout: Path) -> None:
+    (checkout / "README.md").chmod(0o777)
+    assert on_record(checkout) == (head(checkout), False)
+    (checkout / "README.md").write_text("other")
+    assert on_record(checkout) == (head(checkout), True)

@@ -15,7 +15,7 @@ from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts, scor
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.scorer import Scorer
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import as_text, verify_result
+from compliance.verify.result_verdict import verify_result
 from qsl.tokenizers import load_tokenizer
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -171,8 +171,8 @@ def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     run.manifest.write_text(json.dumps(manifest))
     verdict = verify_result(find_results([run.root])[0])
     assert verdict.parts[0].details["scores_from"] == "accuracy.txt"
-    text = as_text(verdict)
-    assert "note: the answers were not scored again: model org/model is neither a folder here" in text
+    (unscored,) = [one for one in verdict.parts[0].broken if one.rule == "accuracy-scored-again"]
+    assert "model org/model is neither a folder here" in unscored.found
     asked = ScoreSources(Path(manifest["resolved"]["dataset_path"]), "org/model")
     verdict = verify_result(find_results([run.root])[0], sources=asked)
     assert verdict.exit_code == 2

@@ -17,6 +17,7 @@ from runs.record.manifest import read_manifest
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
 from tests.support.once import once
+from tests.support.submission_legs import edit
 
 pytestmark = pytest.mark.slow
 
@@ -170,6 +171,16 @@ def test_a_changed_configuration_is_named_and_never_mixed(done: Small, run_main:
     repeated = {name for name, start in small.starts().items() if start != starts[name]}
     assert repeated == {name for name in LEGS if name.startswith("Server")}
     assert (small.result("Server").discarded / "1-performance-verify_performance.txt").exists()
+
+
+def test_a_commit_between_legs_is_told_at_once(done: Small, run_main: Callable[..., Finished]) -> None:
+    """What would refuse the submission hours later; the legs stay what they are."""
+    for path in done.place.root.rglob("manifest.json"):
+        edit(path, harness={"git_commit": "0" * 40})
+    told = run_main(*done.arguments("--dry-run"))
+    assert told.code == ExitCode.OK, told.stdout + told.stderr
+    assert "6 of 6 legs are done" in told.stdout
+    assert "note: legs that are done ran with commit 0000" in " ".join(told.stdout.split())
 
 
 def test_a_negative_leg_does_not_end_the_campaign(small: Small, run_main: Callable[..., Finished]) -> None:

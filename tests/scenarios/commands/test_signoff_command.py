@@ -84,7 +84,8 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
 def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finished], tmp_path: Path) -> None:
     """Whoever signs off on another machine has the data, but not where the leg had them."""
     data, moved, result = tmp_path / "rows.json", tmp_path / "moved.json", tmp_path / "result"
-    data.write_text(json.dumps(json.loads(bundled_dataset().read_bytes())[:32]))
+    data.write_text(json.dumps(json.loads(bundled_dataset("bytes").read_bytes())[:32]))
+    (result / "performance").mkdir(parents=True)
     for more in (("performance/run_1",), ("accuracy", "--accuracy")):
         done = run_main(*arguments("SingleStream", result / more[0], *more[1:], "--dataset-path", data, conf=CONF))
         assert done.code == ExitCode.OK, done.stderr
