@@ -92,7 +92,7 @@ def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finishe
     data.rename(moved)
     command = ("signoff", "--scope", "harness", "--ref", result)
     refused = run_main(*command)
-    assert refused.code == ExitCode.INVALID
+    assert refused.code == ExitCode.NEGATIVE
     assert str(data) in refused.stdout
     named = run_main(*command, "--dataset-path", moved)
     assert named.code == ExitCode.OK, named.stdout
