@@ -14,11 +14,13 @@ from compliance.finding import Finding, Severity
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.rebuild import SignedOff
-from compliance.submission.check.tree_finding import finding_json, place_of, printable
+from compliance.submission.check.tree_finding import finding_json, in_order, place_of, printable
 from runs.errors import ExitCode
 from runs.wording import counted
 
 SHOWN_MESSAGES = 30
+MOST_PRINTED = 2000  # findings, errors first; to print takes longer than to find
+MOST_ROWS = 200  # of the table
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
@@ -61,10 +63,15 @@ def as_json(outcome: CheckOutcome, *, strict: bool) -> dict[str, Any]:
 def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> None:
     """A compact list: what is wrong, by where it lies."""
     checked = outcome.checked
-    for where, findings in groupby(checked.findings, key=lambda finding: _heading(place_of(finding))):
+    shown = checked.findings
+    if len(shown) > MOST_PRINTED:
+        shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MOST_PRINTED])
+    for where, findings in groupby(shown, key=lambda finding: _heading(place_of(finding))):
         _line(console, where or ".", "bold")
         for finding in findings:
             _print_finding(console, finding, where)
+    if unshown := len(checked.findings) - len(shown):
+        _line(console, f"{counted(unshown, 'more finding')}: --json has all")
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
     errors, warnings = checked.count("error"), checked.count("warning")
     said = (
@@ -74,6 +81,9 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
     if checked.not_judged:
         text = f"{counted(len(checked.not_judged), 'scenario')} not judged by every rule"
         _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
+        reasons = Counter(reason for several in checked.not_judged.values() for reason in several)
+        for reason, count in reasons.most_common():
+            _line(console, f"  {counted(count, 'scenario')}: {printable(reason)}")
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)
     for text in (*_sign_off_lines(outcome), *_official_lines(outcome.official, checked.tree.root)):
@@ -86,9 +96,8 @@ def _print_table(checked: Checked, console: Console) -> None:
     """How many findings of which rule each organisation has: the gravest first, then the most frequent."""
     counts = Counter((finding.severity, _organisation(place_of(finding)), finding.rule) for finding in checked.findings)
     _line(console, "by organisation and rule:", "bold")
-    for (severity, organisation, rule_id), count in sorted(
-        counts.items(), key=lambda row: (row[0][0] != "error", -row[1], row[0])
-    ):
+    rows = sorted(counts.items(), key=lambda row: (row[0][0] != "error", -row[1], row[0]))
+    for (severity, organisation, rule_id), count in rows[:MOST_ROWS]:
         _line(console, f"  {count:>5}  {severity:<8}{organisation:<32}  {rule_id}")
 
 

@@ -47,25 +47,22 @@ _FEWER_WEIGHTS = re.compile(
 _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
 
 
-def check_systems(tree: Tree, places: list[Place], findings: Findings) -> None:
+def check_systems(tree: Tree, findings: Findings) -> None:
     """Descriptions, their results, and whether each closed set of scenarios is complete."""
     for division, organisation in tree.organisations():
         home = tree.organisation(division, organisation)
-        systems = {place.system for place in places if (place.division, place.organisation) == (division, organisation)}
         results = tree.results(division, organisation)
-        named = systems | {path.name for path in subfolders(results)}
+        named = {path.name for path in subfolders(results)}
         if not named:
             findings.add("tree-no-results", results, "no result lies there")
         for system in sorted(named):
-            check_system(tree, division, organisation, system, places, findings)
+            check_system(tree, division, organisation, system, findings)
         for path in _json_files(home / "systems"):
             if path.stem not in named:
                 findings.add("system-unused", path, "there are no results of this system")
 
 
-def check_system(
-    tree: Tree, division: str, organisation: str, system: str, places: list[Place], findings: Findings
-) -> None:
+def check_system(tree: Tree, division: str, organisation: str, system: str, findings: Findings) -> None:
     """One description, and its sets of scenarios."""
     path = tree.system(division, organisation, system)
     value = read_object(path, findings, "system-missing", "system-json")
@@ -75,14 +72,9 @@ def check_system(
         _check_identity(path, value, division, organisation, findings)
         system_type = str(value.get("system_type", "")) or None
     for benchmark in subfolders(tree.results(division, organisation) / system):
-        own = {
-            place.scenario
-            for place in places
-            if (place.division, place.organisation, place.system, place.benchmark)
-            == (division, organisation, system, benchmark.name)
-        }
         name = DIRECTORIES.get(benchmark.name)
         if name is not None and division != "open":
+            own = {folder.name for folder in subfolders(benchmark)}
             _check_set(benchmark, name, own, system_type, findings)
 
 
@@ -206,7 +198,7 @@ def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
         first, theirs = said.setdefault(
             (place.division, place.organisation, place.system, place.benchmark), (place, mine)
         )
-        if _other_model(mine, theirs):
+        if mine != theirs and _other_model(mine, theirs):
             text = f"starting_weights_filename is {mine!r}; in {first.scenario} it is {theirs!r}"
             findings.add("measurements-model", tree.measurements(place), text, theirs)
 

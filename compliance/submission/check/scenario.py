@@ -10,8 +10,8 @@ from compliance.submission.check.audit_checks import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
 from compliance.submission.check.leg_checks import check_accuracy, check_performance
 from compliance.submission.check.logs import ComparedLeg, check_one_configuration
+from compliance.submission.check.structure import AUDIT_FOLDERS, OF_POWER, POWER_LOG
 from compliance.submission.check.tree_finding import Findings
-from compliance.submission.check.tree_reading import is_folder
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
@@ -35,9 +35,17 @@ def check_scenario(tree: Tree, place: Place) -> ScenarioOutcome:
     findings = Findings(tree.root)
     folder = tree.scenario(place)
     outcome = _judged(tree, place, folder, findings)
-    if is_folder(tree.performance(place).root.with_name("power")):
+    if _tells_of_power(tree, place):
         outcome.not_judged.append("power: what was measured of power is not judged here")
     return outcome
+
+
+def _tells_of_power(tree: Tree, place: Place) -> bool:
+    runs = [
+        tree.performance(place).root,
+        *(tree.audit(place, test) / "performance" / "run_1" for test in AUDIT_FOLDERS),
+    ]
+    return any((run / POWER_LOG).exists() or any((run.parent / name).exists() for name in OF_POWER) for run in runs)
 
 
 def _judged(tree: Tree, place: Place, folder: Path, findings: Findings) -> ScenarioOutcome:

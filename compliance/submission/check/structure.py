@@ -17,16 +17,20 @@ from compliance.submission.tree import (
 )
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import DIRECTORIES
+from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
 
 # Files that speak for the tree: looked through for the mark of a rehearsal. Code may well contain the words.
 _SPEAKING = frozenset({".txt", ".md", ".json", ".conf", ".yaml", ".yml", ".csv", ""})
 _MARK = REHEARSAL_MARK.encode()
+_MARKED_WITHIN = 64 * 1024  # bytes from the beginning of a file, where `submit` writes the mark
+MOST_ENTRIES = 250_000  # files and directories; a whole round's repository has fewer
 _DOCUMENTS = ("readme", "license", "calibration", "notice")  # beginnings of names
 # Other audits of the field may lie beside the one that is asked for.
-_AUDITS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
+AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TEST08", "TEST09"})
 _BESIDE_MEASUREMENTS = {"mlperf.conf", "calibration_process.adoc"}  # [submission] layout
-_OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured, of which nothing is judged here
+OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured, of which nothing is judged here
+POWER_LOG = "spl.txt"  # in run_1
 _IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"} | _BESIDE_MEASUREMENTS
 
 
@@ -40,14 +44,25 @@ class Contents:
 
 
 def walk(root: Path, findings: Findings) -> Contents:
-    """Everything under `root`, without following a link."""
+    """Everything under `root`, without following a link.
+
+    Raises:
+        InputError: more than a submission has.
+    """
     contents = Contents()
+    met = 0
     waiting = [root]
     while waiting:
         folder = waiting.pop()
         try:
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
+            met += len(found)
+            if met > MOST_ENTRIES:
+                raise InputError(
+                    f"{root} has more than {MOST_ENTRIES:,} files and directories, {len(found):,} in {folder}",
+                    "name the directory that holds closed/ or open/ of a submission",
+                )
             for entry in found:
                 path = folder / entry.name
                 if path == root / ".git":
@@ -93,7 +108,8 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
         if path.name in LOADGEN_LOGS[:1] + LOADGEN_LOGS[2:]:
             continue
         try:
-            marked = _MARK in path.read_bytes()
+            with path.open("rb") as stream:
+                marked = _MARK in stream.read(_MARKED_WITHIN)
         except OSError as error:
             findings.add("tree-unreadable", path, f"cannot be read: {error.strerror}")
             continue
@@ -179,20 +195,20 @@ def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool
         return {f"{inside[0]}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS} if not below else None
     if not below:
         if kind == "compliance":
-            return set(_AUDITS)
-        return {"performance", "accuracy"} if split else _IN_SCENARIO | _AUDITS
+            return set(AUDIT_FOLDERS)
+        return {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS
     return _allowed_in_leg(below, is_file)
 
 
 def _allowed_in_leg(below: tuple[str, ...], is_file: bool) -> set[str] | None:
-    audit = below[0] in _AUDITS
+    audit = below[0] in AUDIT_FOLDERS
     rest = below[1:] if audit else below
     if audit and not rest:
         return {"verify_accuracy.txt", "verify_performance.txt"} if is_file else {"accuracy", "performance"}
     if rest == ("performance",):
-        return set() if is_file else {"run_1", *_OF_POWER}
+        return set() if is_file else {"run_1", *OF_POWER}
     if rest == ("performance", "run_1"):
-        return {*LOADGEN_LOGS, "spl.txt"} if is_file else set()
+        return {*LOADGEN_LOGS, POWER_LOG} if is_file else set()
     if rest == ("accuracy",):
         return {*LOADGEN_LOGS, "accuracy.txt"} if is_file else set()
     return None  # below something that has a finding already

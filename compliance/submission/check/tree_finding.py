@@ -1,5 +1,6 @@
 """What `check` found in a tree: findings by their place in it, under its own rules."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from compliance.finding import Finding, Policy, Severity
 from compliance.rules import RULES, find_rule
 
 SHOWN = 200  # characters of foreign content in a message
+MOST_ALIKE = 100  # findings of one rule in one directory; of more their number is told
 
 # Under which of its own rules `check` tells what verify found. Of these, rules tell that look at the tree's own files,
 # or at the round that was named.
@@ -46,7 +48,8 @@ class Findings:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.items: list[Finding] = []
+        self._kept: list[Finding] = []
+        self._alike: Counter[tuple[str, Severity, Path]] = Counter()
 
     def add(
         self,
@@ -59,17 +62,26 @@ class Findings:
     ) -> None:
         """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given."""
         rule = find_rule(rule_id)
-        self.items.append(
-            Finding(
-                rule_id,
-                severity or rule.severity,
-                "",
-                (path.relative_to(self._root),),
-                found=printable(found),
-                required=printable(expected or rule.summary),
-                fix=fix or rule.fix,
+        told = severity or rule.severity
+        self._alike[rule_id, told, path.parent] += 1
+        if self._alike[rule_id, told, path.parent] <= MOST_ALIKE:
+            self._kept.append(self._finding(rule_id, told, path, found, expected or rule.summary, fix or rule.fix))
+
+    def _finding(self, rule_id: str, severity: Severity, path: Path, found: str, expected: str, fix: str) -> Finding:
+        place = (path.relative_to(self._root),)
+        return Finding(rule_id, severity, "", place, found=printable(found), required=printable(expected), fix=fix)
+
+    @property
+    def items(self) -> list[Finding]:
+        """What was noted; of each kind at most so many a directory, and how many more there are."""
+        more = [
+            self._finding(
+                rule_id, severity, folder, f"{count - MOST_ALIKE:,} more in this directory", rule.summary, rule.fix
             )
-        )
+            for (rule_id, severity, folder), count in self._alike.items()
+            if count > MOST_ALIKE and (rule := find_rule(rule_id))
+        ]
+        return self._kept + more
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""

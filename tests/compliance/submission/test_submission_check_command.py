@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from compliance.rules.tree_rules import TREE_RULES
+from compliance.submission.check import check_report
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import PACKAGE, OfficialResult, rule_of, run_official
 from compliance.submission.check.rebuild import index_runs
@@ -65,6 +66,29 @@ def test_findings(tree: Tree, tmp_path: Path) -> None:
     (finding,) = json.loads((tmp_path / "check.json").read_text())["findings"]
     assert finding["file"] == tree.readme(place).relative_to(tree.root).as_posix()
     assert all(finding[name] for name in ("rule", "severity", "found", "expected", "source", "fix"))
+
+
+def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gravest are printed, and how many there are besides."""
+    monkeypatch.setattr(check_report, "MOST_PRINTED", 1)
+    place = next(tree.places())
+    (tree.root / "closed/.hidden").write_text("x")
+    tree.readme(place).unlink()
+    code, text = run(tree.root)
+    assert code is ExitCode.NEGATIVE
+    assert "error   scenario-file" in text
+    assert "tree-dot-file" not in text
+    assert "1 more finding: --json has all" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["performance/power/client.json", "performance/run_1/spl.txt", "TEST06/performance/ranging/spl.txt"]
+)
+def test_that_power_is_not_judged_is_said(tree: Tree, name: str) -> None:
+    path = tree.scenario(next(tree.places())) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a measurement")
+    assert "1 scenario: power: what was measured of power is not judged here" in run(tree.root)[1]
 
 
 def test_warnings_count_with_strict_only(tree: Tree) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compliance.submission.check import structure
 from compliance.submission.check.check_tree import check_tree
-from compliance.submission.check.tree_finding import finding_json, place_of
+from compliance.submission.check.tree_finding import MOST_ALIKE, finding_json, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
@@ -113,6 +114,18 @@ def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
     with deep_folder(tmp_path / "closed/Example"):
         ((_, said),) = in_box(work, 1)
     assert "measurements-model" in said
+
+
+def test_many_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is told of them does not grow with their number, and no tree has ever so many."""
+    for number in range(MOST_ALIKE + 50):
+        write(tmp_path / f"closed/Example/.file {number}", b"")
+    found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
+    assert len(found) == MOST_ALIKE + 1
+    assert [item.found for item in found if place_of(item) == "closed/Example"] == ["50 more in this directory"]
+    monkeypatch.setattr(structure, "MOST_ENTRIES", MOST_ALIKE)
+    with pytest.raises(InputError, match=r"more than 100 files and directories, 150 in .*closed/Example"):
+        check_tree(tmp_path, CURRENT_ROUND)
 
 
 def test_values_of_a_log_replaced(tmp_path: Path) -> None:
