@@ -200,12 +200,13 @@ def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     admission = [asked.get(name) for name in ("admission", "admission_tokens", "admission_queries")]
     planned = [None] * 3 if plan.admission is None else list(plan.admission.model_dump().values())
     yield "admission asked for", [None if one == "off" else one for one in admission], planned
-    if asked.get("replicas") or asked.get("cluster"):
-        yield "replicas asked for", True, plan.replicas is not None
+    places = [] if plan.replicas is None else plan.replicas.places
+    if str(count := asked.get("replicas")).isdecimal():  # else as many as there are devices, which may be one
+        yield "replicas asked for", str(count), str(len(places))
+    if asked.get("cluster"):
+        yield "a cluster asked for", True, bool(plan.nodes)
     if plan.replicas is not None:
         yield "routing asked for", asked.get("routing") or DEFAULT_ROUTING, plan.replicas.routing
-        if str(count := asked.get("replicas")).isdecimal():
-            yield "replicas asked for", str(count), str(len(plan.replicas.places))
     setting = {"Server": "server_target_qps", "Offline": "offline_expected_qps"}.get(plan.loadgen_scenario)
     if setting is not None and (rate := asked.get("target_qps")) is not None:
         given = manifest.loadgen_settings[setting]

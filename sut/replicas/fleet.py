@@ -116,7 +116,6 @@ class Fleet:
         limits = first.report.limits
         return dataclasses.replace(
             first.report,
-            configuration={**first.report.configuration, "replicas": len(ready)},
             limits=EngineLimits(
                 queries=limits.queries and limits.queries * len(ready),
                 step_tokens=limits.step_tokens and limits.step_tokens * len(ready),

