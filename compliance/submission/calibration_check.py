@@ -12,7 +12,8 @@ from runs.record.manifest import Manifest
 
 Documents = Mapping[str, bytes]  # by path in documentation/
 
-_AFTER = re.compile(rb"^\| after: \S+ \| ([0-9a-f]{64}) \|$", re.MULTILINE)  # in what `main.py quantize` writes
+_AFTER = re.compile(rb"\|\s*after:[^|\n]*\|\s*([0-9a-f]{64})\b", re.IGNORECASE)  # in what `main.py quantize` writes
+_CALIBRATION = re.compile("calibrat|quanti[sz]", re.IGNORECASE)  # in a name
 
 
 def _hashes_of(manifest: Manifest) -> Mapping[str, str]:
@@ -52,7 +53,7 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
         if hashlib.sha256(documents.get(name, b"")).hexdigest() != digest:
             yield f"documentation/{name} is not {path} as it was when the legs ran (SHA-256 {digest})"
     for name, content in documents.items():
-        said = {digest.decode() for digest in _AFTER.findall(content)}
+        said = {digest.decode().lower() for digest in _AFTER.findall(content)}
         if said and not any(said <= set(_hashes_of(one).values()) for one in manifests):
             yield f"documentation/{name} tells of other weights than those that ran"
     quantised = {one.weights.precision for one in manifests if one.weights is not None and one.weights.quantized}
@@ -63,4 +64,4 @@ def lacking(documents: Documents, manifests: list[Manifest]) -> Iterator[str]:
 
 def tells_of_calibration(path: PurePath) -> bool:
     """Whether a document calls itself one."""
-    return path.name.lower().startswith("calibration")
+    return _CALIBRATION.search(path.name) is not None

@@ -4,6 +4,7 @@ What `submit` says of the runs, and the sign-off, count as they do there. Nothin
 tree; what only the submitter knows (`SystemFile`) is, unless it is named again.
 """
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -111,7 +112,8 @@ class SignedOff:
 
 
 def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[SignedOff]]:
-    """Compare every system's files with what its runs give, and sign off each outside of the open division."""
+    """Compare every system's files with what its runs give, and sign off each outside of the open division. What lies
+    where nothing is expected is given by no run."""
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SignedOff] = []
@@ -129,7 +131,8 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[
                     signed.append(one.signed)
             if known is not None:
                 _foreign_files(tree, home, known, findings)
-    return replace(checked, findings=in_order([*checked.findings, *findings.items])), signed
+    alone = [replace(one, severity="error") if one.rule == "tree-unknown" else one for one in checked.findings]
+    return replace(checked, findings=in_order([*alone, *findings.items])), signed
 
 
 class _System:
@@ -213,12 +216,13 @@ class _System:
     def _calibration(self, manifests: list[Manifest]) -> None:
         folder = self._tree.documentation(self._first.division, self._first.organisation)
         unnoted = Findings(self._tree.root)
-        files = [path for path in files_below(folder) if is_regular(path) and tells_of_calibration(path)]
+        places = [*files_below(folder), *folder.parent.iterdir()]  # it may lie beside documentation/, too
+        files = [path for path in places if is_regular(path) and tells_of_calibration(path)]
         if len(files) > MOST_DOCUMENTS:
             wanted = f"at most {MOST_DOCUMENTS}, which are read"
             self._findings.add("runs-differ", folder, f"{len(files):,} calibration documents", wanted)
             return
-        documents = {path.relative_to(folder).as_posix(): read_bytes(path, unnoted, "runs-differ") for path in files}
+        documents = {os.path.relpath(path, folder): read_bytes(path, unnoted, "runs-differ") for path in files}
         for problem in lacking({name: one for name, one in documents.items() if one is not None}, manifests):
             self._findings.add("runs-differ", folder, problem, "how the weights of the runs were quantised")
 

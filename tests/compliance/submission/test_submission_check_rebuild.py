@@ -88,6 +88,24 @@ def test_every_file_is_held_against_the_runs(tree: Path, campaign: CampaignDir) 
     assert '"accelerators_per_node": "8' in system.found
 
 
+@pytest.mark.parametrize("name", ["documentation/quantisation.md", "calibration.md", "documentation/a/Calibration.txt"])
+@pytest.mark.parametrize("row", ["| after: w.safetensors | {} |\n", "|After: w|  {}|\r\n"])
+def test_a_description_of_other_weights(tree: Path, campaign: CampaignDir, name: str, row: str) -> None:
+    path = tree / "closed/Org" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(row.format("A" * 64).encode())
+    (finding,) = held(tree, campaign.root)[0]
+    assert (finding.rule, finding.found.endswith("tells of other weights than those that ran")) == ("runs-differ", True)
+
+
+@pytest.mark.parametrize("name", ["x.txt", "more/x", "closed/x.txt", "open/x.txt"])
+def test_what_no_submitter_has(tree: Path, campaign: CampaignDir, name: str) -> None:
+    path = tree / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    assert "tree-unknown" in {one.rule for one in held(tree, campaign.root)[0] if one.severity == "error"}
+
+
 def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     assert build().refusals == []
     tree = tmp_path / "tree"
