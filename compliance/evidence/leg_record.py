@@ -16,7 +16,7 @@ from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.loadgen.written import unlike_loadgen
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
-from runs.record.engine_records import DEFAULT_ENGINE
+from runs.record.engine_records import BESIDE_LOADGEN, DEFAULT_ENGINE
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
 from runs.record.manifest import BASELINE, DEFAULT_ROUTING, LegPlan, Manifest, RateChoice, ReplicaPlace
@@ -101,8 +101,10 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
         (plan.rate_choice and plan.rate_choice.model_dump()),
     )
     yield "LoadGen", manifest.software.get("mlcommons-loadgen"), manifest.loadgen["version"]
-    for software in (manifest.software, *(node.software for node in plan.nodes)):
-        yield "software without a version", sorted(set(plan.engine_record.software) - software.keys()), []
+    yield "software without a version", sorted(set(BESIDE_LOADGEN) - manifest.software.keys()), []
+    for software in [node.software for node in plan.nodes] or [manifest.software]:
+        lacking = sorted(set(plan.engine_record.software) - software.keys())
+        yield "software of the engine without a version", lacking, []
     yield "refused connections", manifest.observed["refused_connections"] is None, plan.replicas is None
     yield from _engine_told_twice(manifest)
     yield from _asked(manifest)

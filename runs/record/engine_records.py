@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 from runs.record.manifest_parts import Amount, AtLeastOne, Count, Text, strictly
 
 DEFAULT_ENGINE = "vllm"
-# Distributions that no leg runs without, of those whose versions are on record.
-_OF_EVERY_LEG = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
+# Distributions that no machine with LoadGen does without, of those whose versions are on record.
+BESIDE_LOADGEN = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
 
 
 class VllmConfiguration(BaseModel):
@@ -72,7 +72,12 @@ class EngineRecord:
     shows_in_force: bool = True  # of each option that was asked for, in engine.in_force, but these:
     hidden_options: tuple[str, ...] = ()
     configuration: type[BaseModel] = VllmConfiguration  # the form of engine.configuration
-    software: tuple[str, ...] = (*_OF_EVERY_LEG, "torch", "transformers", "tokenizers")  # whose versions are on record
+    software: tuple[str, ...] = (
+        "python",
+        "torch",
+        "transformers",
+        "tokenizers",
+    )  # that no machine it computes on lacks
     variable_prefix: str = "VLLM_"  # of the variables that engine.configuration tells
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
@@ -92,7 +97,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         variable_prefix="",
         shows_in_force=False,
         configuration=ServersConfiguration,
-        software=_OF_EVERY_LEG,
+        software=(),
         named_options=(
             "api_server",
             "api_model_name",
@@ -111,7 +116,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         variable_prefix="",
         configuration=DummyConfiguration,
         hidden_options=("faults", "cheats"),
-        software=_OF_EVERY_LEG,
+        software=(),
         option_prefix="dummy_",
     ),
 }
