@@ -62,10 +62,12 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None) ->
     if detail.scenario == "Server":
         return text + _ENDED_EARLY
     mean_ms = 0.0 if reported.latency_ns is None else reported.latency_ns.mean / 1e6
-    return text + (
-        f"lower SingleStream target_latency in user.conf to at most {max(1, int(mean_ms / TARGET_MARGIN))} "
-        f"(ms, whole; the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
-    )
+    target_ms = int(mean_ms / TARGET_MARGIN)
+    advice = f"lower SingleStream target_latency in user.conf to at most {target_ms} (ms, whole; "
+    if target_ms < 1:  # than which LoadGen takes no smaller one
+        queries = math.ceil(TARGET_MARGIN * needed_s * 1e3 / mean_ms) if mean_ms > 0 else 0
+        advice = f"raise SingleStream min_query_count in user.conf to at least {queries:,} ("
+    return text + f"{advice}the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
 
 
 def _too_few(detail: DetailLog, derived: Derived | None) -> str:
