@@ -62,8 +62,8 @@ def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification |
 def code_notes(done: list[PlannedLeg]) -> Iterator[str]:
     """What would keep the legs that are done and those to come out of one submission: it has one commit of the code."""
     now = harness_facts()
-    if now["git_changed"]:
-        yield "this checkout has changes that its commit lacks: `submit` will ask for --source DIR"
+    if now["git_changed"] is not False:
+        yield "this code is that of no commit: `submit` will ask for --source DIR"
     ran = {read_manifest(RunDir(leg.leg.folder).manifest).harness["git_commit"] for leg in done if is_pair(leg.leg)}
     if others := ran - {now["git_commit"]}:
         yield (
