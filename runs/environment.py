@@ -6,6 +6,7 @@ import importlib.util
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,15 @@ def processor_s(processes: Iterable[psutil.Process]) -> float:
             times = process.cpu_times()
             total_s += times.user + times.system
     return total_s
+
+
+def age_s(process: psutil.Process) -> float | None:
+    """For how long a process runs; None where that is not told: a container may hide when its machine started, or tell
+    of its own start, after which its processes seem to be from the future."""
+    with contextlib.suppress(psutil.Error, RuntimeError, OSError):
+        age = time.time() - process.create_time()
+        return age if age >= 0 else None
+    return None
 
 
 def usable_cores() -> list[int]:

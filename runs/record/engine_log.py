@@ -177,5 +177,6 @@ class StageClock:
         if stage == self._stage:
             return
         now_s = self._now_s()
-        self.seconds[self._stage] = round(self.seconds.get(self._stage, 0.0) + now_s - self._since_s, 1)
+        took_s = max(0.0, now_s - self._since_s)  # the machine's clock may have been put back
+        self.seconds[self._stage] = round(self.seconds.get(self._stage, 0.0) + took_s, 1)
         self._stage, self._since_s = stage, now_s

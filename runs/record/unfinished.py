@@ -2,9 +2,11 @@
 
 import os
 import platform
+import time
 
 import psutil
 
+from runs.environment import age_s
 from runs.record.manifest import Manifest
 
 # A leg's processes exist before its record's start time, or at most so long after; later ones only bear their number.
@@ -49,6 +51,7 @@ def _lives(pid: int, manifest: Manifest) -> bool:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return process.create_time() * 1e9 <= (manifest.start_time_ns or 0) + _REUSED_AFTER_NS
+        age = age_s(process)
+        return age is None or time.time_ns() - age * 1e9 <= (manifest.start_time_ns or 0) + _REUSED_AFTER_NS
     except psutil.Error:
         return False

@@ -25,6 +25,7 @@ import psutil
 from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
 from runs.benchmarks import BENCHMARKS
+from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
@@ -73,7 +74,7 @@ class LegProcess:
         self._started_s = 0.0
         self._engine: Engine | None = None
         self._tokens_before = 0  # made before LoadGen's clock ran
-        self._stages = StageClock(PHASES["importing"], psutil.Process().create_time())
+        self._stages = StageClock(PHASES["importing"], time.time() - (age_s(psutil.Process()) or 0.0))
         self.loop = asyncio.new_event_loop()
 
     # Failures: any thread reports, the main thread acts --------------------------------------------------------

@@ -22,7 +22,7 @@ import msgspec
 import psutil
 import zmq
 
-from runs.environment import boot_id, processor_s, software_versions
+from runs.environment import age_s, boot_id, processor_s, software_versions
 from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES
@@ -113,7 +113,7 @@ class Replica:
             devices=spec.devices,
             software=software_versions(),
             weights_sha256=weights,
-            start_s=round(time.time() - psutil.Process().create_time(), 2),
+            start_s=round(age_s(psutil.Process()) or 0.0, 2),
         )
 
     # From the leg -------------------------------------------------------------------------------------------------

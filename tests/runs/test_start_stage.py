@@ -37,3 +37,13 @@ def test_clock() -> None:
     now[0] = 107.5
     clock.enter("running")
     assert clock.seconds == {"importing": 10.0, "weights": 7.5}
+
+
+def test_a_clock_that_is_put_back_gives_no_negative_time() -> None:
+    now = [100.0]
+    clock = StageClock("importing", 90.0, lambda: now[0])
+    now[0] = 80.0
+    clock.enter("weights")
+    now[0] = 82.5
+    clock.enter("running")
+    assert clock.seconds == {"importing": 0.0, "weights": 2.5}
