@@ -13,7 +13,8 @@ from compliance.finding import Finding, fail
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
-from runs.loadgen.written import unlike_loadgen
+from runs.loadgen.summary_log import unprinted
+from runs.loadgen.written import unchanged_sources, unlike_loadgen
 from runs.numbers.result import Result, read_result
 from runs.reading import read_record
 from runs.record.engine_records import BESIDE_LOADGEN, DEFAULT_ENGINE
@@ -63,6 +64,10 @@ def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator
     if manifest.current and (unlike := list(unlike_loadgen(leg.detail))):
         text = f"{leg.run.detail.name} is not as LoadGen writes it: {', '.join(unlike[:4])}"
         yield fail("log-settings", text, leg.run.detail, unlike=unlike)
+    if manifest.current:
+        known = unchanged_sources(leg.detail) is True
+        for text in unprinted(leg.summary, leg.detail, known=known):
+            yield fail("log-summary", text, leg.run.summary, leg.run.detail)
 
 
 def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:

@@ -12,11 +12,13 @@ from runs.reading import read_record
 from runs.record.leg import FinishedLeg
 
 _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*[,}]')
+_ID_BYTES = 4  # of an id, as this harness gives it to LoadGen
 
 
 def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) -> Iterator[Finding]:
     """A log of which nothing was taken out, against the record and the hash in accuracy.txt (`text`)."""
     yield from _against_requests(leg, entries)
+    yield from _first_tokens(leg, entries)
     yield from _hash_line(leg, text)
     yield from _entry_checks(leg, entries)
 
@@ -66,9 +68,24 @@ def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterato
         elif table.output_sha256[place] != hashlib.sha256(entry.data).hexdigest():
             text = f"seq_id {seq_id}: the answer is not the one whose SHA-256 stands in {path.name}"
             yield fail("record-answers", text, log, path, seq_id=seq_id)
+        elif (tokens := int(table.output_tokens[place])) * _ID_BYTES != len(entry.data):
+            text = f"seq_id {seq_id}: {len(entry.data)} bytes of ids, in {path.name} {tokens} tokens"
+            yield fail("record-answers", text, log, path, seq_id=seq_id)
         else:
             continue
         return  # one is enough
+
+
+def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    """In a leg of ours, LoadGen was told each answer's own first token before it; in Offline of none."""
+    if leg.manifest is None or not leg.manifest.current or not leg.detail.uses_token_latencies:
+        return
+    told = leg.detail.scenario != "Offline"
+    wrong = [entry for entry in entries if entry.token_data != (entry.data[:_ID_BYTES] if told else None)]
+    if wrong:
+        found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
+        text = f"{len(wrong)} first tokens are not those of their answers: of seq_id {wrong[0].seq_id} {found} was told"
+        yield fail("record-answers", text, leg.run.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
 
 
 def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:

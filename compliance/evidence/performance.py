@@ -11,7 +11,7 @@ from compliance.evidence.plausibility import performance_plausible
 from compliance.finding import Finding, applied, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
-from runs.loadgen.summary_log import SummaryLog, unprinted
+from runs.loadgen.summary_log import SummaryLog
 from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.result import Result, result_of
@@ -36,9 +36,6 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part = _part(leg, result)
     part.findings += [_disagreement(item, leg) for item in result.disagreements]
     part.findings += detail_contradictions(leg.detail, result.reported)
-    if leg.manifest is not None and leg.manifest.current:
-        texts = unprinted(summary, leg.detail)
-        part.findings += [fail("log-summary", text, summary.path, leg.run.detail) for text in texts]
     part.findings += record_contradictions(leg, None)
     part.findings += result_record(leg, result)
     part.findings += _foreign_accuracy_log(leg)

@@ -31,6 +31,13 @@ MAX_KEPT_RECORDS = 1000
 # What LoadGen may write several times in one run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
+# A whole line as LoadGen writes it. [LoadGen 6.0.17, logging.cc]
+_FORM = re.compile(
+    rb':::MLLOG \{"key": "[^"\s]+", "value": \S.*?, "time_ms": \d+\.\d{6}, '
+    rb'"namespace": "mlperf::logging", "event_type": "POINT_IN_TIME", "metadata": \{"is_error": (?:false|true), '
+    rb'"is_warning": (?:false|true), "file": "[\w.]+", "line_no": \d+, "pid": \d+, "tid": \d+\}\}\n'
+)
+_BEFORE_TEST_MS = 1e12  # readings from before the test wrap to more
 # LoadGen prints C++ doubles, and JSON has no word for these.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
@@ -66,6 +73,8 @@ class DetailLog:
     pids: set[int] = field(default_factory=set)  # of the processes that wrote it: one
     repeated: dict[str, int] = field(default_factory=dict)  # key → line of its second record, where there is only one
     clock_ms: set[float] = field(default_factory=set)  # all readings of LoadGen's clock, from its start
+    unlike_line: int | None = None  # the first not of LoadGen's form, or behind a later one of its thread
+    last_ms: dict[Any, float] = field(default_factory=dict)  # by thread, the latest reading
     ended_ms: float | None = None  # the reading of power_end, when all queries were complete
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -195,9 +204,11 @@ def read_detail(path: Path) -> DetailLog:
         InputError: missing, empty, not a LoadGen log, or damaged; names the line.
     """
     log, seen = DetailLog(path), set[str]()
-    for number, line in _lines(path):
-        cut = not line.endswith(b"\n")
-        line = line.strip()
+    for number, whole in _lines(path):
+        cut = not whole.endswith(b"\n")
+        line = whole.strip()
+        if log.unlike_line is None and not _FORM.fullmatch(whole):
+            log.unlike_line = number
         if not line:
             continue
         if not line.startswith(PREFIX):
@@ -242,6 +253,10 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
         seen.add(key)
     log.values[key] = record["value"]
     log.clock_ms.add(float(time_ms))
+    if time_ms < _BEFORE_TEST_MS:
+        if time_ms < log.last_ms.get(metadata.get("tid"), 0.0):
+            log.unlike_line = log.unlike_line or number
+        log.last_ms[metadata.get("tid")] = time_ms
     if key == "power_end":
         log.ended_ms = float(time_ms)
     log.pids.add(pid)

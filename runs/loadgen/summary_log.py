@@ -28,6 +28,15 @@ _AS_IN_DETAIL = (
 )  # fmt: skip
 _LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
 _PERMUTED = "sample_concatenate_permutation was set to true"
+# Lines without a value. [LoadGen 6.0.17, results.cc]
+_PROSE = frozenset(
+    {
+        "=" * 48, "MLPerf Results Summary", "Additional Stats", "Test Parameters Used", "Early Stopping Result:",
+        "TTFT Early Stopping Result:", "TPOT Early Stopping Result:", f"WARNING: {_PERMUTED}.",
+        "Generated samples per query might be different as the one in the setting.", "samples_per_query value",
+        "Check the generated_samples_per_query line in the detailed log for the real",
+    }
+)  # fmt: skip
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -40,6 +49,7 @@ class SummaryLog:
     path: Path
     text: str = ""
     fields: list[tuple[str, str]] = field(default_factory=list)
+    prose: list[str] = field(default_factory=list)  # the other lines
     error_count: int | None = None
     warning_count: int | None = None
     counts: int = 0  # lines that give one of the two
@@ -84,10 +94,12 @@ def read_summary(path: Path) -> SummaryLog:
                 summary.error_count = count
             else:
                 summary.warning_count = count
-        elif not line.startswith(_NO_FIELDS):
-            name, _, value = (part.strip() for part in line.partition(":"))
-            if name and value and "*" not in name:
-                summary.fields.append((_normalise(name), value))
+            continue
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name and value and "*" not in name and not line.startswith(_NO_FIELDS):
+            summary.fields.append((_normalise(name), value))
+        elif line.strip():
+            summary.prose.append(" ".join(line.split()))
     if summary.error_count is None and summary.verdict is None:
         raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
     return summary
@@ -131,7 +143,7 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
     names = {name for name, _ in summary.fields}
     statistics = _STATISTICS.items()
     found += [f"the summary has no {name!r}" for name, key in statistics if key in detail.values and name not in names]
-    for key in ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result"):
+    for key in _EARLY_STOPPING:
         text = " ".join(str(detail.get(key, "")).split())
         if text not in summary.text:
             found.append(f"the summary does not have the detail log's {key}: {text[:120]}")
@@ -146,24 +158,35 @@ _LOGGED_ONLY = {
 }
 
 
-def unprinted(summary: SummaryLog, detail: DetailLog) -> Iterator[str]:
+def unprinted(summary: SummaryLog, detail: DetailLog, *, known: bool) -> Iterator[str]:
     """What the detail log has and the summary under none of its names, though LoadGen prints it today; what else is
-    there that LoadGen never prints."""
+    there that LoadGen never prints. Of an accuracy run it prints the numbers of warnings and errors alone.
+
+    Args:
+        known: whether it is a LoadGen of which all words are known.
+    """
     names: dict[str, set[str]] = {}
-    for name, key in _comparable(detail).items():
+    for name, key in _comparable(detail).items() if detail.has_results else ():
         names.setdefault(key, set()).add(name)
     there = {name for name, _ in summary.fields}
     for key in sorted(names.keys() & detail.values.keys() - _LOGGED_ONLY.get(detail.scenario, set())):
         if not names[key] & there:
             yield f"the summary has none of {', '.join(sorted(names[key]))}"
-    printed = {*_comparable(detail), *_ONCE, *_LIMITS}
-    for name in dict.fromkeys(name for name, _ in summary.fields if name not in printed and not _headline_key(name)):
+    printed = {*_comparable(detail), *_ONCE, *_LIMITS} if detail.has_results else set()
+    strange = [name for name, _ in summary.fields if name not in printed and not _headline_key(name)]
+    if known and detail.validity != "INVALID":  # to which it also prints why
+        said = " ".join(text for key in _EARLY_STOPPING for text in str(detail.get(key, "")).split())
+        strange += [line for line in summary.prose if line not in _PROSE and line not in said]
+    for name in dict.fromkeys(strange):
         yield f"the summary has {name[:60]!r}, which LoadGen does not print"
-    permuted = detail.effective("sample_concatenate_permutation") is True
+    permuted = detail.has_results and detail.effective("sample_concatenate_permutation") is True
     if permuted != (_PERMUTED in summary.text):
         yield f"the summary {'does not say' if permuted else 'says'}: {_PERMUTED}"
     if summary.warning_count != detail.warning_count:
         yield f"the summary counts {summary.warning_count} warnings, the detail log has {detail.warning_count}"
+
+
+_EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:
@@ -178,14 +201,11 @@ def _same(said: str, known: object, absolute: float, share: float) -> bool:
         return said.lower() in (("yes", "1", "true") if known else ("no", "0", "false"))
     if isinstance(known, str):
         return said == known
-    try:
-        if isinstance(known, int) and re.fullmatch(r"-?\d+", said):
-            return int(said[:40]) == known
-        number = float(said)
-    except ValueError:
+    if not isinstance(known, int | float) or not _NUMBER.fullmatch(said):
         return False
-    if not isinstance(known, int | float):
-        return False
+    if isinstance(known, int) and said.lstrip("-").isdecimal():
+        return int(said[:40]) == known
+    number = float(said)
     if math.isnan(number) or math.isnan(known):
         return math.isnan(number) and math.isnan(known)
     return abs(number - known) <= absolute + share * abs(known)
@@ -197,6 +217,7 @@ def _headline_key(name: str) -> str:
     return f"result_{'first_token_' if found[2] else ''}{float(found[1]):.2f}_percentile_latency_ns" if found else ""
 
 
+_NUMBER = re.compile(r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|nan|inf)")  # as C++ prints one
 _HEADLINE = re.compile(r"(\d+(?:\.\d+)?)th (first token )?percentile latency \(ns\)")
 _RATES = {
     "samples per second": "samples_per_second",

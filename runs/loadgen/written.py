@@ -73,8 +73,8 @@ def unchanged_sources(detail: DetailLog) -> bool | None:
 
 
 def unlike_loadgen(detail: DetailLog) -> Iterator[str]:
-    """Records that the log of such a run has and this one has not, results being asked of a valid run; and those that
-    LoadGen never writes, where its sources are known."""
+    """Records that the log of such a run has and this one has not, results being asked of a valid run; and, where its
+    sources are known, those that LoadGen never writes, and a line that it writes otherwise or elsewhere."""
     wanted = [*_RUN, *(f"requested_{name}" for name in (*_BOTH, *_REQUESTED))]
     wanted += [f"effective_{name}" for name in (*_BOTH, *_EFFECTIVE)]
     wanted += _OF_SCENARIO.get(detail.scenario, ())
@@ -84,5 +84,7 @@ def unlike_loadgen(detail: DetailLog) -> Iterator[str]:
     wanted += results if detail.validity == "VALID" else ()
     yield from (f"no {key}" for key in wanted if key not in detail.values)
     if unchanged_sources(detail):
+        if detail.unlike_line is not None:
+            yield f"line {detail.unlike_line}"
         strange = detail.values.keys() - {*wanted, *results, *_OF_SOME}
         yield from (f"{key[:60]}, of its own" for key in sorted(strange) if key.startswith(_SAID))

@@ -1,5 +1,6 @@
 """Helpers that change the files of a copied run."""
 
+import json
 from typing import Any
 
 import orjson
@@ -7,6 +8,13 @@ import orjson
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.seal import write_seal
+
+
+def loadgen_line(record: dict[str, Any]) -> bytes:
+    """A record of a detail log in LoadGen's own form, with its line end."""
+    time_ms = record.get("time_ms")
+    text = json.dumps(record if time_ms is None else record | {"time_ms": "@"}, ensure_ascii=False)
+    return PREFIX + text.replace('"@"', f"{time_ms:.6f}").encode() + b"\n"
 
 
 def edit_detail(run: RunDir, key: str, value: Any) -> None:
@@ -20,7 +28,7 @@ def edit_detail(run: RunDir, key: str, value: Any) -> None:
             continue
         found = True
         if value is not None:
-            lines.append(PREFIX + orjson.dumps(record | {"value": value}) + b"\n")
+            lines.append(loadgen_line(record | {"value": value}))
     assert found, key
     run.detail.write_bytes(b"".join(lines))
 

@@ -11,6 +11,7 @@ from tests.honest.pair import Pair
 from tests.signoff.forge.faults import scale_reported, set_detail, set_manifest
 from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock
 from tests.signoff.forge.record_faults import stretch_requests
+from tests.support.editing import loadgen_line
 from tests.untrusted.several_engines import VLLM
 from tests.untrusted.tampering import BOTH, PERFORMANCE, Json, each_line, edit, of_both, put, tampering, values
 
@@ -104,7 +105,7 @@ def a_result_that_loadgen_does_not_write(pair: Pair) -> None:
     log = pair.performance.detail
     lines = log.read_bytes().splitlines(keepends=True)
     record = orjson.loads(lines[-1].removeprefix(PREFIX)) | {"key": "result_reviewed", "value": "VALID"}
-    log.write_bytes(b"".join([*lines[:-1], PREFIX + orjson.dumps(record) + b"\n", lines[-1]]))
+    log.write_bytes(b"".join([*lines[:-1], loadgen_line(record), lines[-1]]))
 
 
 def _without_build(one: Json) -> Json | None:

@@ -17,7 +17,7 @@ from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import cover
 from tests.signoff.forge.rebuilt_faults import rebuild, shave_tail
-from tests.support.editing import reseal
+from tests.support.editing import loadgen_line, reseal
 
 Json = dict[str, Any]
 Change = Callable[[Pair], None]
@@ -62,13 +62,12 @@ TAMPERINGS: list[Tampering] = []
 
 
 def tampering(
-    scenario: str = "Server", *, covered: bool = True, sealed: bool = True, by: str = ""
+    scenario: str = "Server", *, covered: bool = True, sealed: bool = True, by: str = "", name: str = ""
 ) -> Callable[[Change], Change]:
-    """The function is a tampering, of its own name."""
+    """The function is a tampering; without a name, of its own."""
 
     def add(change: Change) -> Change:
-        name = change.__name__.replace("_", "-")
-        TAMPERINGS.append(Tampering(name, scenario, change, covered, sealed, by))
+        TAMPERINGS.append(Tampering(name or change.__name__.replace("_", "-"), scenario, change, covered, sealed, by))
         return change
 
     return add
@@ -137,5 +136,5 @@ def each_line(path: Path, change: Callable[[Json], Json | None]) -> None:
     for line in path.read_bytes().splitlines():
         record = change(orjson.loads(line.removeprefix(PREFIX)))
         if record is not None:
-            lines.append((PREFIX if line.startswith(PREFIX) else b"") + orjson.dumps(record) + b"\n")
+            lines.append(loadgen_line(record) if line.startswith(PREFIX) else orjson.dumps(record) + b"\n")
     path.write_bytes(b"".join(lines))

@@ -13,6 +13,7 @@ from compliance.signoff.proofs.provenance import one_machine, provenance
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest
+from tests.support.editing import loadgen_line
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
 
@@ -57,7 +58,7 @@ def shifted(path: Path, key: str, by_s: int) -> None:
         if record["key"] == key:
             moment = datetime.strptime(record["value"], FORMS[key]) + timedelta(seconds=by_s)
             record["value"] = moment.strftime(FORMS[key])
-            line = PREFIX + orjson.dumps(record) + b"\n"
+            line = loadgen_line(record)
         lines.append(line)
     path.write_bytes(b"".join(lines))
 

@@ -48,7 +48,7 @@ from tests.signoff.forge.record_faults import (
     stretch_requests,
     swap_requests,
 )
-from tests.support.editing import reseal
+from tests.support.editing import loadgen_line, reseal
 
 Json = dict[str, Any]
 _SAMPLES = ("samples_issued", "samples_completed")
@@ -62,7 +62,7 @@ def set_detail(run: RunDir, key: str, value: Any) -> None:
         if record["key"] != key:
             lines.append(line)
         elif value != "-":
-            lines.append(PREFIX + orjson.dumps(record | {"value": value}) + b"\n")
+            lines.append(loadgen_line(record | {"value": value}))
     run.detail.write_bytes(b"".join(lines))
 
 

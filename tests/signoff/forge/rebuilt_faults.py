@@ -10,11 +10,13 @@ import orjson
 
 from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, DetailLog, read_detail
+from runs.loadgen.summary_log import _comparable, _headline_key, _normalise
 from runs.numbers.numbers import LATENCIES, RATE_KEYS, latency_keys
 from runs.numbers.rederive import derive
 from runs.record.layout import RunDir
 from runs.record.requests_log import read_requests
 from tests.signoff.forge.record_faults import each_record, read_records, write_records
+from tests.support.editing import loadgen_line
 
 Json = dict[str, Any]
 _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
@@ -82,22 +84,19 @@ def _write_results(run: RunDir, detail: DetailLog, results: dict[str, int | floa
     for line in run.detail.read_bytes().splitlines():
         record = orjson.loads(line[len(PREFIX) :])
         key = record["key"]
-        lines.append(PREFIX + orjson.dumps(record | {"value": results[key]}) if key in results else line)
-    run.detail.write_bytes(b"\n".join(lines) + b"\n")
-    scale = {key: 1e9 if key == _IN_NANOSECONDS else 1 for key in results}
-    old = {float(detail.values[key]) * scale[key]: value * scale[key] for key, value in results.items()}
-    shown = []
+        lines.append(loadgen_line(record | {"value": results[key]}) if key in results else line + b"\n")
+    run.detail.write_bytes(b"".join(lines))
+    shown, keys = [], _comparable(detail)
     head, mark, parameters = run.summary.read_text().partition("Test Parameters Used")
     for text in head.splitlines(keepends=True):
-        name, colon, said = text.rpartition(":")
-        try:
-            value = float(said)
-        except ValueError:
-            value = 0.0
-        whole = said.strip().isdecimal()
-        off = 0 if whole else max(0.0051, 1e-5 * value)  # two places here, six digits in the detail log
-        new = next((new for known, new in old.items() if value and abs(known - value) <= off), None)
-        shown.append(text if new is None else f"{name}{colon} {round(new) if whole else format(new, '.2f')}\n")
+        name, colon, _ = text.rpartition(":")
+        key = _headline_key(_normalise(name)) or keys.get(_normalise(name), "")
+        value = results.get(key, "")
+        if isinstance(value, float):
+            value = format(
+                value * (1e9 if key == _IN_NANOSECONDS else 1), ".6g" if detail.scenario == "Offline" else ".2f"
+            )
+        shown.append(f"{name}{colon} {value}\n" if key in results else text)
     run.summary.write_text("".join(shown) + mark + parameters)
 
 
