@@ -8,6 +8,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -109,6 +110,7 @@ def names_its_file(read: Callable[Concatenate[Path, P], R]) -> Callable[Concaten
             return read(path, *args, **kwargs)
         except HarnessError as error:
             error.path = error.path or path
+            clear_frames(error.__traceback__)  # else all that was read is kept for as long as the error is
             raise
 
     return reading

@@ -49,13 +49,19 @@ def as_issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator
 
 
 def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
+    """One logged answer to each request."""
+    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
+    if table is not None and len(table) != len(entries):
+        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
+        yield fail("log-records", text, log, path)
+        return
+    yield from as_recorded(leg, entries)
+
+
+def as_recorded(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Each logged answer against our own record of it."""
     path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
     if table is None:
-        return
-    if len(table) != len(entries):
-        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
-        yield fail("log-records", text, log, path)
         return
     places = {int(seq): place for place, seq in enumerate(table.seq)}
     for entry in entries:

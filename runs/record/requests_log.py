@@ -98,7 +98,7 @@ def read_requests(path: Path) -> RequestTable:
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # few different ones: share them
         output_sha256.append(record.output_sha256)
-    if _NO_HEX.search("".join(output_sha256)):
+    if any(map(_NO_HEX.search, output_sha256)):
         raise InputError(f"{path} has an output_sha256 that is no SHA-256 in small hexadecimal digits", _FIX)
     return _sorted_table(path, columns, finish_reason, output_sha256)
 

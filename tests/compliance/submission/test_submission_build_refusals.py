@@ -243,10 +243,22 @@ def _config(folder: Path) -> None:
     reseal(run)
 
 
-def _other_answers(folder: Path) -> None:
-    """Too few answers, with records that fit."""
+def _fewer_answers(folder: Path) -> None:
     log = folder / "performance/mlperf_log_accuracy.json"
-    log.write_text(json.dumps(json.loads(log.read_bytes())[1:]))
+    _write_answers(folder, json.loads(log.read_bytes())[1:])
+
+
+def _exchanged_answers(folder: Path) -> None:
+    first, second, *others = json.loads((folder / "performance/mlperf_log_accuracy.json").read_bytes())
+    pair = [{**second, "seq_id": first["seq_id"], "qsl_idx": first["qsl_idx"]}]
+    pair += [{**first, "seq_id": second["seq_id"], "qsl_idx": second["qsl_idx"]}]
+    _write_answers(folder, [*pair, *others])
+
+
+def _write_answers(folder: Path, entries: list[object]) -> None:
+    """With records that fit."""
+    log = folder / "performance/mlperf_log_accuracy.json"
+    log.write_text(json.dumps(entries))
     shutil.copy(log, folder / "accuracy" / log.name)
     digest = hashlib.sha256(log.read_bytes()).hexdigest()
     manifest = json.loads((folder / "performance/manifest.json").read_bytes())
@@ -263,7 +275,8 @@ def _other_answers(folder: Path) -> None:
         (_copy, "accuracy/mlperf_log_accuracy.json is not what the legs' files give"),
         (_log, "not the files that the leg left: mlperf_log_accuracy.json"),
         (_config, "audit.config is not what the audit gives this leg"),
-        (_other_answers, "does not pass: number of logged answers: 99"),
+        (_fewer_answers, "does not pass: number of logged answers: 99"),
+        (_exchanged_answers, "the answer is not the one whose SHA-256 stands in requests.jsonl"),
     ],
 )
 def test_an_audit_is_judged_again(

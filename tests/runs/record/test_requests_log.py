@@ -1,6 +1,7 @@
 """requests.jsonl: written and read back, and every damage named."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,20 @@ def test_damage_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     path.write_bytes(content)
     with pytest.raises(InputError, match=said):
         read_requests(path)
+
+
+def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
+    """Of 900,000 lines it was 700 MB in each error that somebody kept."""
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(encode(GOOD) * 5000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as raised:
+            read_requests(path)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000, raised.value
 
 
 def test_missing_file(tmp_path: Path) -> None:
