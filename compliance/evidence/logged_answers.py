@@ -87,7 +87,7 @@ def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Fi
     if leg.manifest is None or not leg.manifest.current or not leg.detail.uses_token_latencies:
         return
     told = leg.detail.scenario != "Offline"
-    wrong = [entry for entry in entries if entry.token_data != (entry.data[:_ID_BYTES] if told else None)]
+    wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if told else b"")]
     if wrong:
         found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
         text = f"{len(wrong)} first tokens are not those of their answers: of seq_id {wrong[0].seq_id} {found} was told"

@@ -37,6 +37,7 @@ _FORM = re.compile(
     rb'"namespace": "mlperf::logging", "event_type": "POINT_IN_TIME", "metadata": \{"is_error": (?:false|true), '
     rb'"is_warning": (?:false|true), "file": "[\w.]+", "line_no": \d+, "pid": \d+, "tid": \d+\}\}\n'
 )
+_SET_BACK_MS = 1000.0  # at most: LoadGen reads the machine's clock, which may be set while it runs
 _BEFORE_TEST_MS = 1e12  # readings from before the test wrap to more
 # LoadGen prints C++ doubles, and JSON has no word for these.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
@@ -254,7 +255,7 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     log.values[key] = record["value"]
     log.clock_ms.add(float(time_ms))
     if time_ms < _BEFORE_TEST_MS:
-        if time_ms < log.last_ms.get(metadata.get("tid"), 0.0):
+        if time_ms < log.last_ms.get(metadata.get("tid"), 0.0) - _SET_BACK_MS:
             log.unlike_line = log.unlike_line or number
         log.last_ms[metadata.get("tid")] = time_ms
     if key == "power_end":
