@@ -82,6 +82,7 @@ _ROWS: tuple[tuple[str, tuple[tuple[str, Worth, str], ...]], ...] = (
         ("audit_settings", "error", "a leg is a normal run"),
         ("cut_short", "error", "a leg is not cut short"),
         ("other_conditions", "error", "repeats ran under the same conditions"),
+        ("other_harness", "warning", "one version of the harness made all legs"),
     )),
     ("B-4", (
         ("contended", "error", "nothing else used the machine"),

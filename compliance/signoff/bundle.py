@@ -1,12 +1,12 @@
 """H-9 and G-12: the legs of a bundle are of one system, at about one time, and the logs in its tree are theirs."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from compliance.evidence.truncate import submitted_accuracy
-from compliance.finding import Finding, fail, note
+from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.leg_conditions import conditions_of, in_words, unlike
 from compliance.signoff.limits import MOST_DAYS_APART
@@ -15,6 +15,7 @@ from runs.files import sha256_of
 from runs.reading import read_record
 from runs.record.conditions import Conditions, differences
 from runs.record.layout import RunDir
+from runs.record.manifest import Manifest
 
 _DAY_NS = 86_400 * 10**9
 # What all legs of a bundle have in common, by the names in `conditions_of`; those of one benchmark its model and data,
@@ -36,8 +37,7 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
             continue
         yield from older_record(evidence)
         of, mode = evidence.benchmark.submission_name, evidence.manifest.resolved.mode
-        harness = {f"harness.{name}": evidence.manifest.harness.get(name) for name in _HARNESS}
-        everything = conditions_of(evidence) | harness
+        everything = conditions_of(evidence) | _harness(evidence.manifest)
         groups: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
             ((), _SYSTEM),
             ((of,), _BENCHMARK),
@@ -49,6 +49,20 @@ def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
             said, roots = "the legs of this bundle are of several systems", (other.run.root, evidence.run.root)
             yield from unlike("H-9/several_systems", said, differences(there, here), *roots)
     yield from far_apart(legs)
+
+
+def _harness(manifest: Manifest) -> Conditions:
+    return {f"harness.{name}": manifest.harness.get(name) for name in _HARNESS}
+
+
+def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
+    """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured, too."""
+    made = [(evidence.run.root, _harness(evidence.manifest)) for evidence in legs if evidence.manifest is not None]
+    for root, facts in made[1:]:
+        if found := differences(made[0][1], facts):
+            text = f"legs by different versions of the harness: {in_words(found)}"
+            yield warn("B-3/other_harness", text, made[0][0], root, keys=sorted(found))
+            return
 
 
 def older_record(evidence: Evidence) -> Iterator[Finding]:
@@ -65,8 +79,8 @@ def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
 
 
-def far_apart(legs: Sequence[Evidence]) -> Iterator[Finding]:
-    """Do the legs lie within half a year?"""
+def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
+    """Do the legs lie within half a year? What is no submission may (`make` is then `warn`), but is told."""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
     if not starts:
         return
@@ -74,7 +88,7 @@ def far_apart(legs: Sequence[Evidence]) -> Iterator[Finding]:
     days = (late_ns - early_ns) / _DAY_NS
     if days > MOST_DAYS_APART:
         text = f"{days:.0f} days lie between the first leg and the last, at most {MOST_DAYS_APART} may"
-        yield fail("H-9/far_apart", text, early.run.root, late.run.root, days=days)
+        yield make("H-9/far_apart", text, early.run.root, late.run.root, days=days)
 
 
 def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import Finding, fail
+from compliance.finding import Finding, fail, warn
 from compliance.rules import UnknownRuleError
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
-from compliance.signoff.bundle import foreign_legs, one_system, tree_logs
+from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, load, require_directory
@@ -117,6 +117,8 @@ def _judge(
         verdict.reasons += leg_proofs(evidence)
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
     verdict.reasons += between_legs(legs)
+    if verdict.scope != "bundle":
+        verdict.reasons += [*one_harness(legs), *far_apart(legs, warn)]
     readable = [evidence for evidence in legs if evidence.part is not None]
     verdict.reasons += one_model(readable)
     verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}

@@ -8,8 +8,12 @@ import orjson
 import pytest
 
 from compliance.signoff.bundle import foreign_legs, one_system
+from compliance.signoff.claim import Claim
+from compliance.signoff.judge import sign_off
 from runs.accelerators import FACTS
 from runs.files import write_json
+from runs.record.layout import RunDir
+from tests.support.editing import reseal
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
 LEGS = ("ss-1", "ss-acc", "srv-1", "srv-acc")
@@ -84,3 +88,21 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
     assert "scenario" in foreign_legs(legs.paths("ss-1", "ss-fast-1"), bundle)
     other = edited(legs, tmp_path, "off-fast-1", elsewhere)
     assert "host.hostname" in foreign_legs([legs("off-1"), other], bundle)
+
+
+@pytest.mark.parametrize(
+    ("slug", "edit"),
+    [
+        ("other_harness", to("harness.git_commit", "a" * 40)),
+        ("other_harness", to("harness.git_changed", True)),
+        ("far_apart", later),
+    ],
+)
+def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Path, slug: str, edit: Edit) -> None:
+    copy = edited(legs, tmp_path, "off-fast-1", edit)
+    reseal(RunDir(copy))
+    ref, cand = legs.paths("off-1", "off-2", "off-acc"), [copy, legs("off-fast-2")]
+    verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
+    told = {one.slug: one.severity for one in verdict.reasons}
+    assert told[slug] == "warning"
+    assert verdict.decision == ("FAIL" if slug == "far_apart" else "FLAG")  # its other clocks are of the day
