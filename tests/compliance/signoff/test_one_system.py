@@ -94,7 +94,7 @@ def test_legs_that_explain_a_lever_are_of_the_bundles_scenario_and_system(legs: 
     ("slug", "edit"),
     [
         ("other_harness", to("harness.git_commit", "a" * 40)),
-        ("other_harness", to("harness.git_changed", True)),
+        ("other_harness", to("harness.version", "9")),
         ("far_apart", later),
     ],
 )
