@@ -82,7 +82,7 @@ def unlike_loadgen(detail: DetailLog) -> Iterator[str]:
     measured = LATENCIES[:1] if detail.scenario == "Offline" else LATENCIES
     results += [key for measure in measured for _, key in latency_keys(measure)]
     wanted += results if detail.validity == "VALID" else ()
-    yield from (f"no {key}" for key in wanted if key not in detail.values)
+    yield from (f"no {key}" for key in wanted if detail.get(key) is None)
     if unchanged_sources(detail):
         if detail.unlike_line is not None:
             yield f"line {detail.unlike_line}"

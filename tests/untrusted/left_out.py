@@ -186,6 +186,20 @@ for _key in (
     )
 
 
+def _null(key: str) -> Change:
+    def change(pair: Pair) -> None:
+        for run in pair.legs:
+            set_detail(run, key, None)
+
+    return change
+
+
+for _key in ("effective_max_duration_ms", "effective_performance_issue_same", "effective_test_mode", "qsl_name"):
+    TAMPERINGS.append(
+        Tampering(f"log-with-null-{_key.replace('_', '-')}", "Server", _null(_key), by="mlperf_log_detail.txt")
+    )
+
+
 @tampering()
 def requests_of_a_replica_that_was_not(pair: Pair) -> None:
     each_record(pair.performance, lambda one: one | {"replica": 7})

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.limits import AT_ONCE_MS, AT_ONCE_SHARE, LATE_ISSUE_P99_MS, OFF_SCHEDULE_MS
+from runs.errors import InputError
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.requests_log import RequestTable
@@ -38,9 +39,15 @@ def replay(evidence: Evidence) -> Iterator[Finding]:
 
 
 def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
-    """When a Server run's queries were due, from its start, by the seed and the load in its log."""
-    detail = evidence.detail
-    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, detail.number("effective_target_qps"), count)
+    """When a Server run's queries were due, from its start, by the seed and the load in its log.
+
+    Raises:
+        InputError: a load of nothing.
+    """
+    detail, qps = evidence.detail, evidence.detail.number("effective_target_qps")
+    if not qps > 0:
+        raise InputError(f"{detail.path}: effective_target_qps is {qps:g}", "give LoadGen's own log")
+    return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
 
 
 def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
