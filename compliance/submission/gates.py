@@ -29,7 +29,7 @@ from runs.record.servers import all_elsewhere, as_served, reuse_unseen
 from runs.rounds import Round, round_of
 
 # Rules of `verify` that have no counterpart in the checker's open division.
-_CLOSED_ONLY = frozenset({"accuracy-target", "accuracy-no-target", "perf-samples"})
+CLOSED_ONLY = frozenset({"accuracy-target", "accuracy-no-target", "perf-samples"})
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
@@ -190,7 +190,7 @@ def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Findi
     """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
     if verdict.outcome == "ERROR":
         return []
-    spared = _CLOSED_ONLY if division == "open" else frozenset()
+    spared = CLOSED_ONLY if division == "open" else frozenset()
     return [
         (part, check)
         for part in verdict.parts

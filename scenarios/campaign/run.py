@@ -186,7 +186,7 @@ class _Run:
         """Judge legs of one scenario anew; `only` leaves out those that have no part in that leg's verdict."""
         if only is not None:
             legs = [leg for leg in legs if leg is only or (is_pair(leg.leg) and is_pair(only.leg))]
-        states, verdict = examine(list(legs))
+        states, verdict = examine(list(legs), self._campaign.options.division)
         self._states |= {leg.leg.name: states[leg.leg.kind] for leg in legs}
         if verdict is not None and not self._dry_run and all(states[leg.leg.kind].done for leg in legs):
             self._write_verdict(verdict, legs[0].leg)

@@ -8,6 +8,8 @@ from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
 from compliance.evidence.part import Part
+from compliance.submission.gates import CLOSED_ONLY
+from compliance.submission.tree import Division
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
@@ -39,21 +41,22 @@ class LegState:
 TO_DO = LegState("to do")
 
 
-def examine(legs: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification | None]:
-    """Judge the legs of one scenario.
+def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegState], Verification | None]:
+    """Judge the legs of one scenario as a submission in this division asks.
 
     Returns:
         A state for each leg, by kind, and the verdict on performance and accuracy together where both could be judged.
     """
+    spared = CLOSED_ONLY if division == "open" else frozenset()
     states = {leg.leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
     states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}
     verdict: Verification | None = None
     judged: dict[str, LegState] = {}
     if len(pair) == 2:
-        judged, verdict = _judge_pair(pair)
+        judged, verdict = _judge_pair(pair, spared)
     # A damaged leg leaves nothing to say about the pair: then each is judged by itself.
-    judged = judged or {leg.leg.kind: _judge_one(leg) for leg in pair}
+    judged = judged or {leg.leg.kind: _judge_one(leg, spared) for leg in pair}
     for leg in pair:
         states[leg.leg.kind] = _compared(leg, judged[leg.leg.kind])
     return states, verdict
@@ -77,7 +80,7 @@ def _has_files(leg: CampaignLeg) -> bool:
     return leg.folder.is_dir() and any(leg.folder.iterdir())
 
 
-def _judge_pair(pair: list[PlannedLeg]) -> tuple[dict[str, LegState], Verification | None]:
+def _judge_pair(pair: list[PlannedLeg], spared: frozenset[str]) -> tuple[dict[str, LegState], Verification | None]:
     results = find_results([leg.leg.folder for leg in pair])
     if len(results) != 1 or results[0].error is not None:
         return {}, None
@@ -85,13 +88,13 @@ def _judge_pair(pair: list[PlannedLeg]) -> tuple[dict[str, LegState], Verificati
     if verdict.error is not None or len(verdict.parts) != 2:
         return {}, None
     parts = {str(part.mode): part for part in verdict.parts}
-    states = {leg.leg.kind: _state(parts[leg.leg.kind]) for leg in pair}
+    states = {leg.leg.kind: _state(parts[leg.leg.kind], spared) for leg in pair}
     if misfit := [check.sentence for check in verdict.checks if not check.passed]:
         states = {kind: LegState("negative", "; ".join(misfit)) for kind in states}
     return states, verdict
 
 
-def _judge_one(leg: PlannedLeg) -> LegState:
+def _judge_one(leg: PlannedLeg, spared: frozenset[str]) -> LegState:
     try:
         (result,) = find_results([leg.leg.folder])
     except HarnessError as error:
@@ -102,26 +105,23 @@ def _judge_one(leg: PlannedLeg) -> LegState:
     (part,) = verdict.parts
     if part.mode != leg.leg.kind:
         return LegState("damaged", f"the logs are those of a leg of {part.mode}")
-    return _state(part)
+    return _state(part, spared)
 
 
-def _state(part: Part) -> LegState:
+def _state(part: Part, spared: frozenset[str]) -> LegState:
     if part.contradictions:
         return LegState("damaged", f"the files contradict each other: {part.contradictions[0].sentence}")
-    if failures := _failures(part):
+    if failures := _failures(part, spared):
         more = f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
         return LegState("negative", f"{failures[0]}{more}")
     return LegState("done", _numbers(part))
 
 
-def _failures(part: Part) -> list[str]:
+def _failures(part: Part, spared: frozenset[str]) -> list[str]:
     """Why a leg is no success. Scores without a target, of a small data set, are neither passed nor failed."""
-    failures = part.failures(False)
-    if part.mode == "accuracy" and part.details.get("target") is None and not part.claims_official:
-        failures = [
-            check.sentence for check in part.broken if check.kind != "official" and check.rule != "accuracy-no-target"
-        ]
-    return failures
+    if not part.claims_official:
+        spared |= {"accuracy-no-target"}
+    return [check.sentence for check in part.failed(False) if check.rule not in spared]
 
 
 def _numbers(part: Part) -> str:

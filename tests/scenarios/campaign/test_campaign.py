@@ -11,11 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
+from compliance.submission.tree import Division
+from runs.benchmark import Target
 from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir
 from runs.record.manifest import read_manifest
+from scenarios.campaign.campaign_plan import plan_campaign
+from scenarios.campaign.config import load_campaign
+from scenarios.campaign.state import examine
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, USER_CONF, alive, leg_pid, progress, until
+from tests.support.official import DATACENTER as DATACENTER_BENCHMARK
+from tests.support.official import change_benchmarks
 from tests.support.once import once
 from tests.support.submission_legs import edit
 
@@ -181,6 +188,20 @@ def test_a_commit_between_legs_is_told_at_once(done: Small, run_main: Callable[.
     assert told.code == ExitCode.OK, told.stdout + told.stderr
     assert "6 of 6 legs are done" in told.stdout
     assert "note: legs that are done ran with commit 0000" in " ".join(told.stdout.split())
+
+
+@pytest.mark.parametrize(("division", "status"), [("closed", "negative"), ("open", "done")])
+def test_the_open_division_asks_for_no_score(
+    done: Small, division: Division, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `submit` does not: else such a campaign would never be done, and run its accuracy legs again and again."""
+    targets = {**DATACENTER_BENCHMARK.targets, "gen_num": Target(64)}
+    change_benchmarks(monkeypatch, performance_samples=64, accuracy_samples=64, targets=targets)
+    done.write(DATACENTER, division=division)
+    campaign = load_campaign(done.file, {"output_log_dir": done.place.root})
+    legs = [leg for leg in plan_campaign(campaign, lambda text: None) if leg.leg.scenario == "Offline"]
+    state = examine(legs, division)[0]["accuracy"]
+    assert state.status == status, state.text
 
 
 def test_a_negative_leg_does_not_end_the_campaign(small: Small, run_main: Callable[..., Finished]) -> None:
