@@ -81,11 +81,13 @@ def judge_candidate(
     failed = _failed(judged.verdict, division)
     for rule, reason in _failures(judged.verdict, failed):
         refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
-    judged.unofficial = list(dict.fromkeys([*_not_official(candidate), *_unofficial(judged.verdict, failed)]))
+    shown = list(dict.fromkeys(_not_official(candidate, sources.dataset_path)))
+    judged.unofficial = list(dict.fromkeys([*shown, *_unofficial(judged.verdict, failed)]))
     if division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
     if not rehearsal:
-        for reason in _keeps_out(candidate, judged.unofficial, division):
+        # The open division takes other models and engine options; made-up data and engines it does not.
+        for reason in judged.unofficial if division != "open" else shown:
             refuse(
                 "submit/not-official",
                 f"not official: {reason}",
@@ -217,12 +219,17 @@ def _unofficial(verdict: Verification, failed: list[tuple[Part, Finding]]) -> It
             yield from (one.sentence for one in part.broken if one.kind == "official" and one not in refused)
 
 
-def _not_official(candidate: Candidate) -> Iterator[str]:
-    """What the records show, whatever the legs say of themselves."""
+def _not_official(candidate: Candidate, dataset_path: Path | None) -> Iterator[str]:
+    """What the records show, whatever the legs say of themselves.
+
+    Args:
+        dataset_path: of the data set, should it be no longer where the records say.
+    """
     for manifest in candidate.manifests().values():
         if not manifest.resolved.engine_record.runs_model:
             yield f"the {manifest.resolved.engine} engine runs no model"
-        if _is_synthetic(Path(manifest.resolved.dataset_path), manifest.resolved.dataset_sha256):
+        places = [Path(manifest.resolved.dataset_path), *([dataset_path] if dataset_path else [])]
+        if any(_is_synthetic(path, manifest.resolved.dataset_sha256) for path in places):
             yield "the data set is synthetic"
 
 
@@ -234,11 +241,6 @@ def _is_synthetic(path: Path, digest: str) -> bool:
         return hashlib.sha256(content).hexdigest() == digest and SYNTHETIC_MARK.encode() in content
     except InputError:
         return False
-
-
-def _keeps_out(candidate: Candidate, unofficial: list[str], division: Division) -> list[str]:
-    """The open division takes other models and engine options; made-up data and engines it does not."""
-    return unofficial if division != "open" else list(dict.fromkeys(_not_official(candidate)))
 
 
 def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:

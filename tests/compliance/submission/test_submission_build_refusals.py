@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_inputs import gather
 from compliance.submission.build_submission import SubmitOutcome, as_json
 from compliance.submission.calibration_check import lacking, with_calibration
@@ -158,6 +159,9 @@ def test_a_synthetic_data_set_is_seen_through(
     for path in campaign.root.rglob("manifest.json"):
         edit(path, resolved={"dataset_path": str(dataset), "dataset_sha256": digest})
     assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="other"))
+    moved = dataset.rename(tmp_path / "moved.json")
+    sources = ScoreSources(dataset_path=moved)
+    assert "not official: the data set is synthetic" in reasons(build(rehearsal=False, tree="moved", sources=sources))
 
 
 def test_a_rehearsal_relaxes_neither_length_nor_seeds(
