@@ -40,7 +40,8 @@ _IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space 
 AUDITED = "audits"
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
 # What a run's files decide, whatever the answers are scored with.
-_FROM_FILES = ["timestamp", "official", "status", "certification"] + [
+_SHOWN = ["kv_cache_dtype", "quantization", "draft_model", "speculative"]  # by the engine's record
+_FROM_FILES = ["timestamp", "official", "status", "certification", "manifest_sha256", *_SHOWN] + [
     column.name
     for column in COLUMNS
     if column.role in ("condition", "number") and column.name not in ("accuracy_passed", "audits")

@@ -64,6 +64,8 @@ def test_from_leg_to_row_to_gate(call: Any, result: ResultDir, db: Path, tmp_pat
     [
         {"throughput_tok_s": 9e9}, {"ttft_p99_ms": 0.1}, {"samples": 10**6}, {"scenario": "Server"},
         {"gpu_type": "NVIDIA H100"}, {"max_num_seqs": 8}, {"dataset_sha256": "0" * 64}, {"model": "another"},
+        {"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"speculative": 1}, {"draft_model": "another"},
+        {"manifest_sha256": "0" * 64},
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
