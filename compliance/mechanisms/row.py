@@ -308,15 +308,16 @@ def read_rows(
     fix = "name a run directory or a JSON file of rows"
     content = json_value(read_whole(path, fix, max_bytes=MAX_ROWS_BYTES), path, fix)
     rows = content if isinstance(content, list) else [content]
-    judged = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")
-        judged.append(_with_evidence(row, f"{path}:{number}", registries, load_error, sources))
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
         raise InputError(f"{path}: run {twice[:40]} stands there twice", "give each run one row")
-    return judged
+    return [
+        _with_evidence(row, f"{path}:{number}", registries, load_error, sources)
+        for number, row in enumerate(rows, start=1)
+    ]
 
 
 def _with_evidence(
