@@ -212,7 +212,7 @@ def files_below(root: Path) -> list[Path]:
 
 
 def bounded_lines(
-    path: Path, max_bytes: int, too_long: Callable[[int], InputError], fix: str
+    path: Path, max_bytes: int, too_long: Callable[[int], InputError], fix: str, *, max_file_bytes: int = MAX_LOG_BYTES
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line with its end) of a file of a run directory; never more than a line in memory.
 
@@ -220,11 +220,12 @@ def bounded_lines(
         max_bytes: the longest line that is read.
         too_long: makes the error for a longer line, of the line's number.
         fix: for a file that cannot be read.
+        max_file_bytes: the largest file that is read.
 
     Raises:
-        InputError: the file cannot be read, or a line is too long.
+        InputError: the file cannot be read, or is or has a line that is too long.
     """
-    with open_record(path, fix) as stream:
+    with open_record(path, fix, max_bytes=max_file_bytes) as stream:
         number = 0
         while line := _line(stream, path, max_bytes, fix):
             number += 1

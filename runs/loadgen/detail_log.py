@@ -23,6 +23,7 @@ from runs.rounds import Seeds
 PREFIX = b":::MLLOG "
 # The longest honest line is `loaded_qsl_set`: about 90 kB for 13,368 samples.
 MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_FILE_BYTES = 128 * 1024 * 1024  # an honest one has some 100 kB, or an error record for each query
 SIX_DIGITS = 1e-5  # of a number with a point, which LoadGen prints with six digits
 # In the name of a system that LoadGen reaches over a network. [inference_rules.adoc; checker constants.py]
 NETWORK_SUT = "Network SUT"
@@ -225,7 +226,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     def too_long(number: int) -> InputError:
         return _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB", cut=False)
 
-    return bounded_lines(path, MAX_LINE_BYTES, too_long, "give the path of a LoadGen detail log")
+    fix = "give the path of a LoadGen detail log"
+    return bounded_lines(path, MAX_LINE_BYTES, too_long, fix, max_file_bytes=MAX_FILE_BYTES)
 
 
 def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -> None:

@@ -109,21 +109,21 @@ _FIX = "take the unchanged requests.jsonl of the run; a cut last line means that
 def _sorted_table(
     path: Path, columns: dict[str, "array[int]"], finish_reason: list[str], output_sha256: list[str]
 ) -> RequestTable:
-    found = {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
-    order = np.argsort(found["seq"], kind="stable")
-    in_order = {name: column[order] for name, column in found.items()}
-    repeated = np.flatnonzero(np.diff(in_order["seq"]) == 0)
+    seq = np.frombuffer(columns["seq"], np.int64)
+    order = np.argsort(seq, kind="stable")
+    repeated = np.flatnonzero(np.diff(seq[order]) == 0)
     if len(repeated):
         first, second = sorted(int(place) + 1 for place in order[repeated[0] : repeated[0] + 2])
         raise InputError(
-            f"{path} line {second}: field 'seq' is {found['seq'][second - 1]}, as on line {first}",
+            f"{path} line {second}: field 'seq' is {seq[second - 1]}, as on line {first}",
             "one line per sample; a run never completes a sample twice",
         )
-    places = order.tolist()
+    # One column after the other: there may be millions of lines.
+    in_order = {name: np.frombuffer(columns.pop(name), np.int64)[order] for name in _COLUMNS}
     replica = in_order.pop("replica")
     return RequestTable(
         **in_order,
         replica=None if np.all(replica == NO_TIME) else replica,
-        finish_reason=[finish_reason[place] for place in places],
-        output_sha256=[output_sha256[place] for place in places],
+        finish_reason=[finish_reason[place] for place in order],
+        output_sha256=[output_sha256[place] for place in order],
     )
