@@ -129,18 +129,20 @@ def json_value(content: bytes, path: Path, fix: str) -> Any:
         raise InputError(f"{path} cannot be read: {why}", fix) from error
 
 
-def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool | None = None) -> Form:
+def read_as(path: Path, form: type[Form], fix: str, *, within: Path | None = None, strict: bool = False) -> Form:
     """The JSON object in a file, of a form.
 
     Args:
-        strict: as in pydantic; None: as the form has it.
+        strict: every value of its field's own type: no 1 for true, no text for a number. Else as the form has it.
 
     Raises:
         InputError: as `read_object`; or it is of another form, naming the field.
     """
     content = read_object(path, fix, within=within)
     try:
-        return form.model_validate(content, strict=strict)
+        if strict:  # as JSON, which has no tuples and no objects
+            return form.model_validate_json(json.dumps(content), strict=True)
+        return form.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path}: {first_problem(error)}", fix) from error
 

@@ -180,7 +180,8 @@ def read_result(path: Path) -> Result:
     Raises:
         InputError: missing or of another shape; names the field.
     """
-    return read_as(path, Result, "give the result.json of the leg, or build it again with verify", within=path.parent)
+    fix = "give the result.json of the leg, or build it again with verify"
+    return read_as(path, Result, fix, within=path.parent, strict=True)
 
 
 def _finished_detail(leg: FinishedLeg) -> DetailLog:

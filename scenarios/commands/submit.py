@@ -130,5 +130,8 @@ def _built(request: SubmitRequest, outcome: SubmitOutcome) -> list[str]:
         lines.append("a REHEARSAL, marked as such and not for upload:")
         lines += [f"  {reason}" for reason in outcome.rehearsal]
     rounds = "" if request.round == CURRENT_ROUND else f" --round {request.round}"
-    lines.append(f"next: python main.py check {quote(str(built.root))}{rounds}")
+    given: list[tuple[str, Path | None]] = [("--runs", path) for path in request.results]
+    given += [("--source", request.source), ("--dataset-path", request.sources.dataset_path)]
+    same = "".join(f" {option} {quote(str(path))}" for option, path in given if path is not None)
+    lines.append(f"next: python main.py check {quote(str(built.root))}{rounds}{same}")
     return lines

@@ -119,6 +119,7 @@ values(
         "result-with-reasons": {"reasons": ["the machine was slow"]},
         "result-of-another-lag": {"loop_lag.worst_ms": 1e6},
         "result-without-lag": {"loop_lag": None},
+        "result-with-numbers-in-words": {"counts.samples": "640"},
     },
     "result.json",
     PERFORMANCE,
