@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-PAUSE_S = 0.05  # between the first ids and the others, so that they are two reads
+PAUSE_S = 0.1  # between the first ids and the others, so that they are two reads
 
 
 @dataclass(frozen=True)

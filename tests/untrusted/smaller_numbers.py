@@ -6,6 +6,7 @@ from collections.abc import Callable
 import orjson
 
 from runs.loadgen.detail_log import PREFIX, read_detail
+from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import scale_reported, set_detail, set_manifest
@@ -47,11 +48,14 @@ def rates_of_a_single_stream_half_a_percent_higher(pair: Pair) -> None:
 
 @tampering("SingleStream", by="requests.jsonl")
 def a_lower_estimate_of_early_stopping(pair: Pair) -> None:
-    """Which is what is submitted of a SingleStream leg."""
+    """Which is what is submitted of a SingleStream leg: 0.3 ms lower than by our own stamps, which lie inside."""
     run = pair.performance
     estimate = read_detail(run.detail).integer("early_stopping_latency_ss")
+    inside = read_result(run.result).early_stopping
+    assert inside is not None
+    lower = (inside.estimates_ns["ttft_p90"] or 0) - 300_000
     for path in (run.detail, run.summary):
-        path.write_text(path.read_text().replace(str(estimate), str(int(estimate * 0.95))))
+        path.write_text(path.read_text().replace(str(estimate), str(lower)))
 
 
 @tampering(SLOW, by="requests.jsonl")

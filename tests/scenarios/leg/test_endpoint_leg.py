@@ -84,7 +84,7 @@ def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     assert any("sut.replicas.replica" in line for line, _ in seen)
     assert not any(KEY in line for line, _ in seen)
     # git tells main.py its commit
-    need_it = ("main.py", "scenarios.leg.start", "sut.replicas.replica", "git --no-optional-locks -C ")
+    need_it = ("main.py", "scenarios.leg.start", "sut.replicas.replica", "git --no-optional-locks ")
     assert not [line for line, has_key in seen if has_key and not any(name in line for name in need_it)]
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     (observed,) = manifest.observed["engine"]["replicas"]
