@@ -258,6 +258,7 @@ def test_more_than_the_nodes_offer_is_refused(cluster: TwoNodes, run_main: RunMa
     assert "offers Ray 4 CPU, 5 replicas there need 5" in finished.stderr
 
 
+@pytest.mark.timed  # Ray gives a node that is late for lost
 def test_vllm_on_two_nodes(cluster: TwoNodes, tiny_model: Path, tmp_path: Path) -> None:
     conf = "*.Server.min_duration = 1000\n*.Server.target_qps = 20\n*.Server.min_query_count = 40\n"
     words = ["--scenario", "Server", "--cluster", cluster.address]

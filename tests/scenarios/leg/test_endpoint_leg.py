@@ -237,6 +237,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SS
     return folder / "ca.pem", context
 
 
+@pytest.mark.timed  # a client that is late reads all tokens at once, which ends a leg
 def test_a_leg_over_https_with_a_private_authority(
     certificates: tuple[Path, ssl.SSLContext], arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
@@ -319,6 +320,7 @@ def _are_gone(urls: str) -> bool:
     return True
 
 
+@pytest.mark.timed
 def test_servers_are_started_with_the_leg_and_end_with_it(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
