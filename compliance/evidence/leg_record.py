@@ -61,13 +61,13 @@ def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator
     if manifest.resolved.loadgen_key not in BENCHMARKS:
         text = f"manifest.json has the benchmark {manifest.resolved.loadgen_key[:40]!r}, which there is not"
         yield fail("record-manifest", text, leg.run.manifest)
-    if manifest.current and (unlike := list(unlike_loadgen(leg.detail))):
+    if not manifest.current:
+        return
+    if unlike := list(unlike_loadgen(leg.detail)):
         text = f"{leg.run.detail.name} is not as LoadGen writes it: {', '.join(unlike[:4])}"
         yield fail("log-settings", text, leg.run.detail, unlike=unlike)
-    if manifest.current:
-        known = unchanged_sources(leg.detail) is True
-        for text in unprinted(leg.summary, leg.detail, known=known):
-            yield fail("log-summary", text, leg.run.summary, leg.run.detail)
+    for text in unprinted(leg.summary, leg.detail, known=unchanged_sources(leg.detail) is True):
+        yield fail("log-summary", text, leg.run.summary, leg.run.detail)
 
 
 def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:

@@ -37,6 +37,7 @@ _PROSE = frozenset(
         "Check the generated_samples_per_query line in the detailed log for the real",
     }
 )  # fmt: skip
+_EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -184,9 +185,6 @@ def unprinted(summary: SummaryLog, detail: DetailLog, *, known: bool) -> Iterato
         yield f"the summary {'does not say' if permuted else 'says'}: {_PERMUTED}"
     if summary.warning_count != detail.warning_count:
         yield f"the summary counts {summary.warning_count} warnings, the detail log has {detail.warning_count}"
-
-
-_EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:

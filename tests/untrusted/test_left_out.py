@@ -17,7 +17,7 @@ from tests.honest.pair import Pair
 from tests.support.editing import reseal
 from tests.untrusted.several_engines import REPLICAS, VLLM
 from tests.untrusted.tampering import put
-from tests.untrusted.test_tamperings import Legs
+from tests.untrusted.test_tamperings import Legs, copy
 
 RECORDS = ("manifest.json", "progress.json", "result.json", "accuracy.json")
 EMPTY: tuple[Any, ...] = (None, "", 0, [], {})
@@ -80,13 +80,6 @@ def refused(source: Path, folder: Path, file: str, place: str, value: Any, sourc
     return decision == "FAIL"
 
 
-def result(legs: Legs, scenario: str, folder: Path) -> Path:
-    pair = Pair(folder)
-    for mode, run in zip(("performance", "accuracy"), pair.legs, strict=True):
-        shutil.copytree(legs(scenario, mode), run.root)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> Legs:
     return Legs(tmp_path_factory)
@@ -94,7 +87,7 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> Legs:
 
 def passed(legs: Legs, scenario: str, file: str, values: tuple[Any, ...], folder: Path) -> str:
     """What may be left out, or made empty, without a FAIL."""
-    source = result(legs, scenario, folder / "whole")
+    source = copy(legs, scenario, folder / "whole").root
     first = next(run.root / file for run in Pair(source).legs if (run.root / file).is_file())
     content = orjson.loads(first.read_bytes())
     free = (*FREE, *(() if scenario == VLLM else LIBRARIES), *(() if scenario.startswith("Server") else OF_SERVER))
