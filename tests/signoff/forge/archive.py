@@ -19,11 +19,9 @@ from typing import Any
 import orjson
 
 from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
-from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from runs.record.observed import LOOP_LAG, loop_lag_of
-from tests.signoff.forge.faults import inject
+from tests.signoff.forge.faults import derive_result, inject
 from tests.support.editing import reseal
 
 RECIPES = Path(__file__).with_name("recipes.jsonl")
@@ -110,10 +108,8 @@ def pack_with_cases(legs: Path) -> None:
 
 def _derive_again(run: RunDir) -> None:
     """result.json as it would be written now; sealed as of the leg's own end, so that nothing changes in vain."""
-    manifest = read_manifest(run.manifest)
-    if manifest.status == "finished":
-        result = build_result(run, scenario=manifest.resolved.scenario)
-        write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
+    if read_manifest(run.manifest).status == "finished":
+        derive_result(run)
     reseal(run)
 
 

@@ -185,6 +185,13 @@ def adopt(run: RunDir, other: RunDir) -> None:
     write_json(run.manifest, theirs | {name: mine[name] for name in kept})
 
 
+def derive_result(run: RunDir) -> None:
+    """result.json, as it would be written of the files now."""
+    manifest = read_manifest(run.manifest)
+    result = build_result(run, scenario=manifest.resolved.scenario)
+    write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
+
+
 def cover(run: RunDir) -> None:
     """Hide what was done: counts, hashes, result.json and seal are made anew."""
     records = read_records(run) if run.requests.is_file() else []
@@ -203,9 +210,7 @@ def cover(run: RunDir) -> None:
         }
         write_json(run.progress, progress)
     try:
-        manifest = read_manifest(run.manifest)
-        result = build_result(run, scenario=manifest.resolved.scenario)
-        write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
+        derive_result(run)
     except HarnessError:
         run.result.unlink(missing_ok=True)
     reseal(run)
