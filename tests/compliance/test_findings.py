@@ -1,11 +1,13 @@
 """Findings, their catalogue and the policies: verdicts rest on rules, never on words."""
 
+import ast
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import compliance
 from compliance.finding import Policy, applied
 from compliance.rules import RULES, UnknownRuleError
 from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
@@ -26,6 +28,20 @@ def test_a_rule_that_a_policy_does_not_have_is_an_error() -> None:
     with pytest.raises(UnknownRuleError, match="perf-validity"):
         Policy("nobody", {}).rule_for(broken)
     assert Policy("somebody", {"perf-validity": None}).rule_for(broken) is None
+
+
+def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
+    """Also where no test breaks it: a finding of an unknown rule is no verdict."""
+    makers = {"fail", "warn", "note", "applied", "make", "unlike", "Fact"}
+    written = set()
+    for path in Path(compliance.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in makers and call.args:
+                choice = call.args[0]
+                choices = [choice.body, choice.orelse] if isinstance(choice, ast.IfExp) else [choice]
+                written |= {one.value for one in choices if isinstance(one, ast.Constant)}
+    assert {"P-5/foreign_file", "P-1/missing_raw"} <= written
+    assert written - RULES.keys() == set()
 
 
 @pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])

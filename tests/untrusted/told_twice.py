@@ -68,6 +68,13 @@ values(
     BOTH,
 )
 values(
+    {"a-trace-that-nobody-asked-for": {"resolved.trace": False, "asked.enable_log_trace": None}},
+    "manifest.json",
+    BOTH,
+    "Server --enable-log-trace",
+    by="mlperf_log_trace.json",
+)
+values(
     {
         "settings-of-another-mode": {"loadgen_settings.mode": "SubmissionRun"},
         "settings-with-another-limit": {"loadgen_settings.ttft_latency": 10**12},

@@ -53,7 +53,7 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
     if traced != manifest.resolved.trace and run.trace.is_file() and evidence.is_performance:
         asked = "on" if manifest.resolved.trace else "off"
         text = f"the trace was {asked}, but the file {'has samples' if traced else 'is empty'}"
-        yield fail("P-1/missing_raw" if not traced else "foreign_file", text, run.trace)
+        yield fail("P-5/foreign_file" if traced else "P-1/missing_raw", text, run.trace)
 
 
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
