@@ -66,6 +66,7 @@ def test_other_audits_work_unchanged(test: str, run: Run, tmp_path: Path) -> Non
     assert _audit(tmp_path, test)["passed"] is True
 
 
+@pytest.mark.timed
 def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
     finished = run("tune", "Server", Computing(0.1), "--offline-qps", 100, "--max-probes", 2)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr

@@ -24,11 +24,13 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 TIMEOUT_S = 400.0
+# With limits that no busy machine misses.
 TUNE_CONF = """
 *.Server.target_qps = 1
 *.Server.min_duration = 1000
 *.Server.min_query_count = 459
-*.Server.ttft_latency = 300
+*.Server.ttft_latency = 60000
+*.Server.tpot_latency = 10000
 """
 CAMPAIGN_CONF = """
 *.Offline.min_duration = 1000

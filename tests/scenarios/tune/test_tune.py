@@ -32,7 +32,8 @@ USER_CONF = """
 *.Server.min_query_count = 459
 *.Server.ttft_latency = 300
 """
-ROOMY = USER_CONF.replace("ttft_latency = 300", "ttft_latency = 60000")  # which no busy machine misses
+# Limits that no busy machine misses.
+ROOMY = USER_CONF.replace("ttft_latency = 300", "ttft_latency = 60000\n*.Server.tpot_latency = 10000")
 QUEUE = ("--dummy-slots", 4, "--dummy-ttft-ms", 35)
 WIDE = ("--dummy-slots", 40)  # ten times that, for legs of which only the order matters
 # What the slots compute in a second: 35 ms and 0.05 ms for each of about 79 tokens after the first.
@@ -67,6 +68,7 @@ def small(tmp_path: Path) -> Small:
     return Small(tmp_path)
 
 
+@pytest.mark.timed
 def test_a_rate_is_found_and_confirmed(small: Small, start_main: Callable[..., StartedMain]) -> None:
     """No exhaustive search here, which would take minutes (test_tune_search.py has one): the bracket
     itself says that the rate above fails."""
@@ -164,6 +166,7 @@ def test_a_hopeless_probe_is_stopped(small: Small, run_main: Callable[..., Finis
     assert "no rate could be confirmed" in finished.stdout
 
 
+@pytest.mark.timed
 def test_offline_finds_the_rate_of_a_full_run(small: Small, run_main: Callable[..., Finished]) -> None:
     finished = run_main(*small.arguments("--offline-qps", 20, scenario="Offline"))  # the first leg is far too short
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
@@ -183,6 +186,7 @@ SEARCH = (
 )  # fmt: skip
 
 
+@pytest.mark.timed
 def test_scheduling_options_are_searched_and_used(
     small: Small, start_main: Callable[..., StartedMain], run_main: Callable[..., Finished]
 ) -> None:
