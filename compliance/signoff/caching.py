@@ -58,10 +58,10 @@ def caching(evidence: Evidence) -> Iterator[Finding]:
         text = "no audit of output caching, but repetitions in the leg itself cost as much as new samples"
         yield note("H-5/repetitions_cost", text, evidence.run.requests)
     elif evidence.scenario in _NO_AUDIT:
-        text = "too few repetitions to see a cache, and the audit of output caching refuses this scenario"
+        text = "the repetitions are too few or too quick to rule a cache out, and the audit of it refuses this scenario"
         yield note("H-5/caching_not_seen", text, evidence.run.requests)
     else:
-        text = "no audit of output caching, and too few repetitions in the leg to see a cache"
+        text = "no audit of output caching, and too few or too quick repetitions in the leg to rule a cache out"
         yield warn("H-5/caching_audit_absent", text, record)
 
 

@@ -135,6 +135,28 @@ def test_repetitions_on_cores_that_others_used(share: float, foreign: float, lag
     assert found.severity == severity
 
 
+@pytest.mark.parametrize("scenario", ["SingleStream", "Server"])
+@pytest.mark.parametrize("cached", ["answers", "first tokens"])
+@pytest.mark.parametrize(("every", "asked"), [(2, True), (5, True), (20, False)])
+def test_some_repetitions_from_a_cache(scenario: str, cached: str, every: int, asked: bool) -> None:
+    new_ms = [20.0 + number % 30 for number in range(60)]
+    ttft_ms = [1.0 if number % every == 0 else one for number, one in enumerate(new_ms)]
+    longer_ms = 80.0 if cached == "first tokens" else 0.0
+    latency_ms = [one + 80.0 for one in new_ms] + [one + (longer_ms if one == 1 else 80.0) for one in ttft_ms]
+    found = repeats_cost_as_much(table([*range(60)] * 2, new_ms + ttft_ms, latency_ms), scenario)
+    assert found is not None
+    assert (found.passed, found.severity) == ((False, "warning") if asked else (True, "pass"))
+
+
+def test_honest_repetitions_of_a_wide_spread_are_not_too_quick() -> None:
+    chance = np.random.default_rng(1)
+    for _ in range(200):
+        times_ms = chance.lognormal(3, 1, 80)
+        found = repeats_cost_as_much(table([*range(40)] * 2, list(times_ms), list(times_ms + 1)), "Server")
+        assert found is not None
+        assert found.severity != "warning"
+
+
 def test_few_repetitions_tell_nothing() -> None:
     samples = [*range(30), *range(19)]
     assert repeats_cost_as_much(table(samples, [1.0] * 49, [2.0] * 49), "Server") is None
