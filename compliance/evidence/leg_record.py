@@ -182,9 +182,9 @@ def _places(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
 
 def _variables(plan: LegPlan, planned: dict[str, str], told: dict[str, str]) -> tuple[list[str], list[str]]:
     """Names of the engine's own variables that are on record, and that have to be; the user's may have other values."""
-    prefix = plan.engine_record.variable_prefix
+    prefix, others = plan.engine_record.variable_prefix, plan.engine_record.other_variables
     wanted = {name for name in planned if prefix and name.startswith(prefix)}
-    return sorted(told), sorted(wanted | {name for name in told if prefix and name.startswith(prefix)})
+    return sorted(told), sorted(wanted | {name for name in told if prefix and name.startswith((prefix, *others))})
 
 
 def _devices(place: ReplicaPlace) -> tuple[list[str], list[str]]:

@@ -91,7 +91,7 @@ def _audited(evidence: Evidence, folder: Path, record: Path) -> Iterator[Finding
         return
     broken = list(audit_problems(evidence, [leg.run.root for leg in legs]))
     yield from broken
-    if not broken:
+    if all(reason.severity != "error" for reason in broken):
         yield note(_AUDITED, f"judged again: {outcome.reason}", record)
 
 

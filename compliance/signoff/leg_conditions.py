@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from compliance.finding import Finding, fail
+from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
 from runs.record.conditions import Conditions, differences, plan_conditions, shown
 from runs.record.manifest import Manifest
@@ -27,6 +27,23 @@ SAME_OPTION = {"speculative_config": "speculative", "cache_dtype": "kv_cache_dty
 _PLAN_LEFT_OUT = frozenset({"loadgen_key", "dataset_sha256", "trace", "rate_choice", "compiles", "warmup_prompts"})
 # Facts of a machine or a process that two honest legs may differ in.
 _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
+
+
+# What an engine makes of the memory that is free when it starts. No answer hangs on it.
+_OF_FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", "environment.VLLM_CPU_KVCACHE_SPACE"})
+_SAME_POOL = 0.02  # of the larger: what else holds memory changes from start to start
+
+
+class PoolSize(int):
+    """Tokens that a KV cache holds. Two that are nearly alike are one."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and abs(int(self) - int(other)) <= _SAME_POOL * max(int(self), int(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class HostName(str):
@@ -97,7 +114,8 @@ def _resolved(evidence: Evidence) -> Conditions:
     environment = configuration.pop("environment", {})
     log = evidence.engine_log
     configuration |= log.configuration
-    configuration |= {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
+    pool = None if log.kv_cache_tokens is None else PoolSize(log.kv_cache_tokens)
+    configuration |= {"kv_cache_tokens": pool, "attention_backend": log.attention_backend}
     found = {f"resolved.{name}": value for name, value in configuration.items()}
     return found | _environment(environment)
 
@@ -107,13 +125,14 @@ def _environment(variables: dict[str, Any]) -> Conditions:
 
 
 def asked_options(manifest: Manifest) -> dict[str, Any]:
-    """The engine options that the user named, by the engine's names."""
+    """The engine options that the user named, by the engine's names, and the variables that are not as planned."""
     asked, record = manifest.asked, manifest.resolved.engine_record
     named = dict(asked.get("engine_arg") or {})
     named |= {name: asked[name] for name in record.named_options if asked.get(name) is not None}
     if prefix := record.option_prefix:
         named |= {name.removeprefix(prefix): value for name, value in asked.items() if name.startswith(prefix)}
-    return named
+    told, planned = (manifest.engine.get("configuration") or {}).get("environment", {}), manifest.resolved.environment
+    return named | {name: value for name, value in told.items() if planned.get(name) != value}
 
 
 def batch_limit(manifest: Manifest) -> int | None:
@@ -149,9 +168,10 @@ def in_words(found: dict[str, tuple[Any, Any]], most: int = 4) -> str:
 
 
 def unlike(rule: str, said: str, found: dict[str, tuple[Any, Any]], *roots: Path) -> Iterator[Finding]:
-    """A finding where legs differ that may not."""
+    """A finding where legs differ that may not; by what was free at their start, a flag."""
     if found:
-        yield fail(rule, f"{said}: {in_words(found)}", *roots, keys=sorted(found))
+        make = warn if found.keys() <= _OF_FREE_MEMORY else fail
+        yield make(rule, f"{said}: {in_words(found)}", *roots, keys=sorted(found))
 
 
 def peak_in_flight(table: RequestTable) -> tuple[int, int]:

@@ -11,6 +11,12 @@ from pydantic import BaseModel, Field
 from runs.record.manifest_parts import Amount, AtLeastOne, Count, Text, strictly
 
 DEFAULT_ENGINE = "vllm"
+# Beginnings of the names of variables by which a user decides how, and how exactly, an engine computes: threads, sets
+# of instructions, types that a library multiplies in, kernels waited for one by one. A reference can be slowed by each.
+_OF_ARITHMETIC = (
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
+    *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
 # Distributions that no machine with LoadGen does without, of those whose versions are on record.
 BESIDE_LOADGEN = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
 
@@ -78,7 +84,8 @@ class EngineRecord:
         "transformers",
         "tokenizers",
     )  # that no machine it computes on lacks
-    variable_prefix: str = "VLLM_"  # of the variables that engine.configuration tells
+    variable_prefix: str = "VLLM_"  # of its own variables, which engine.configuration tells
+    other_variables: tuple[str, ...] = _OF_ARITHMETIC  # that it tells where they are set, by their beginnings
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
 

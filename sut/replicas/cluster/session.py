@@ -2,27 +2,24 @@
 
 import contextlib
 import logging
-import os
 import socket
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from runs.environment import variables
 from runs.errors import SetupError
 
 # Variables of the user that mean the same on every node, and are set there too. The others are the node's own.
 PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
-SECRET = ("_KEY", "_TOKEN")  # Ray shows a job's variables to whoever asks
 REACH_TIMEOUT_S = 5.0
 SAID_LENGTH = 300
 INSTALL = "install it: `.venv/bin/pip install ray==2.60.0` (docs/parallel.md)"
 
 
 def passed_on() -> dict[str, str]:
-    """The variables of this process that a leg's processes on all nodes are given."""
-    return {
-        name: value for name, value in os.environ.items() if name.startswith(PASSED_ON) and not name.endswith(SECRET)
-    }
+    """The variables of this process that a leg's processes on all nodes are given; Ray shows them to whoever asks."""
+    return variables(PASSED_ON)
 
 
 def last_words(error: Exception) -> str:

@@ -10,15 +10,17 @@ from typing import Any
 import orjson
 import pytest
 
+from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
+from compliance.signoff.levers import same_conditions
 from compliance.signoff.signoff_verdict import Verdict, as_word
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
 from tests.signoff.forge.record_faults import read_records, write_records
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenLegs, evidence
 
 STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
@@ -181,6 +183,16 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
     verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
     assert ("handicapped_reference" in slugs(verdict)) is flagged
     assert verdict.decision == ("FLAG" if flagged else "PASS")
+
+
+@pytest.mark.parametrize(
+    ("lever", "slug"), [("OMP_NUM_THREADS", "handicapped_reference"), ("max_num_seqs", "second_knob")]
+)
+def test_a_reference_slowed_by_a_variable(legs: FrozenLegs, tmp_path: Path, lever: str, slug: str) -> None:
+    slow = ["set_manifest", "engine.configuration.environment.OMP_NUM_THREADS", "1"]
+    ref, cand = evidence(legs.copy(tmp_path / "ref", "vllm-off", slow)), evidence(legs("vllm-off"))
+    found = same_conditions(ref, cand, Claim(levers=[lever]), one_lever=True)
+    assert slug in {one.slug for one in found if isinstance(one, Finding)}
 
 
 def test_a_draft_model_that_only_the_accuracy_leg_shows(legs: FrozenLegs, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What honest runs meet: New Year, time zones, summer time, busy machines, machines of one name. None is refused."""
+"""What honest runs meet: New Year, time zones, summer time, busy machines, memory that others hold. None is refused."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from compliance.signoff.parity import one_system_in_both_modes
 from compliance.signoff.proofs.clocks import moments_of
 from compliance.signoff.proofs.cross_checks import cross_checks
 from compliance.signoff.proofs.issued_queries import late_issues
@@ -13,6 +14,7 @@ from compliance.signoff.proofs.provenance import one_machine, provenance
 from runs.loadgen.detail_log import PREFIX
 from runs.record.layout import RunDir
 from runs.record.manifest import Manifest, read_manifest, write_manifest
+from tests.signoff.forge.faults import set_manifest
 from tests.support.editing import loadgen_line
 from tests.support.signoff_fixtures import FrozenLegs, evidence
 
@@ -45,6 +47,30 @@ def test_a_stamp_without_a_year_means_the_legs_own(
 def test_a_stamp_of_another_day_means_no_moment_of_the_leg() -> None:
     start_s = utc_s(2026, 6, 1, 12)
     assert all(abs(moment_s - start_s) > 3600 for moment_s in moments_of(("06", "03", "12:00:00"), 2026, 0))
+
+
+_TOLD = "engine.configuration.environment"
+
+
+@pytest.mark.parametrize(
+    ("pool_tokens", "variable", "severity"),
+    [
+        (80_444, {}, None),
+        (80_284, {}, None),  # as what else holds memory of an accelerator changes
+        (60_333, {}, "warning"),
+        (60_333, {"VLLM_CPU_KVCACHE_SPACE": "3"}, "warning"),  # a quarter of what was free
+        (80_444, {"OMP_NUM_THREADS": "1"}, "error"),
+    ],
+)
+def test_the_memory_that_is_free_at_the_start_is_no_other_system(
+    legs: FrozenLegs, tmp_path: Path, pool_tokens: int, variable: dict[str, str], severity: str | None
+) -> None:
+    accuracy = RunDir(legs.copy(tmp_path / "accuracy", "vllm-off-acc"))
+    accuracy.engine_log.write_text(accuracy.engine_log.read_text().replace("80,444 tokens", f"{pool_tokens:,} tokens"))
+    for name, value in variable.items():
+        set_manifest(accuracy, f"{_TOLD}.{name}", value)
+    found = list(one_system_in_both_modes([evidence(legs("vllm-off")), evidence(accuracy.root)]))
+    assert {one.severity for one in found if one.rule == "H-1/other_path"} == ({severity} if severity else set())
 
 
 FORMS = {"test_datetime": "%Y-%m-%dT%H:%M:%SZ", "power_end": "%m-%d-%Y %H:%M:%S.%f"}
