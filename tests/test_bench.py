@@ -22,6 +22,7 @@ from scripts.bench.tools.llm_server import llm_server
 from scripts.bench.tools.models import TINY, make_llama, make_texts, write_rows
 from scripts.bench.tools.null_run import NullSpec, null_run
 from scripts.bench.tools.programs import measure
+from tests.conftest import PATIENCE_S
 
 SMALLEST = sizes.SMALLEST
 
@@ -210,7 +211,7 @@ def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> No
     assert whole.output_tokens == single.output_tokens > 0
     assert len(single.latencies_s) == len(prompts)
     assert len(stopped) > 1
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while any(group_of(process) == group and process.status() != psutil.STATUS_ZOMBIE for process in alive()):
         assert time.monotonic() < deadline, "the engine outlived its block"
         time.sleep(0.1)
@@ -218,7 +219,7 @@ def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> No
 
 def stopped_group(group: int) -> list[psutil.Process]:
     """The group's processes, once each of them is stopped: a signal takes its time on a busy machine."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while True:
         members = [process for process in alive() if group_of(process) == group]
         if all(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE) for process in members):

@@ -14,6 +14,7 @@ from .tools.legs import offline_leg
 from .tools.models import TINY, make_llama
 
 HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
+STARTS = 3  # of a cluster: Ray gives each node half a minute, which a busy machine may not keep
 
 
 class TwoNodes:
@@ -33,10 +34,17 @@ class TwoNodes:
             raise SetupError(f"there is no Ray: {error}", "pip install '.[ray]'") from error
         self._options = {"num_cpus": 4, "include_dashboard": False, **({"num_gpus": gpus} if gpus else {})}
         self._cores = sorted(os.sched_getaffinity(0))
-        head = {**self._options, "node_ip_address": HEAD}
-        self._cluster = self._on(0, lambda: cluster_utils.Cluster(initialize_head=True, head_node_args=head))
+        for left in reversed(range(STARTS)):
+            self._cluster = cluster_utils.Cluster()
+            try:
+                self._on(0, lambda: self._cluster.add_node(**self._options, node_ip_address=HEAD))
+                self.add()
+                break
+            except Exception:  # Ray raises whatever it likes
+                self._cluster.shutdown()
+                if not left:
+                    raise
         self.address = str(self._cluster.address)
-        self.add()
 
     def add(self) -> None:
         """The second node."""

@@ -15,7 +15,7 @@ from compliance.rules import RULES
 from compliance.signoff.judge import sign_off
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result
-from tests.conftest import StartedMain
+from tests.conftest import PATIENCE_S, StartedMain
 from tests.honest.clocks import STEPPED
 from tests.honest.pair import Pair
 from tests.honest.variations import LATE, OFFLINE_TOO, VARIATIONS
@@ -177,7 +177,7 @@ def test_legs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, nam
     conf.write_text(USER_CONF)
     plain = ("--scenario", "Server", "--engine", "dummy", "--user-conf", conf, "--output-log-dir")
     for more in ((root / "performance" / "run_1",), (root / "accuracy", "--accuracy")):
-        code, stdout, stderr = warm.run([*plain, *more], tmp_path, 60, around)
+        code, stdout, stderr = warm.run([*plain, *more], tmp_path, PATIENCE_S, around)
         assert code == 0, stdout + stderr
     moved = shutil.move(root, tmp_path / "İstanbul ß")
     signed = StartedMain(("signoff", "--scope", "bundle", "--ref", moved), tmp_path, dict(around)).wait()

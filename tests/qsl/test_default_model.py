@@ -141,7 +141,7 @@ def test_no_network_says_what_was_tried_and_how_to_give_the_wheel(tmp_path: Path
         [sys.executable, str(SCRIPT)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(empty), "PIP_EXTRA_INDEX_URL": ""},
     )

@@ -103,7 +103,7 @@ def test_real_loadgen_loads_every_sample_once(tmp_path: Path) -> None:
     )
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "loaded [0, 1, 2, 3, 4]" in done.stdout

@@ -40,7 +40,7 @@ def run(start_main: Callable[..., StartedMain], tmp_path: Path) -> Run:
 
     def run(command: str, scenario: str, speaks: Computing, *more: object) -> Finished:
         with serving(HttpServer("/v1/completions", speaks, "vllm")) as server:
-            engine = ("--engine", "endpoint", "--api-server", server.url, "--api-connections", 128)
+            engine = ("--engine", "endpoint", "--api-server", server.url, "--api-connections", 256)
             places = ("--model-path", model, "--user-conf", conf, "--output-log-dir", tmp_path / "out")
             return start_main(command, "--scenario", scenario, *engine, *places, *more).wait(TIMEOUT_S)
 

@@ -37,7 +37,7 @@ def _run(*options: str) -> "subprocess.CompletedProcess[str]":
     assert BROWSER is not None
     fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
     return subprocess.run(
-        [BROWSER, *fixed, "--enable-logging=stderr", *options], capture_output=True, text=True, timeout=120, check=True
+        [BROWSER, *fixed, "--enable-logging=stderr", *options], capture_output=True, text=True, timeout=300, check=True
     )
 
 

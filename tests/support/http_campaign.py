@@ -11,13 +11,13 @@ from tests.support.http_server import Reply, Step, json_reply
 from tests.support.small_tokenizer import make_tokenizer
 
 COMPUTING_S = 0.3  # before the first id, so that a rate is the server's and not the machine's
-TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
+TOKENS_S = 1.0  # before the others: two reads, on a busy machine too
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
-*.Server.target_qps = 100
-*.Server.min_duration = 6000
+*.Server.target_qps = 50
+*.Server.min_duration = 10000
 """
 
 
@@ -26,12 +26,16 @@ class Computing:
 
     Args:
         seconds: before the first id.
+        tokens_s: before the others.
         counts: whether it tells what it takes from a cache.
         keeps: whether it keeps answers and gives them again at once, as a box before the server might.
     """
 
-    def __init__(self, seconds: float = COMPUTING_S, *, counts: bool = True, keeps: bool = False) -> None:
+    def __init__(
+        self, seconds: float = COMPUTING_S, tokens_s: float = TOKENS_S, *, counts: bool = True, keeps: bool = False
+    ) -> None:
         self._seconds = seconds
+        self._tokens_s = tokens_s
         self._counts = counts
         self._keeps = keeps
         self._kept: set[str] = set()
@@ -40,14 +44,16 @@ class Computing:
         reply = speak.vllm(body)
         steps = [self._step(step) for step in reply.steps]
         digest = hashlib.sha256(json.dumps({**body, "request_id": ""}).encode()).hexdigest()
-        waits: Iterable[Step] = [] if digest in self._kept else [self._seconds + (0 if body["stream"] else TOKENS_S)]
+        waits: Iterable[Step] = (
+            [] if digest in self._kept else [self._seconds + (0 if body["stream"] else self._tokens_s)]
+        )
         if self._keeps:
             self._kept.add(digest)
         return Reply([*waits, *steps], content_type=reply.content_type)
 
     def _step(self, step: Step) -> Step:
         if isinstance(step, float):
-            return TOKENS_S
+            return self._tokens_s
         if self._counts or not isinstance(step, bytes) or b"prompt_tokens_details" not in step:
             return step
 

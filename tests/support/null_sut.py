@@ -169,7 +169,7 @@ def start(spec: Spec) -> RunDir:
     spec_path = outdir.parent / f"{outdir.name}.spec.json"
     spec_path.write_text(json.dumps(asdict(spec)))
     done = subprocess.run(
-        [sys.executable, __file__, str(spec_path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, __file__, str(spec_path)], capture_output=True, text=True, timeout=300, check=False
     )
     if done.returncode != 0:
         raise RuntimeError(f"null SUT ended with {done.returncode}: {done.stdout[-500:]}{done.stderr[-500:]}")

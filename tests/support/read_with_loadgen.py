@@ -17,7 +17,7 @@ AS_AUDIT = 2  # reads only the given file, so that one process can read many
 def read_all(cases: list[tuple[str, str, str]]) -> list[tuple[int, dict[str, Any]]]:
     """What LoadGen makes of each (text, model, scenario)."""
     done = subprocess.run(
-        [sys.executable, __file__], input=json.dumps(cases), capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, __file__], input=json.dumps(cases), capture_output=True, text=True, check=True, timeout=300
     )
     return [(code, changed) for code, changed in json.loads(done.stdout)]
 

@@ -8,16 +8,18 @@ import asyncio
 import os
 from typing import Any
 
-from tests.support import server_dialects as speak
+from tests.support.http_campaign import Computing
 from tests.support.http_server import HttpServer, Reply
 
 
 async def _serve(port: int, after_s: float, requests: int | None) -> None:
+    speaks = Computing(0.0)
+
     def answer(body: dict[str, Any]) -> Reply:
         if requests is not None and len(server.requests) > requests:
             print("out of requests", flush=True)
             os._exit(7)
-        return speak.vllm(body)
+        return speaks(body)
 
     await asyncio.sleep(after_s)
     server = HttpServer("/v1/completions", answer, "vllm", port=port)

@@ -13,7 +13,7 @@ from compliance.accuracy.metrics import ROUGE
 from compliance.signoff.signoff_verdict import Verdict
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
 from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
@@ -44,7 +44,7 @@ def make_campaign(root: Path) -> CampaignDir:
 
 
 def _main(arguments: list[object]) -> None:
-    code, stdout, stderr = warm.run(arguments, ROOT, 120)
+    code, stdout, stderr = warm.run(arguments, ROOT, PATIENCE_S)
     assert code == 0, stdout + stderr
 
 

@@ -7,6 +7,7 @@ from zlib import crc32
 import pytest
 
 from runs.record.layout import RunDir
+from tests.conftest import PATIENCE_S
 from tests.support import warm
 from tests.support.once import once
 
@@ -53,5 +54,5 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
     command = ["--scenario", scenario, *more, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", home / mode]
     command += ["--accuracy"] if mode == "accuracy" else []
     command += ["--dummy-ttft-ms", "250"] if scenario == "Offline" and "--dummy-ttft-ms" not in more else []
-    code, stdout, stderr = warm.run(command, home, 120)
+    code, stdout, stderr = warm.run(command, home, PATIENCE_S)
     assert code == 0, stdout + stderr

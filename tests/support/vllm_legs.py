@@ -21,7 +21,7 @@ from runs.record.progress import Progress, read_progress
 from runs.record.requests_log import RequestTable, read_requests
 from tests.support.warm import hear_signals
 
-LEG_TIMEOUT_S = 600.0  # far beyond any leg here, also on a busy machine
+LEG_TIMEOUT_S = 1200.0  # far beyond any leg here, also on a busy machine
 # Words that would claim something. INVALID is another word.
 CLAIM = re.compile(r"\b(VALID|PASS|PASSED)\b")
 

@@ -8,6 +8,8 @@ import pytest
 
 from sut.watchdog import engine_is_working
 
+pytestmark = pytest.mark.timed  # where many compute, none has much of a core
+
 
 @pytest.mark.parametrize(
     ("code", "working"),

@@ -14,6 +14,7 @@ from runs.errors import ExecutionError
 from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
 from sut.engine import Request
 from sut.recorder import LatencyHistogram, Outcome, Recorder, partial_path, rescue_partial
+from tests.conftest import PATIENCE_S
 from tests.support.fakes import FakeSink
 
 MS = 1_000_000
@@ -125,7 +126,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
     recorder = Recorder(path, note)
     recorder.append(COMPLETE_NS, [outcome(0)])
-    assert seen.wait(10)
+    assert seen.wait(PATIENCE_S)
     assert isinstance(told[0], OSError)
     assert "No space left on device" in str(told[0])
     recorder.append(COMPLETE_NS, [outcome(1)])

@@ -18,7 +18,7 @@ from runs.record.conditions import differences
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from sut.replicas.fleet import STRANGERS
-from tests.conftest import Finished, StartedMain
+from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support.legs import (
     LONG_USER_CONF,
     alive,
@@ -36,7 +36,6 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
-ENDS_WITHIN_S = 4 * 30  # on a busy machine
 DRIVER = "sut.replicas.cluster.driver"
 
 
@@ -49,7 +48,7 @@ def start_leg(cluster: TwoNodes, start_main: StartMain, out: Path) -> StartedMai
     """A leg with a replica on each node that has answered queries and would go on for minutes."""
     started = start_main(*arguments("Server", out, "--cluster", cluster.address, conf=LONG_USER_CONF))
     until(lambda: progress(out).get("completed", 0) > 20 or started.process.poll() is not None, "answers")
-    assert started.process.poll() is None, started.wait(ENDS_WITHIN_S)
+    assert started.process.poll() is None, started.wait()
     return started
 
 
@@ -126,14 +125,14 @@ def test_ctrl_c_and_a_stranger(running: tuple[StartedMain, Path]) -> None:
         stranger.send(b"let me in")
         until(lambda: "a stranger tried to connect" in RunDir(out).engine_log.read_text(), "the refusal")
     started.process.send_signal(signal.SIGINT)
-    check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")
+    check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")
 
 
 @pytest.mark.parametrize("whom", ["leg", "main"])
 def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running: tuple[StartedMain, Path]) -> None:
     started, out = running
     os.kill(leg_pid(out) if whom == "leg" else started.process.pid, signal.SIGKILL)
-    started.wait(ENDS_WITHIN_S)
+    started.wait()
 
 
 @pytest.mark.parametrize(
@@ -149,7 +148,7 @@ def test_what_ends_a_replica_ends_the_leg(
 ) -> None:
     started, out = running
     getattr(cluster, whom)()[1].send_signal(how)
-    manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, cause)
+    manifest = check_failed(started.wait(), out, ExitCode.FAILED, cause)
     names_its_replica(manifest.error)
 
 
@@ -163,9 +162,9 @@ def test_a_killed_raylet_ends_the_leg(cluster: TwoNodes, running: tuple[StartedM
     started, out = running
     replicas = cluster.replicas()
     cluster.kill_second_raylet()
-    manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, "replica 1")
+    manifest = check_failed(started.wait(), out, ExitCode.FAILED, "replica 1")
     names_its_replica(manifest.error)
-    psutil.wait_procs(replicas, 10)
+    psutil.wait_procs(replicas, PATIENCE_S)
     assert not any(replica.is_running() for replica in replicas)
     cluster.renew_second()
 
@@ -183,7 +182,7 @@ def test_a_stopped_part_of_ray_ends_the_leg(
 ) -> None:
     started, out = running
     with cluster.stopped(node, part):
-        manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.FAILED, cause)
+        manifest = check_failed(started.wait(), out, ExitCode.FAILED, cause)
     names_its_replica(manifest.error, number)
 
 
@@ -209,7 +208,7 @@ def test_what_ends_a_replica_that_starts_refuses_the_leg(
 ) -> None:
     started, out = starting
     both(getattr(cluster, whom))[1].kill()
-    names_its_replica(check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, cause).error)
+    names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, cause).error)
 
 
 @pytest.mark.parametrize("when", ["before its actor", pytest.param("with its actor", marks=pytest.mark.long)])
@@ -221,7 +220,7 @@ def test_a_node_that_dies_while_its_replica_starts_refuses_the_leg(
         both(cluster.keepers)
     cluster.kill_second_raylet()
     try:
-        names_its_replica(check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, "replica 1").error)
+        names_its_replica(check_failed(started.wait(), out, ExitCode.REFUSED, "replica 1").error)
     finally:
         cluster.renew_second()
 
@@ -233,7 +232,7 @@ def test_a_head_that_is_stopped_while_replicas_start_refuses_the_leg(
     started, out = starting
     both(cluster.keepers)
     with cluster.stopped("head", "gcs_server"):
-        manifest = check_failed(started.wait(ENDS_WITHIN_S), out, ExitCode.REFUSED, "its head at ")
+        manifest = check_failed(started.wait(), out, ExitCode.REFUSED, "its head at ")
     names_its_replica(manifest.error, 0)
 
 
@@ -245,8 +244,8 @@ def test_doctor_shows_the_nodes(cluster: TwoNodes, run_main: RunMain) -> None:
     assert len(nodes) == 2
     for node in nodes:
         assert {"python", "ray"} <= node["software"].keys()
-        assert abs(node["clock_offset_ms"]) < 1000
         assert node["round_trip_ms"] > 0
+        assert abs(node["clock_offset_ms"]) < 1000 + node["round_trip_ms"]  # as far as can be told
         assert node["harness"]["git_commit"]
     told = [row["text"] for row in answer["findings"] if row["rule"] == "machine/node"]
     assert all("clock " in text and "round trip " in text for text in told)
@@ -293,11 +292,11 @@ def test_a_killed_head_ends_the_leg(
             cluster.renew_gcs()
         else:
             cluster.kill_head(part)
-        manifest = check_failed(started.wait(ENDS_WITHIN_S), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
+        manifest = check_failed(started.wait(), tmp_path / "run", ExitCode.FAILED, "replica 0 (")
         assert manifest.error is not None
         for number, address in enumerate((HEAD, SECOND)[:lost]):
             named = rf"replica {number} \(all cores, host \S+ \({re.escape(address)}\)\)"
             assert re.search(named, manifest.error["message"])
-        assert psutil.wait_procs(family, ENDS_WITHIN_S)[1] == []
+        assert psutil.wait_procs(family, PATIENCE_S)[1] == []
     finally:
         nodes.shutdown()

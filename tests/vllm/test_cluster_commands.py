@@ -23,7 +23,7 @@ from tests.support.ray_nodes import TwoNodes, needs_ray
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
-TIMEOUT_S = 400.0
+TIMEOUT_S = 1200.0
 # With limits that no busy machine misses.
 TUNE_CONF = """
 *.Server.target_qps = 1

@@ -63,7 +63,7 @@ def test_each_replica_has_devices_of_its_own(
 ) -> None:
     out = tmp_path / "run"
     words = arguments("Offline", out, "--cluster", cluster.address, *more)
-    finished = StartedMain(tuple(words), tmp_path, {"VLLM_DEVICES_EACH": str(each)}).wait(120)
+    finished = StartedMain(tuple(words), tmp_path, {"VLLM_DEVICES_EACH": str(each)}).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     manifest = read_manifest(RunDir(out).manifest)
     assert manifest.resolved.replicas is not None
@@ -80,7 +80,7 @@ def test_each_replica_has_devices_of_its_own(
 def test_more_devices_than_the_nodes_offer_are_refused(cluster: TwoNodes, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = arguments("Offline", out, "--cluster", cluster.address, "--replicas", 5)
-    finished = StartedMain(tuple(words), tmp_path, {}).wait(120)
+    finished = StartedMain(tuple(words), tmp_path, {}).wait()
     assert finished.code == ExitCode.REFUSED, finished.stderr
     assert "3 replicas on 1 device(s) each: there are 2" in finished.stderr
     assert not out.exists()

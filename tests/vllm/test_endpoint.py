@@ -17,6 +17,7 @@ import pytest
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExitCode
 from runs.loadgen.accuracy_log import read_accuracy_log
+from tests.conftest import PATIENCE_S
 from tests.support.greedy import Answer
 from tests.support.http_tricks import ROWS
 from tests.support.vllm_legs import LEG_TIMEOUT_S, FinishedLeg, RunningLeg, run_leg, wait_for
@@ -127,7 +128,7 @@ def test_two_servers_are_started_share_a_leg_and_end_with_it(
     assert sum(client["answers"] for client in clients) == 24
     assert all(client["answers"] > 0 for client in clients)
     assert all((run_dir / f"server-{number}.log").stat().st_size > 0 for number in range(2))
-    assert wait_for(lambda: not any(map(_listens, ports)), 20.0)
+    assert wait_for(lambda: not any(map(_listens, ports)), PATIENCE_S)
 
 
 @pytest.mark.long  # three legs or more
@@ -153,11 +154,11 @@ def test_a_server_that_is_killed_ends_the_leg(tiny_model: Path, tmp_path: Path) 
         (client,) = [one for one in running.leg_process.children() if "sut.replicas.replica" in one.cmdline()]
         (server,) = client.children()
         server.kill()
-        leg = running.finished(30.0)
+        leg = running.finished(PATIENCE_S)
         assert leg.exit_code == ExitCode.FAILED, leg
         assert leg.claims() == []
         assert "server" in leg.manifest["error"]["message"]
         assert (run_dir / "server.log").stat().st_size > 0
-        assert running.survivors(20.0) == []
+        assert running.survivors(PATIENCE_S) == []
     finally:
         running.end()

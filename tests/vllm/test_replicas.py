@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from runs.errors import ExitCode
+from tests.conftest import PATIENCE_S
 from tests.support.greedy import TIE, Answer
 from tests.support.vllm_legs import RunningLeg, is_engine_core, leg_command, run_leg
 
@@ -56,10 +57,10 @@ def test_a_killed_engine_core_ends_the_leg(tiny_model: Path, tmp_path: Path) -> 
         )
         core = next(child for child in replica.children(recursive=True) if is_engine_core(child))
         os.kill(core.pid, signal.SIGKILL)
-        finished = leg.finished(60)
+        finished = leg.finished(PATIENCE_S)
         assert finished.exit_code == ExitCode.FAILED
         assert "replica " in finished.stderr
         assert "the vLLM engine died" in finished.stderr
-        assert leg.survivors(10) == []
+        assert leg.survivors(PATIENCE_S) == []
     finally:
         leg.end()

@@ -23,7 +23,7 @@ def test_nothing_is_compiled_or_captured_after_the_warm_up(inductor: bool, tmp_p
         env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", **({} if inductor else {"VLLM_CPU_CI_ENV": "1"})},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])

@@ -14,7 +14,7 @@ from sut.replicas.cluster.cluster_messages import TIME_BYTES, NodeFacts, Questio
 from sut.replicas.cluster.session import connected, last_words
 from sut.replicas.replica_places import PlannedReplica
 
-ANSWER_TIMEOUT_S = 90.0  # a node may have to import vLLM from a slow disk
+ANSWER_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
 
 
 def look(question: Question) -> Survey:

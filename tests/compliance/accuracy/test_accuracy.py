@@ -201,7 +201,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         [sys.executable, script],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert killed.returncode == -9

@@ -79,7 +79,7 @@ def small(tmp_path: Path) -> Small:
 
 
 def _run(folder: Path) -> None:
-    finished = StartedMain(tuple(Small(folder).arguments()), folder, {}).wait(120)
+    finished = StartedMain(tuple(Small(folder).arguments()), folder, {}).wait()
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     assert "all 6 legs are done" in finished.stdout
 

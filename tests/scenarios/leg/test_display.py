@@ -17,7 +17,7 @@ from rich.console import Console
 
 from runs.record.progress import Progress
 from scenarios.leg.display import Display, LogTail, progress_lines, time_to_go_s
-from tests.conftest import ROOT
+from tests.conftest import PATIENCE_S, ROOT
 from tests.support.legs import until
 
 
@@ -138,7 +138,7 @@ class Terminal:
 
     def read_until(self, words: str) -> None:
         while words not in self.text:
-            assert select.select([self._main], [], [], 60)[0], f"waited 60 s for {words!r}"
+            assert select.select([self._main], [], [], PATIENCE_S)[0], f"waited {PATIENCE_S:g} s for {words!r}"
             self.text += os.read(self._main, 4096).decode()
 
     def drain(self) -> None:

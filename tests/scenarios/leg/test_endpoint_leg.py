@@ -19,10 +19,11 @@ from runs.loadgen.detail_log import read_detail
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
 from runs.record.servers import ON_THIS_MACHINE
-from tests.conftest import Finished, StartedMain
+from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support import server_dialects as speak
 from tests.support.http_box import Box
-from tests.support.http_server import HANG, RESET, HttpServer, Reply, json_reply, serving
+from tests.support.http_campaign import TOKENS_S, Computing
+from tests.support.http_server import HANG, RESET, HttpServer, Reply, Speak, json_reply, serving
 from tests.support.http_tricks import ROWS
 from tests.support.legs import check_failed
 from tests.support.small_tokenizer import make_tokenizer
@@ -30,14 +31,16 @@ from tests.support.small_tokenizer import make_tokenizer
 RunMain = Callable[..., Finished]
 KEY = "sk-a-key-of-the-tests"
 CONF = """
-*.Server.target_qps = 150
-*.Server.min_duration = 3500
+*.Server.target_qps = 20
+*.Server.min_duration = 3000
+*.Server.min_query_count = 1
 *.Offline.target_qps = 50
 *.Offline.min_duration = 100
 *.Offline.min_query_count = 64
 *.SingleStream.target_latency = 60
 *.SingleStream.min_duration = 500
 """
+MANY = ("--target-qps", 200)  # queries in a leg that does not come to its end
 
 
 @pytest.fixture
@@ -73,7 +76,8 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
 def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     scenario: str, arguments: Callable[..., list[object]], start_main: Callable[..., StartedMain], tmp_path: Path
 ) -> None:
-    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", key=KEY)) as server:
+    tokens_s = 0.2 if scenario == "SingleStream" else TOKENS_S  # of one query at a time
+    with serving(HttpServer("/v1/completions", Computing(0.0, tokens_s), "vllm", key=KEY)) as server:
         more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
         (tmp_path / "working-directory" / "declared.yaml").write_text(declaration)
@@ -122,14 +126,15 @@ def test_a_server_that_reuses_prompts_is_never_official(
 class BreaksAt:
     """Speaks vLLM's words, and breaks at the N-th request."""
 
-    def __init__(self, at: int, reply: Reply) -> None:
+    def __init__(self, at: int, reply: Reply, speaks: Speak = speak.vllm) -> None:
         self.at = at
         self.reply = reply
+        self.speaks = speaks
         self.asked = 0
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         self.asked += 1
-        return self.reply if self.asked == self.at else speak.vllm(body)
+        return self.reply if self.asked == self.at else self.speaks(body)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +148,8 @@ class BreaksAt:
 def test_a_fault_in_mid_leg_ends_it(
     reply: Reply, words: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    with serving(HttpServer("/v1/completions", BreaksAt(30, reply), "vllm")) as server:
-        finished = run_main(*arguments(server.url, "Server"))
+    with serving(HttpServer("/v1/completions", BreaksAt(30, reply, Computing(0.0)), "vllm")) as server:
+        finished = run_main(*arguments(server.url, "Server", *MANY))
         assert server.url in finished.stderr
     check_failed(finished, tmp_path / "leg", ExitCode.FAILED, words)
 
@@ -210,7 +215,7 @@ def test_a_key_in_a_command_that_goes_on_record_is_refused(
 def test_the_network_divisions_legs_are_named_by_their_servers(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
     with serving(first), serving(second):
         finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--network-sut"))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
@@ -242,7 +247,7 @@ def test_a_leg_over_https_with_a_private_authority(
     certificates: tuple[Path, ssl.SSLContext], arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     ca, context = certificates
-    with serving(HttpServer("/v1/completions", speak.vllm, "vllm", tls=context)) as server:
+    with serving(HttpServer("/v1/completions", Computing(0.0), "vllm", tls=context)) as server:
         refused = run_main(*arguments(server.url, "Server"))
         assert refused.code == ExitCode.REFUSED, refused.stderr
         assert "certificate does not hold" in refused.stderr
@@ -258,9 +263,9 @@ def test_a_leg_over_https_with_a_private_authority(
 def test_a_router_before_two_servers_is_one_server(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
     with serving(first), serving(second), serving(Box(first.url, second.url)) as router:
-        finished = run_main(*arguments(router.url, "Server", "--target-qps", 20))
+        finished = run_main(*arguments(router.url, "Server"))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
     assert client["answers"] == client["answers_with_their_prompt"]
@@ -272,15 +277,15 @@ def test_a_box_that_exchanges_answers_ends_the_leg(
 ) -> None:
     row = ROWS["exchanges two answers"]
     with (
-        serving(HttpServer("/v1/completions", speak.vllm, "vllm")) as server,
+        serving(HttpServer("/v1/completions", Computing(0.0), "vllm")) as server,
         serving(Box(server.url, trick=row.make(), honest_for=30)) as box,
     ):
-        finished = run_main(*arguments(box.url, "Server"))
+        finished = run_main(*arguments(box.url, "Server", *MANY))
     check_failed(finished, tmp_path / "leg", ExitCode.FAILED, row.ends)
 
 
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
-    first, second = (HttpServer("/v1/completions", speak.vllm, "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
     with serving(first), serving(second):
         finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--replicas", 4))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
@@ -311,7 +316,7 @@ def _served(*programs: str) -> tuple[str, list[str]]:
 
 
 def _are_gone(urls: str) -> bool:
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + PATIENCE_S
     for url in urls.split(","):
         while socket.socket().connect_ex(("127.0.0.1", int(url.rsplit(":", 1)[1]))) == 0:
             if time.monotonic() > end:
@@ -341,7 +346,7 @@ def test_one_server_of_several_that_fails_ends_the_leg_and_the_others(
     second: str, code: ExitCode, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     urls, serve = _served("", second)
-    finished = run_main(*arguments(urls, "Server", *serve))
+    finished = run_main(*arguments(urls, "Server", *serve, *MANY))
     words = "the server ended with status 2" if code == ExitCode.REFUSED else urls.split(",")[1]
     check_failed(finished, tmp_path / "leg", code, words)
     assert "server-1.log" in finished.stderr or code == ExitCode.FAILED

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,6 @@ from tests.support.legs import (
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
-
-
-@pytest.fixture
-def run_main(run_main: RunMain) -> RunMain:
-    """Runs `main.py ARGUMENTS…`; a leg that fails has to end within 30 s, on a busy machine within 120."""
-    return partial(run_main, timeout_s=120)
 
 
 # Faults of the engine -----------------------------------------------------------------------------------------------
@@ -90,7 +83,7 @@ NEVER_ANSWERS = ("--dummy-ttft-ms", 1e9)
 @pytest.mark.parametrize(
     ("option", "cause"),
     [
-        (("--engine-start-timeout-s", 1), "the warm-up was not over after 1 s"),
+        (("--engine-start-timeout-s", 5), "the warm-up was not over after 5 s"),
         (("--stall-timeout-s", 0.05), "given its first queries, and nothing moved for "),
     ],
 )
@@ -156,7 +149,7 @@ def test_handing_over_for_longer_than_a_stall_may_last(stalled: bool, start_main
         *arguments("Offline", out, *more, conf=SIX_SECONDS_OF_QUERIES), environment=patched(tmp_path, in_leg=in_leg)
     ).wait()
     if stalled:
-        check_failed(finished, out, ExitCode.FAILED, "watchdog: 1536 of 1536 queries open, nothing moved for 4 s")
+        check_failed(finished, out, ExitCode.FAILED, "watchdog: 1536 of 1536 queries open, nothing moved for ")
     else:
         assert finished.code == ExitCode.OK, finished.stderr
 

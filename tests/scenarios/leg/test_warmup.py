@@ -70,7 +70,7 @@ class Watching(DummyEngine):
 
 
 LIMITS = EngineLimits(queries=100, step_tokens=1_000)
-FOR_LONG_MS = 20.0  # a token; answers of 32 tokens and more, so that a batch is together for more than half a second
+FOR_LONG_MS = 60.0  # a token; answers of 32 tokens and more, so that a batch is together for two seconds
 
 
 async def _warm(engine: DummyEngine, *, compiles: bool = False, **more: float) -> dict[str, int]:

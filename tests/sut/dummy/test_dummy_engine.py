@@ -13,6 +13,7 @@ from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
 
 PROMPT = [1, 2, *range(100, 160)]
+PIECES = 10  # of a wait: a pause of the machine makes one of them long, and the others leave the engine its turns
 
 
 def serve(engine: DummyEngine, *prompts: list[int], wait_s: float = 0.05) -> list[FakeSink]:
@@ -23,7 +24,8 @@ def serve(engine: DummyEngine, *prompts: list[int], wait_s: float = 0.05) -> lis
         sinks = [FakeSink() for _ in prompts]
         for seq, (sink, prompt) in enumerate(zip(sinks, prompts, strict=True)):
             engine.submit(Request(sink, prompt, seq=seq))
-        await asyncio.sleep(wait_s)
+        for _ in range(PIECES):
+            await asyncio.sleep(wait_s / PIECES)
         await engine.stop()
         return sinks
 

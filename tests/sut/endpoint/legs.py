@@ -16,7 +16,7 @@ from tests.support.http_tricks import Row
 
 SAMPLING = SamplingPolicy(temperature=0.0, top_p=1.0, top_k=1, seed=42, min_tokens=1, max_tokens=8)
 PROMPTS = [[11, 12, 13], [21], [31, 32], [41, 42, 43, 44]]
-ANSWER_TIMEOUT_S = 40.0
+ANSWER_TIMEOUT_S = 300.0
 SERVERS: dict[str, Callable[[], HttpServer]] = {
     "vllm": lambda: HttpServer("/v1/completions", speak.vllm, "vllm"),
     "vllm-tokens": lambda: HttpServer("/inference/v1/generate", speak.vllm_tokens, "vllm"),

@@ -10,7 +10,7 @@ from sut.endpoint.engine import EndpointEngine
 from tests.support import server_dialects as speak
 from tests.support.http_server import PAUSE_S, HttpServer, Raw, Reply, Step, event
 from tests.sut.endpoint.faults import Change, HonestUntilTimed, cut, in_events
-from tests.sut.endpoint.legs import PROMPTS, answers, engine_for
+from tests.sut.endpoint.legs import ANSWER_TIMEOUT_S, PROMPTS, answers, engine_for
 
 
 def _http_1_0(steps: list[Step]) -> Reply:
@@ -99,7 +99,7 @@ def test_a_server_that_goes_away_while_nothing_is_asked_is_missed() -> None:
             await engine.start()
             engine.check_alive()
         server.abort_all()
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             while _alive(engine):
                 await asyncio.sleep(0.05)
         with pytest.raises(ExecutionError, match=server.url):

@@ -80,7 +80,7 @@ def test_a_response_that_stands_still_is_given_up(kept: int) -> None:
     async def leg() -> None:
         change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
         async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url, silence_s=0.5, end_limit_s=0.5)
+            engine = engine_for(server.url, silence_s=2.0, end_limit_s=2.0)
             await engine.start()
             (told,) = await answers(engine, PROMPTS[:1])
             assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)
@@ -93,7 +93,7 @@ def test_an_answer_that_never_comes_is_missed_while_others_do() -> None:
     async def leg() -> None:
         change: Change = lambda _: Reply([Raw(b""), HANG], head=False)  # noqa: E731
         async with HttpServer("/v1/completions", HonestUntilTimed(change, PROMPTS[:1]), "vllm") as server:
-            engine = engine_for(server.url, silence_s=0.5)
+            engine = engine_for(server.url, silence_s=2.0)
             await engine.start()
             lost = asyncio.ensure_future(answers(engine, PROMPTS[:1]))
             while not lost.done():

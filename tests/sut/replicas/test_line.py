@@ -10,10 +10,11 @@ import zmq
 
 from sut.replicas import line as line_module
 from sut.replicas.line import KeyPair, LegSocket, Line, replica_socket
+from tests.conftest import PATIENCE_S
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -107,7 +108,7 @@ def test_a_stranger_is_refused_and_counted(knows: str) -> None:
             stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
         else:
             stack.enter_context(zmq_stranger(leg, knows)).send(b"let me in")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not leg.count_strangers():
                 await asyncio.sleep(0.05)
         assert leg.strangers

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from sut.engine import Request
+from sut.replicas import replica as replica_module
 from sut.replicas.replica import Replica
 from sut.replicas.replica_messages import Outcomes, ReplicaSpec, read_for_leg
 
@@ -21,7 +22,11 @@ class Wire:
 
 
 @pytest.mark.parametrize(("scenario", "messages"), [("Server", 2), ("SingleStream", 2), ("Offline", 1)])
-def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(scenario: str, messages: int) -> None:
+def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
+    scenario: str, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "GATHER_S", 1.0)  # longer than a pause of the machine
+
     async def run() -> list[Any]:
         spec = ReplicaSpec(0, "", "", "", "", {"loadgen_scenario": scenario}, [], [], None, {})
         replica = Replica(spec)
