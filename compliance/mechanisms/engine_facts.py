@@ -98,6 +98,7 @@ def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
     places = (
         ("engine.configuration", manifest.engine.get("configuration")),
         ("engine.configuration, declared", declared_settings(manifest.engine.get("configuration") or {})),
+        ("engine.configuration, told by the server", _told_settings(manifest.engine.get("configuration") or {})),
         ("engine.in_force", manifest.engine.get("in_force")),
         ("engine.asked", manifest.engine.get("asked")),
         ("resolved.engine_options", manifest.resolved.engine_options),
@@ -113,6 +114,13 @@ def declared_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     """What the operator of a server says that it computes with, which no record can show."""
     declared = configuration.get("declared")
     return declared if isinstance(declared, dict) else {}
+
+
+def _told_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server tells of its cache by itself, which its operator cannot declare away."""
+    told = configuration.get("told_by_the_server")
+    cache = told.get("cache_configuration") if isinstance(told, dict) else None
+    return {"kv_cache_dtype": cache.get("cache_dtype")} if isinstance(cache, dict) else {}
 
 
 def _facts(

@@ -219,7 +219,14 @@ class _ServerClientPart(_Part):
     tokens: Count
     cached_tokens: Count
     answers_with_cached_count: Count
+    answers_with_their_prompt: Count
+    answers_with_their_id: Count
+    answers_read_at_once: Count
+    answers_in_one_chunk: Count
+    first_tokens_with_others: Count
     cached_tokens_by_metrics: Count | None
+    tokens_by_metrics: Count | None
+    tokens_that_came: Count
 
 
 def servers_are_whole(observed: ObservedPart) -> None:

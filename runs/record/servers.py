@@ -12,6 +12,13 @@ from runs.record.manifest import Manifest
 from runs.record.server_declaration import ServerDeclaration
 
 ON_THIS_MACHINE = "on_this_machine"  # what was sent to the server stayed on LoadGen's machine
+# By its own count a server may have made a little less than came: counters are not told at once.
+COUNTED_SHARE = 0.95
+# Of a client's answers, those that came in some way.
+_KINDS = (
+    *("answers_with_cached_count", "answers_with_their_prompt", "answers_with_their_id"),
+    *("answers_read_at_once", "answers_in_one_chunk", "first_tokens_with_others"),
+)
 COUNTS_REUSE = "counts_reuse"  # the server said, of every answer or of all together, what it took from a cache
 
 
@@ -24,8 +31,14 @@ def clients(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def reuse_unseen(manifest: Manifest) -> bool:
-    """Whether a server answered that did not count the prompt tokens that it took from a cache."""
-    return any(client.get(COUNTS_REUSE) is not True for client in clients(manifest))
+    """Whether a server answered that did not count the prompt tokens that it took from a cache, or something before it
+    that the server's own count of tokens made knows nothing of."""
+    return any(client.get(COUNTS_REUSE) is not True or _made_elsewhere(client) for client in clients(manifest))
+
+
+def _made_elsewhere(client: dict[str, Any]) -> bool:
+    made, came = client.get("tokens_by_metrics"), client.get("tokens_that_came") or 0
+    return made is not None and made < COUNTED_SHARE * came
 
 
 def elsewhere(manifest: Manifest) -> bool:
@@ -71,6 +84,13 @@ def told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     yield "versions of the servers", manifest.engine.get("versions"), versions
     yield "prefix caching", manifest.engine.get("prefix_caching"), bool(told.get("prefix_caching"))
     yield "answers of clients", sum(client["answers"] for client in found), manifest.observed["samples_completed"]
+    yield "model of the servers", told["model"], options.get("api_model_name") or told["model"]
+    caching = told["cache_configuration"].get("enable_prefix_caching")
+    yield "prefix caching by the cache's configuration", caching in (None, str(bool(told["prefix_caching"]))), True
+    probes = configuration["probes"]
+    yield "prompt of the probes", probes.get("prompt_tokens"), options.get("probe_tokens")
+    yield "greedy by the probes", probes.get("greedy_twice_equal") or plan.sampling["temperature"] != 0, True
+    yield "min_tokens honoured by the probes", probes.get("min_tokens_honoured") is not False, True
     if manifest.replicas:
         made = sum(replica["output_tokens"] for replica in manifest.replicas)
         yield "tokens of clients", sum(client["tokens"] for client in found), made
@@ -79,6 +99,9 @@ def told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
             client["cached_tokens_by_metrics"] is not None or client["answers_with_cached_count"] == client["answers"]
         )
         yield f"{COUNTS_REUSE} of {client['server']}", client[COUNTS_REUSE], counted
+        most, came = max(client[kind] for kind in _KINDS), client["tokens_that_came"]
+        yield f"answers by their kinds of {client['server']}", max(most, client["answers"]), client["answers"]
+        yield f"tokens that came of {client['server']}", max(client["tokens"], came), came
         if _is_loopback(_place(client["server"])[1]):
             yield f"{ON_THIS_MACHINE} of {client['server']}", client[ON_THIS_MACHINE], True
 
@@ -91,6 +114,7 @@ def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]
         return ["nobody declares what the server computes with"]
     reasons = declared.unofficial_reasons(official)
     reused = [max(client["cached_tokens"], client["cached_tokens_by_metrics"] or 0) for client in clients(manifest)]
+    reused.append(manifest.engine["configuration"]["probes"].get("cached_tokens_of_the_repeat") or 0)
     return reasons + ([f"{sum(reused):,} prompt tokens were taken from a cache"] if any(reused) else [])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.signoff import sign_off
 from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.check.check_tree import check_tree
@@ -23,6 +24,7 @@ from compliance.verify.result_verdict import verify_result
 from runs.errors import ExitCode, InputError
 from runs.loadgen.detail_log import NETWORK_SUT
 from runs.record.layout import CampaignDir, RunDir
+from runs.record.manifest import read_manifest
 from runs.rounds import CURRENT_ROUND
 from tests.conftest import PATIENCE_S, ROOT
 from tests.support import warm
@@ -180,6 +182,14 @@ def _clients(manifest: Json, **values: Any) -> None:
         client.update(values)
 
 
+def _probes(manifest: Json, **values: Any) -> None:
+    manifest["engine"]["configuration"]["probes"].update(values)
+
+
+def _told(manifest: Json, **values: Any) -> None:
+    manifest["engine"]["configuration"]["told_by_the_server"].update(values)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -196,6 +206,13 @@ def _clients(manifest: Json, **values: Any) -> None:
         lambda one: _clients(one, counts_reuse=True),
         lambda one: _clients(one, answers=1),
         lambda one: _clients(one, tokens=1),
+        lambda one: _clients(one, tokens_that_came=1),
+        lambda one: _clients(one, answers_with_their_id=10**9),
+        lambda one: _clients(one, answers_read_at_once=None),
+        lambda one: _probes(one, prompt_tokens=1),
+        lambda one: _probes(one, greedy_twice_equal=False),
+        lambda one: _probes(one, min_tokens_honoured=False),
+        lambda one: _told(one, cache_configuration={"enable_prefix_caching": "True"}),
     ],
 )
 def test_what_is_told_of_servers_twice_has_to_agree(campaign: CampaignDir, change: Callable[[Json], object]) -> None:
@@ -214,6 +231,7 @@ def test_what_is_told_of_servers_twice_has_to_agree(campaign: CampaignDir, chang
         lambda one: _declared(one, speculative=True),
         lambda one: _declared(one, enable_prefix_caching=True),
         lambda one: _clients(one, cached_tokens_by_metrics=16, counts_reuse=True),
+        lambda one: _probes(one, cached_tokens_of_the_repeat=288),
     ],
 )
 def test_an_official_leg_has_servers_that_the_rules_allow(
@@ -229,6 +247,14 @@ def test_an_official_leg_has_servers_that_the_rules_allow(
     assert "record-servers" not in broken()
     _change(leg, change)
     assert "record-servers" in broken()
+
+
+def test_what_a_server_tells_of_its_cache_is_not_declared_away(campaign: CampaignDir) -> None:
+    leg = campaign.result(BENCHMARK, "Offline").performance
+    assert misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest))) == []
+    _change(leg, lambda one: _told(one, cache_configuration={"cache_dtype": "fp8"}))
+    (said,) = misdeclared({}, facts_of_run(leg, read_manifest(leg.manifest)))
+    assert "kv_quantization was in force" in said
 
 
 def test_closed_refuses_a_network_sut(build: Build) -> None:
@@ -252,11 +278,14 @@ def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, camp
     assert "no audit output_caching of it passed" in _reasons(build())
 
 
-def test_a_server_that_counts_needs_none(build: Build, campaign: CampaignDir) -> None:
+@pytest.mark.parametrize("tokens_made", [None, 1])
+def test_a_server_that_counts_needs_none_unless_more_came_than_it_made(
+    build: Build, campaign: CampaignDir, tokens_made: int | None
+) -> None:
     shutil.rmtree(campaign.result(BENCHMARK, "Offline").audit("output_caching"))
     for path in campaign.root.rglob("manifest.json"):
         observed = json.loads(path.read_bytes())["observed"]
-        counted = {"counts_reuse": True, "cached_tokens_by_metrics": 0}
+        counted = {"counts_reuse": True, "cached_tokens_by_metrics": 0, "tokens_by_metrics": tokens_made}
         clients = [{**client, **counted} for client in observed["engine"]["replicas"]]
         edit(path, observed={"engine": {**observed["engine"], "replicas": clients}})
-    assert build().refusals == []
+    assert ("no audit output_caching of it passed" in _reasons(build())) is (tokens_made is not None)
