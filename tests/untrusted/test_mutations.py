@@ -120,3 +120,12 @@ def test_a_mutation_is_the_same_each_time(change: Callable[[bytes, random.Random
     content = b'{"a": 1, "b": [2, 3]}\n{"c": 4.5}\n' * 20
     one, other = (change(content, random.Random(7)) for _ in range(2))
     assert one == other
+
+
+def test_the_box_ends_what_does_not_end_and_goes_on() -> None:
+    def work(number: int) -> str:
+        while number == 1:
+            pass
+        return "done"
+
+    assert [said for _, said in in_box(work, 3, limit_s=1)] == ["done", "more CPU time than it may take", "done"]
