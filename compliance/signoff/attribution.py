@@ -47,7 +47,7 @@ def phases_of(legs: list[Evidence]) -> Phases | None:
     sums = np.zeros(3)
     requests = attributed = 0
     for evidence in legs:
-        if evidence.requests is None or evidence.part is None or not evidence.part.details.get("derived"):
+        if evidence.requests is None or not evidence.details.get("derived"):
             continue
         times = evidence.times
         requests += len(times)

@@ -64,15 +64,14 @@ def coherent(legs: list[Evidence]) -> Iterator[Finding]:
 def _reaches_target(evidence: Evidence) -> bool:
     """Answers that were scored again and reach their reference scores are coherent, however a weak model loops."""
     part = evidence.part
-    if part is None or not part.details.get("target") or not _scored_again(evidence):
+    if part is None or not evidence.details.get("target") or not _scored_again(evidence):
         return False
     means = metric_of(evidence.benchmark).means
     return all(check.passed for check in part.checks if check.numbers.get("metric") in means)
 
 
 def _scored_again(evidence: Evidence) -> bool:
-    details = evidence.part.details if evidence.part is not None else {}
-    return bool(details.get("scores")) and str(details.get("scores_from", "")).endswith(".json")
+    return bool(evidence.details.get("scores")) and str(evidence.details.get("scores_from", "")).endswith(".json")
 
 
 def _ids_coherent(ids: list[TokenIds], evidence: Evidence) -> Iterator[Finding]:
@@ -98,8 +97,7 @@ def _is_coherent(ids: TokenIds) -> bool:
 
 
 def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
-    details = evidence.part.details if evidence.part is not None else {}
-    scores, target = details.get("scores"), details.get("target")
+    scores, target = evidence.details.get("scores"), evidence.details.get("target")
     if not scores or not _scored_again(evidence):
         broken = evidence.part.broken if evidence.part is not None else []
         why = next((one.found for one in broken if one.rule == "accuracy-scored-again"), "nobody scored the answers")
@@ -171,14 +169,12 @@ def _unknown_ids(evidence: Evidence) -> list[str]:
 
 def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     """Against the official targets where verify found some, else against the reference leg's own scores."""
-    part = evidence.part
-    details = part.details if part is not None else {}
-    scores = details.get("scores")
-    if not scores:
+    part, scores = evidence.part, evidence.details.get("scores")
+    if part is None or not scores:
         return [f"{evidence.run.root} has no scores"]
-    if details.get("target"):
-        return [check.sentence for check in part.broken if "metric" in check.numbers] if part is not None else []
-    ours = (reference.part.details if reference.part is not None else {}).get("scores")
+    if evidence.details.get("target"):
+        return [check.sentence for check in part.broken if "metric" in check.numbers]
+    ours = reference.details.get("scores")
     if not ours:
         return [f"{reference.run.root} has no scores to compare with"]
     metric = metric_of(evidence.benchmark)

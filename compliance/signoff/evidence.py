@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
@@ -58,6 +58,11 @@ class Evidence(FinishedLeg):
     def complete(self) -> bool:
         """All raw files are there and could be read: its numbers can be derived."""
         return self.part is not None and self.manifest is not None and self.requests is not None
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The numbers and scores that `main.py verify` derived; empty when it could not judge the leg."""
+        return self.part.details if self.part is not None else {}
 
     @cached_property
     def references(self) -> References | None:

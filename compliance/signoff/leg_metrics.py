@@ -16,10 +16,9 @@ _HIGHER_IS_BETTER = frozenset({"samples_per_second", "tokens_per_second"})
 
 def metrics_of(evidence: Evidence) -> dict[str, float]:
     """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty where nothing could be."""
-    details = evidence.part.details if evidence.part is not None else {}
-    if not details.get("derived"):
+    if not evidence.details.get("derived"):
         return {}
-    numbers = Numbers.model_validate(details["derived"])
+    numbers = Numbers.model_validate(evidence.details["derived"])
     found = {
         "samples_per_second": numbers.samples_per_second,
         "tokens_per_second": numbers.tokens_per_second,
