@@ -1,6 +1,5 @@
 """What a model folder says about itself, without loading the model."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,11 +94,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of each relevant file. On the hub's cache a large file's blob is named by its hash, which is used."""
-    hashes: dict[str, str] = {}
-    for path in sorted(folder.iterdir()):
-        if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file():
-            blob = Path(os.path.realpath(path)).name
-            named_by_hash = path.is_symlink() and len(blob) == 64 and set(blob) <= set("0123456789abcdef")
-            hashes[path.name] = blob if named_by_hash else sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)
-    return hashes
+    """SHA-256 of each relevant file, of its bytes: that the hub's cache names a file by its hash proves nothing."""
+    return {
+        path.name: sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)
+        for path in sorted(folder.iterdir())
+        if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file()
+    }

@@ -17,7 +17,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     no file is written to and never replaced: a pipe that is read, a device.
 
     Raises:
-        OSError: it is a directory, a pipe that nobody reads, or cannot be written.
+        OSError: it is a directory, a pipe that nobody reads, or cannot be written; it names the file.
     """
     data = content.encode() if isinstance(content, str) else content
     if _is_special(path):
@@ -33,8 +33,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # of a full disk
+            error.filename = str(path)
         raise
 
 

@@ -100,14 +100,20 @@ class Recorder:
             self._stream.close()
             self._partial.replace(self._path)
         except OSError as error:
-            raise ExecutionError(f"cannot write {self._path}: {error.strerror}", "free disk space") from error
+            raise self._unwritten(error) from error
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(FLUSH_INTERVAL_S):
                 self._drain()
+        except OSError as error:
+            self._on_error(self._unwritten(error))
         except BaseException as error:
             self._on_error(error)
+
+    def _unwritten(self, error: OSError) -> ExecutionError:
+        fix = "free disk space, or raise the limit on the size of a file (ulimit -f)"
+        return ExecutionError(f"cannot write {self._path}: {error.strerror}", fix)
 
     def _drain(self) -> None:
         """Write everything that waits now. Whoever is behind by more than an interval makes no more pauses."""

@@ -9,7 +9,7 @@ from qsl.weights import read_weights
 from runs.files import sha256_of
 from runs.reading import MIB
 from runs.record.leg import FinishedLeg
-from runs.record.official_inputs import data_set_reasons, model_reasons
+from runs.record.official_inputs import data_set_reasons, model_reasons, option_reasons
 from runs.record.servers import clients, unofficial_servers
 
 SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes take longer than a judge may
@@ -60,6 +60,7 @@ def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
         reasons, known = ["nothing tells what they are"], ""
     else:
         reasons = model_reasons(official, weights.shape, weights, manifest.model.get("sha256") or {})
+        reasons += option_reasons(plan.engine_options)
         known = f"{official.name} as published"
         if weights.quantized or not official.weights_sha256:
             known = f"{official.name} in {weights.precision}, of which no hash is published: the same in all legs"

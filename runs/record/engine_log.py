@@ -29,7 +29,7 @@ _CONFIGURATION = {
     "data_parallel_size": "data_parallel_size",
     "device_config": "device",
 }
-MODEL = "model"
+MODEL, LOAD_FORMAT = "model", "load_format"
 CORES = "VLLM_CPU_OMP_THREADS_BIND"
 # What vLLM prints of every configuration.
 ALWAYS_PRINTED = ("dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "max_model_len", "speculative")
@@ -38,6 +38,7 @@ _START = re.compile(
     r"(?P<config>[^\n]{0,65536})"
 )
 _VERSION = re.compile(r"\(v([^)\s]{1,80})\)")
+_LOAD_FORMAT = re.compile(r"\bload_format='?(?:LoadFormat\.)?(\w{1,40})")
 _MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
 _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
@@ -69,6 +70,7 @@ class EngineLog:
 
     configuration: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
+    load_format: str | None = None
     versions: set[str] = field(default_factory=set)  # of vLLM
     kv_cache_tokens: int | None = None
     attention_backend: str | None = None
@@ -100,6 +102,8 @@ def read_engine_log(path: Path) -> EngineLog:
                 printed[ours] = _plain(value[1].strip())
         if model := _MODEL.search(line):
             printed[MODEL] = model[1]
+        if loaded := _LOAD_FORMAT.search(line):
+            printed[LOAD_FORMAT] = loaded[1].lower()
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
@@ -109,6 +113,7 @@ def read_engine_log(path: Path) -> EngineLog:
             if before != one:  # several cores print one configuration, each its own line
                 log.configuration[name] = f"{before}, and {one} in another line"
     log.model = log.configuration.pop(MODEL, None)
+    log.load_format = log.configuration.pop(LOAD_FORMAT, None)
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))
     if found := _BACKEND.search(text):

@@ -6,6 +6,28 @@ from typing import Any
 from runs.benchmark import Benchmark, OfficialModel
 from runs.record.manifest_parts import WeightsPart
 
+# Engine arguments that make another model of the one that was named, or let it stop elsewhere.
+MODEL_CHANGING = (
+    *("hf_overrides", "hf_config_path", "generation_config", "override_generation_config", "logits_processors"),
+    *("enable_lora", "skip_tokenizer_init", "model_weights", "model_class_overrides"),
+)
+# Formats in which an engine loads other files than the safetensors whose hashes and headers are on record. [vLLM 0.32,
+# vllm/config/load.py]
+OTHER_WEIGHTS = frozenset(
+    {"dummy", "pt", "npcache", "gguf", "mistral", "tensorizer", "sharded_state", "runai_streamer_sharded"}
+)
+
+
+def option_reasons(options: Mapping[str, Any]) -> list[str]:
+    """By the engine's options: is what it loads and computes the model on record?"""
+    reasons = [
+        f"engine argument {name} changes the model or its stop ids" for name in MODEL_CHANGING if options.get(name)
+    ]
+    loaded = str(options.get("load_format", "auto")).lower()
+    if loaded in OTHER_WEIGHTS:
+        reasons.append(f"load_format {loaded} loads other weights than those on record")
+    return reasons
+
 
 def data_set_reasons(benchmark: Benchmark, sha256: str) -> list[str]:
     """By the file's hash, where one is known of the file that MLCommons distributes."""

@@ -189,6 +189,7 @@ def _fix(error: OSError) -> str:
     return {
         errno.ENOSPC: "free disk space, or name a directory on another disk",
         errno.EDQUOT: "free disk space, or name a directory on another disk",
+        errno.EFBIG: "raise the limit on the size of a file: ulimit -f unlimited",
         errno.EACCES: "name a place that you may read and write",
         errno.EROFS: "name a place that can be written",
         errno.EMFILE: "allow more open files: ulimit -n 4096",

@@ -12,6 +12,7 @@ from runs.benchmark import OfficialModel, SamplingPolicy
 from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
+from runs.record.official_inputs import option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
 from sut.vllm.argument_types import check_types
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
@@ -20,16 +21,6 @@ from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places
 from sut.vllm.one_process import OneProcessVllmEngine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
-# Engine arguments that make another model of the one that was named, or let it stop elsewhere.
-_MODEL_CHANGING = (
-    "hf_overrides",
-    "hf_config_path",
-    "generation_config",
-    "override_generation_config",
-    "logits_processors",
-    "enable_lora",
-    "skip_tokenizer_init",
-)
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
 
 # What a search tries by itself, around what vLLM chooses on such machines: options that decide when something is
@@ -276,11 +267,7 @@ def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:
     reasons = []
     if options.get("enable_prefix_caching"):
         reasons.append("prefix caching across queries is forbidden (inference rules, caching)")
-    reasons += [
-        f"engine argument {name} changes the model or its stop ids" for name in _MODEL_CHANGING if options.get(name)
-    ]
-    if options.get("load_format") == "dummy":
-        reasons.append("load_format dummy runs random weights")
+    reasons += option_reasons(options)
     if options.get("speculative_config") and not official.speculative_decoding:
         reasons.append(f"speculative decoding is not allowed for {official.name} (inference rules)")
     return reasons

@@ -1,5 +1,6 @@
 """What the headers of a model's weights say."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from qsl.model_files import file_hashes
 from qsl.weights import read_weights
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -201,3 +203,11 @@ def test_a_configuration_of_another_form(quantization: Any, tmp_path: Path) -> N
                 read_weights(tmp_path)
         else:
             assert read_weights(tmp_path).quantized
+
+
+def test_a_file_is_hashed_whatever_its_name_says(tmp_path: Path) -> None:
+    """As the hub's cache has it: a link to a blob that is named by its hash, here by another."""
+    blob = tmp_path / ("a" * 64)
+    blob.write_bytes(b"other weights")
+    (tmp_path / "model.safetensors").symlink_to(blob)
+    assert file_hashes(tmp_path) == {"model.safetensors": hashlib.sha256(b"other weights").hexdigest()}

@@ -1,6 +1,7 @@
 """Writing files: whole or not at all, and never in the place of something that is no file."""
 
 import os
+import resource
 import stat
 import threading
 from pathlib import Path
@@ -44,3 +45,15 @@ def test_what_cannot_be_written_is_an_error(name: str, tmp_path: Path, monkeypat
     with pytest.raises(OSError, match=r"No such device|Is a directory"):
         write_atomic(Path(name), "new")
     assert sorted(path.name for path in Path().iterdir()) == ["folder", "pipe"]
+
+
+def test_a_file_that_may_not_become_so_large_is_named(tmp_path: Path) -> None:
+    path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            write_atomic(path, b"x" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert raised.value.filename == str(path)
+    assert list(tmp_path.iterdir()) == []

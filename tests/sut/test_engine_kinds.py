@@ -62,7 +62,10 @@ def test_an_unknown_kind_is_refused_and_its_record_owes_the_most() -> None:
     [
         ({"enable_prefix_caching": True}, "prefix caching"),
         ({"speculative_config": {"method": "ngram"}}, "speculative"),
-        ({"load_format": "dummy"}, "random weights"),
+        ({"load_format": "dummy"}, "other weights"),
+        ({"load_format": "pt"}, "other weights"),
+        ({"load_format": "safetensors"}, None),
+        ({"model_weights": "/data/smaller"}, "model_weights changes the model"),
         ({"hf_overrides": {"eos_token_id": 5}}, "hf_overrides changes the model"),
         ({"max_num_seqs": 8}, None),
     ],

@@ -127,8 +127,8 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     recorder = Recorder(path, note)
     recorder.append(COMPLETE_NS, [outcome(0)])
     assert seen.wait(PATIENCE_S)
-    assert isinstance(told[0], OSError)
-    assert "No space left on device" in str(told[0])
+    assert isinstance(told[0], ExecutionError)
+    assert told[0].message == f"cannot write {path}: No space left on device"
     recorder.append(COMPLETE_NS, [outcome(1)])
     with pytest.raises(ExecutionError, match="No space left on device"):
         recorder.close()

@@ -138,10 +138,15 @@ def _started_again_quantised(run: RunDir) -> None:
     run.engine_log.write_text(text + started[0].replace("quantization=None", "quantization=fp8"))
 
 
+def _of_other_weights(run: RunDir) -> None:
+    run.engine_log.write_text(run.engine_log.read_text().replace("load_format=auto", "load_format=pt"))
+
+
 def _log_without(run: RunDir, found: str) -> None:
     run.engine_log.write_text(re.sub(found, "", run.engine_log.read_text()))
 
 
+of_both("vllm-of-other-weights", _of_other_weights, VLLM, by="engine.log")
 of_both("vllm-started-again-quantised", _started_again_quantised, VLLM, by="engine.log")
 for _name, _found in (
     ("quantisation", "quantization=None, "),

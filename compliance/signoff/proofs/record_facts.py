@@ -12,6 +12,7 @@ from runs.numbers.replica_numbers import replica_numbers
 from runs.reading import open_record
 from runs.record.engine_log import CORES
 from runs.record.manifest import Manifest
+from runs.record.official_inputs import OTHER_WEIGHTS
 from runs.record.requests_log import RequestTable
 
 _TRACE_PID = re.compile(rb'"ph":"X","pid":(\d+),')
@@ -60,6 +61,9 @@ def facts_of_process(evidence: Evidence, manifest: Manifest) -> Iterator[Fact]:
             yield Fact(_ENGINE, f"{name} asked for", run.manifest, asked, plan.engine_options[name])
     if log.model is not None:
         yield Fact("P-7/other_model", "model", run.engine_log, log.model, plan.model_path, line=log.configuration_line)
+    if log.load_format in OTHER_WEIGHTS:
+        asked = str(plan.engine_options.get("load_format", "auto")).lower()
+        yield Fact(_ENGINE, "load_format", run.engine_log, log.load_format, asked, line=log.configuration_line)
     known = {f"requested_{_LOGGED_AS.get(name, name)}" for name in manifest.loadgen_settings}
     for key in detail.values.keys() - known:
         if key.startswith("requested_"):
