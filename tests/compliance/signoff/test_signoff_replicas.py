@@ -23,6 +23,8 @@ from tests.support.legs import arguments
 from tests.support.once import once
 from tests.support.signoff_fixtures import evidence
 
+pytestmark = pytest.mark.timed  # replicas are compared by their pace
+
 Json = dict[str, Any]
 Forgery = Callable[[Json], None]  # of the manifest
 

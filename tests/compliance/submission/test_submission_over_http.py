@@ -33,7 +33,7 @@ from tests.support.http_campaign import USER_CONF, Computing, make_model
 from tests.support.http_server import HttpServer, serving
 from tests.support.submission_legs import BENCHMARK, SCENARIOS, copy_of, edit, lower_limits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]  # client and server need their share of the cores
 
 GIVEN = {
     "status": "available", "host_memory_configuration": "2x 16GB DDR5", "cooling": "air", "framework": "vLLM 0.32.0",
