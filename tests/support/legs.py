@@ -44,7 +44,7 @@ SLOW_START = """
 import asyncio
 from sut.dummy.engine import DummyEngine
 async def start(self):
-    await asyncio.sleep(60)
+    await asyncio.sleep(3600)
 DummyEngine.start = start
 """
 

@@ -28,7 +28,7 @@ with pathlib.Path({path!r}).open("a") as notes:
 SLOW_CHECKS = """
 import time
 import qsl.dataset
-qsl.dataset.check_rows = lambda *arguments, **more: time.sleep(60)
+qsl.dataset.check_rows = lambda *arguments, **more: time.sleep(3600)
 """
 
 
@@ -136,7 +136,7 @@ def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, t
     out = tmp_path / "run"
     environment = patched(
         tmp_path,
-        in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(60)',
+        in_leg='import time\nprint("waiting for a lock", flush=True)\ntime.sleep(3600)',
         in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_STARTING_S = 10.0",
     )
     finished = start_main(*arguments("Offline", out), environment=environment).wait()
