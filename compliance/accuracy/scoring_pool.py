@@ -5,8 +5,6 @@ They start at once and import what they need while their owner still reads logs,
 
 import multiprocessing
 import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from runs.errors import ExecutionError, InputError
+from runs.workers import end_workers, leave_signals, signals_later
 
 Item = TypeVar("Item")
 Score = TypeVar("Score")
@@ -49,7 +48,7 @@ class ScoringPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+            end_workers(self._executor, at_once=kind is not None)
             self._executor = None
 
     def start(self, samples: int) -> None:
@@ -62,8 +61,9 @@ class ScoringPool:
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_start_worker,
         )
-        for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
-            self._executor.submit(int)
+        with signals_later():
+            for _ in range(self.workers):  # the executor starts a process with each task, as long as none is idle
+                self._executor.submit(int)
 
     def submit(self, work: Callable[[Item], Score], item: Item) -> Callable[[], Score]:
         """Have a process do something meanwhile; without processes it is done when the result is asked for.
@@ -73,7 +73,8 @@ class ScoringPool:
         """
         if self._executor is None:
             return lambda: work(item)
-        future = self._executor.submit(work, item)
+        with signals_later():
+            future = self._executor.submit(work, item)
 
         def result() -> Score:
             try:
@@ -96,7 +97,8 @@ class ScoringPool:
         if self._executor is None or len(items) < self._parallel_from:
             return map(score, chunks)
         try:
-            return _results([self._executor.submit(score, chunk) for chunk in chunks])
+            with signals_later():
+                return _results([self._executor.submit(score, chunk) for chunk in chunks])
         except BrokenProcessPool as error:
             raise _died() from error
 
@@ -122,15 +124,6 @@ def _died() -> ExecutionError:
 
 
 def _start_worker() -> None:
-    """Leave an interrupt to the parent, which ends its workers, and do not outlive a parent that was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    leave_signals()
     # Imported by the first sample otherwise; the parent is not ready yet.
     from compliance.accuracy import punkt, rouge  # noqa: F401
-
-
-def _exit_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -6,9 +6,10 @@ off), so this file is what a result can be recomputed from. Times are `time.time
 
 import re
 from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 import numpy as np
@@ -19,6 +20,8 @@ from runs.reading import bounded_lines
 
 NO_TIME = -1  # stands for null in the columns
 MAX_LINE_BYTES = 64 * 1024  # an honest line has about 300
+DIGEST_BYTES = 32
+MOST_REASONS = 100  # of how requests ended; an engine knows five
 
 Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Sha256 = Annotated[str, msgspec.Meta(min_length=64, max_length=64)]
@@ -34,7 +37,7 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issue_ns: Whole  # when LoadGen handed it over
     first_token_ns: Whole | None  # None in Offline, where LoadGen asks for none
     complete_ns: Whole
-    finish_reason: str
+    finish_reason: Annotated[str, msgspec.Meta(max_length=100)]
     output_sha256: Sha256  # hex, of the output token ids as they were given to LoadGen
     replica: Whole | None = None  # of a leg with several engines, the one that answered
 
@@ -43,6 +46,30 @@ FIELDS = RequestRecord.__struct_fields__
 _COLUMNS = tuple(name for name in FIELDS if name not in ("finish_reason", "output_sha256"))
 _NO_HEX = re.compile("[^0-9a-f]")
 _decode = msgspec.json.Decoder(RequestRecord).decode
+
+
+class Digests:
+    """SHA-256 of many answers, shown in hexadecimal digits and kept in 32 bytes each: there may be millions."""
+
+    def __init__(self, content: bytes | memoryview) -> None:
+        """From the digests' bytes, one after the other."""
+        self._content = content
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        """From hexadecimal digits."""
+        return cls(b"".join(map(bytes.fromhex, texts)))
+
+    def __len__(self) -> int:
+        return len(self._content) // DIGEST_BYTES
+
+    def __getitem__(self, place: int) -> str:
+        first = range(len(self))[place] * DIGEST_BYTES
+        return self._content[first : first + DIGEST_BYTES].hex()
+
+    def __iter__(self) -> Iterator[str]:
+        content = self._content
+        return (content[first : first + DIGEST_BYTES].hex() for first in range(0, len(content), DIGEST_BYTES))
 
 
 @dataclass(frozen=True)
@@ -57,7 +84,7 @@ class RequestTable:
     first_token_ns: NDArray[np.int64]  # NO_TIME where there is none
     complete_ns: NDArray[np.int64]
     finish_reason: list[str]
-    output_sha256: list[str]
+    output_sha256: Digests
     replica: NDArray[np.int64] | None = None  # None in a leg with one engine
 
     def __len__(self) -> int:
@@ -76,10 +103,15 @@ def read_requests(path: Path) -> RequestTable:
     Raises:
         InputError: the file is missing, or a line is damaged or a `seq` occurs twice; names line and field.
     """
+    return _sorted_table(path, *_read_columns(path))
+
+
+def _read_columns(path: Path) -> tuple[dict[str, "array[int]"], list[str], bytearray]:
+    """All columns of numbers, the reasons of the end, and the digests' bytes, in order of the lines."""
     columns = {name: array("q") for name in _COLUMNS}
     appends = [(name, column.append) for name, column in columns.items()]
     finish_reason: list[str] = []
-    output_sha256: list[str] = []
+    digests = bytearray()
     known_reasons: dict[str, str] = {}
 
     def too_long(number: int) -> InputError:
@@ -97,17 +129,19 @@ def read_requests(path: Path) -> RequestTable:
             append(NO_TIME if value is None else value)
         reason = record.finish_reason
         finish_reason.append(known_reasons.setdefault(reason, reason))  # few different ones: share them
-        output_sha256.append(record.output_sha256)
-    if any(map(_NO_HEX.search, output_sha256)):
-        raise InputError(f"{path} has an output_sha256 that is no SHA-256 in small hexadecimal digits", _FIX)
-    return _sorted_table(path, columns, finish_reason, output_sha256)
+        if len(known_reasons) > MOST_REASONS:
+            raise InputError(f"{path} line {number}: finish_reason is the {MOST_REASONS + 1}th different one", _FIX)
+        if _NO_HEX.search(record.output_sha256):
+            raise InputError(f"{path} line {number}: output_sha256 is no SHA-256 in small hexadecimal digits", _FIX)
+        digests += bytes.fromhex(record.output_sha256)
+    return columns, finish_reason, digests
 
 
 _FIX = "take the unchanged requests.jsonl of the run; a cut last line means that the run was stopped"
 
 
 def _sorted_table(
-    path: Path, columns: dict[str, "array[int]"], finish_reason: list[str], output_sha256: list[str]
+    path: Path, columns: dict[str, "array[int]"], finish_reason: list[str], digests: bytearray
 ) -> RequestTable:
     seq = np.frombuffer(columns["seq"], np.int64)
     order = np.argsort(seq, kind="stable")
@@ -125,5 +159,5 @@ def _sorted_table(
         **in_order,
         replica=None if np.all(replica == NO_TIME) else replica,
         finish_reason=[finish_reason[place] for place in order],
-        output_sha256=[output_sha256[place] for place in order],
+        output_sha256=Digests(np.frombuffer(digests, np.uint8).reshape(-1, DIGEST_BYTES)[order].reshape(-1).data),
     )

@@ -1,9 +1,8 @@
 """Our checks of a whole tree, in one pass; and the same log in two places: one run counts once."""
 
-import signal
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,15 +12,23 @@ from compliance.submission.check.descriptions import check_models, check_sources
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.check.tree_finding import Findings, in_order
-from compliance.submission.tree import DIVISIONS, Place, Tree
+from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
 from runs.environment import usable_cores
-from runs.errors import InputError
+from runs.errors import ExecutionError, InputError
 from runs.rounds import Round
+from runs.wording import counted
+from runs.workers import end_workers, leave_signals, signals_later
 
 PARALLEL_FROM = 24  # scenarios; to start processes takes longer than to check a few
 PLACES_AT_A_TIME = 8
+# Directories of each kind: some times what the whole of round v5.1 has, 36 submitters, 125 systems and 1,449 scenarios,
+# which take 46 s of CPU time.
+MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
+# Directories of each kind, some times as many as the whole of round v5.1 has: 36 submitters, 125 systems and 1,449
+# scenarios, which take two cores 25 s.
+MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
         parallel_from: so many scenarios are worth processes.
 
     Raises:
-        InputError: there is no such tree, or nothing in it.
+        InputError: there is no such tree, nothing in it, or more than a round has.
     """
     if not root.is_dir():
         problem = "is no directory" if root.exists() else "does not exist"
@@ -58,7 +65,7 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
             f"{root} holds no submission: none of {', '.join(f'{name}/' for name in DIVISIONS)} with files in it",
             "name the directory that holds closed/ or open/",
         )
-    found = list(tree.places())
+    found = _places(tree)
     check_names(contents, findings)
     check_layout(tree, contents, findings)
     check_rehearsal(tree, contents, findings)
@@ -72,16 +79,52 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     return Checked(tree, found, in_order(every), not_judged)
 
 
+def _places(tree: Tree) -> list[Place]:
+    """All scenarios.
+
+    Raises:
+        InputError: there are more than a round has, or more systems or submitters; names which.
+    """
+    homes = list(tree.organisations())
+    systems = [system for home in homes for system in subfolders(tree.results(*home))]
+    places = list(tree.places())
+    for kind, found in (("submitter", homes), ("system", systems), ("scenario", places)):
+        if len(found) > MOST[kind]:
+            raise InputError(
+                f"{tree.root} has {counted(len(found), kind)}, at most {MOST[kind]:,} are checked at once",
+                "check parts of it: a directory of your own with closed/ or open/ and some of the submitters in it",
+            )
+    return places
+
+
 def _check_all(tree: Tree, places: list[Place], parallel_from: int) -> list[ScenarioOutcome]:
-    """Every scenario, a process a core where there are many; in the order of the places."""
-    check = partial(check_scenario, tree)
+    """Every scenario, a process a core where there are many; in the order of the places.
+
+    Raises:
+        ExecutionError: a process died.
+    """
     cores = len(usable_cores())
     if len(places) < parallel_from or cores == 1:
-        return [check(place) for place in places]
-    # An interrupt is left to this process.
-    leave = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(cores, get_context("forkserver"), signal.signal, leave) as pool:
-        return list(pool.map(check, places, chunksize=PLACES_AT_A_TIME))
+        return _check_each(tree, places)
+    pool = ProcessPoolExecutor(cores, get_context("forkserver"), leave_signals)
+    chunks = [places[first : first + PLACES_AT_A_TIME] for first in range(0, len(places), PLACES_AT_A_TIME)]
+    done = False
+    try:
+        with signals_later():
+            futures = [pool.submit(_check_each, tree, chunk) for chunk in chunks]
+        outcomes = [outcome for future in futures for outcome in future.result()]
+        done = True
+        return outcomes
+    except BrokenProcessPool as error:
+        raise ExecutionError(
+            "a process that checks scenarios died before it was done", "most likely memory ran out: free some"
+        ) from error
+    finally:
+        end_workers(pool, at_once=not done)
+
+
+def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
+    return [check_scenario(tree, place) for place in places]
 
 
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> None:

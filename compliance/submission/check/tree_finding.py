@@ -9,7 +9,10 @@ from compliance.finding import Finding, Policy, Severity
 from compliance.rules import RULES, find_rule
 
 SHOWN = 200  # characters of foreign content in a message
-MOST_ALIKE = 100  # findings of one rule in one directory; of more their number is told
+# Findings of one rule in one directory, and in the whole tree; of more their number is told. All results of round v5.1
+# have 738 of one rule.
+MOST_ALIKE = 100
+MOST_OF_A_RULE = 10_000
 
 # Under which of its own rules `check` tells what verify found. Of these, rules tell that look at the tree's own files,
 # or at the round that was named.
@@ -49,6 +52,7 @@ class Findings:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._kept: list[Finding] = []
+        self._of_a_rule: Counter[tuple[str, Severity]] = Counter()
         self._alike: Counter[tuple[str, Severity, Path]] = Counter()
 
     def add(
@@ -63,6 +67,9 @@ class Findings:
         """Note a breach; `expected`, `fix` and `severity` are the rule's own where they are not given."""
         rule = find_rule(rule_id)
         told = severity or rule.severity
+        self._of_a_rule[rule_id, told] += 1
+        if self._of_a_rule[rule_id, told] > MOST_OF_A_RULE:
+            return
         self._alike[rule_id, told, path.parent] += 1
         if self._alike[rule_id, told, path.parent] <= MOST_ALIKE:
             self._kept.append(self._finding(rule_id, told, path, found, expected or rule.summary, fix or rule.fix))
@@ -73,15 +80,17 @@ class Findings:
 
     @property
     def items(self) -> list[Finding]:
-        """What was noted; of each kind at most so many a directory, and how many more there are."""
+        """What was noted; of each kind at most so many, and how many more there are."""
         more = [
-            self._finding(
-                rule_id, severity, folder, f"{count - MOST_ALIKE:,} more in this directory", rule.summary, rule.fix
-            )
-            for (rule_id, severity, folder), count in self._alike.items()
-            if count > MOST_ALIKE and (rule := find_rule(rule_id))
+            *((key, f"{count - MOST_ALIKE:,} more in this directory") for key, count in self._alike.items()
+              if count > MOST_ALIKE),
+            *(((*key, self._root), f"{count - MOST_OF_A_RULE:,} more in this tree")
+              for key, count in self._of_a_rule.items() if count > MOST_OF_A_RULE),
+        ]  # fmt: skip
+        return self._kept + [
+            self._finding(rule_id, severity, folder, said, find_rule(rule_id).summary, find_rule(rule_id).fix)
+            for (rule_id, severity, folder), said in more
         ]
-        return self._kept + more
 
     def name(self, path: Path) -> str:
         """The path as it is shown: relative to the tree."""
@@ -117,6 +126,8 @@ def shown_path(path: Path) -> str:
 
 def printable(text: str, length: int = SHOWN * 2) -> str:
     """Foreign text on one line, without control characters and of bounded length."""
+    if len(text) <= length and text.isprintable():
+        return text
     plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[: length + 1])
     return plain if len(plain) <= length else plain[:length] + "..."
 

@@ -28,7 +28,7 @@ from qsl.byte_tokenizer import ByteTokenizer
 from runs.numbers.numbers import LatencyNumbers
 from runs.record.leg import FinishedLeg
 from runs.record.observed import FOREIGN_SHARE
-from runs.record.requests_log import NO_TIME, RequestTable
+from runs.record.requests_log import NO_TIME, Digests, RequestTable
 from tests.signoff.forge.faults import set_manifest
 from tests.signoff.forge.rebuilt_faults import rebuild
 from tests.signoff.forge.record_faults import each_record
@@ -54,7 +54,7 @@ def table(
         first_token_ns=np.where(ttft_ns < 0, NO_TIME, issue_ns + ttft_ns),
         complete_ns=issue_ns + (np.array(latency_ms) * MS).astype(np.int64),
         finish_reason=["stop"] * count,
-        output_sha256=["0" * 64] * count,
+        output_sha256=Digests.of(["0" * 64] * count),
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compliance.report.series import BINS, CDF_POINTS, cdf, course
-from runs.record.requests_log import NO_TIME, RequestTable
+from runs.record.requests_log import NO_TIME, Digests, RequestTable
 
 
 def table(count: int, *, offline: bool = False) -> RequestTable:
@@ -20,7 +20,7 @@ def table(count: int, *, offline: bool = False) -> RequestTable:
         first_token_ns=np.full(count, NO_TIME, np.int64) if offline else issue + 10_000_000,
         complete_ns=issue + 20_000_000,
         finish_reason=["stop"] * (count - 1) + ["length"],
-        output_sha256=["0" * 64] * count,
+        output_sha256=Digests.of(["0" * 64] * count),
     )
 
 

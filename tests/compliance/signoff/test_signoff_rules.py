@@ -19,7 +19,7 @@ from compliance.signoff.signoff_verdict import Verdict, as_word, decide
 from runs.loadgen.detail_log import read_detail
 from runs.record.conditions import differences
 from runs.record.engine_log import EngineLog, read_engine_log
-from runs.record.requests_log import RequestTable
+from runs.record.requests_log import Digests, RequestTable
 
 REPEATS = [966.36, 1004.05, 1004.71]
 REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
@@ -136,7 +136,7 @@ def requests_in_flight() -> RequestTable:
         first_token_ns=column(1, 6, 11),
         complete_ns=column(10, 30, 20),  # the first ends as the third begins
         finish_reason=["stop"] * 3,
-        output_sha256=["0" * 64] * 3,
+        output_sha256=Digests.of(["0" * 64] * 3),
     )
 
 

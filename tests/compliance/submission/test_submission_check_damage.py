@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.check import structure
-from compliance.submission.check.check_tree import check_tree
+from compliance.submission.check import structure, tree_finding
+from compliance.submission.check.check_tree import MOST, check_tree
 from compliance.submission.check.tree_finding import MOST_ALIKE, finding_json, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
@@ -125,6 +125,32 @@ def test_many_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [item.found for item in found if place_of(item) == "closed/Example"] == ["50 more in this directory"]
     monkeypatch.setattr(structure, "MOST_ENTRIES", MOST_ALIKE)
     with pytest.raises(InputError, match=r"more than 100 files and directories, 150 in .*closed/Example"):
+        check_tree(tmp_path, CURRENT_ROUND)
+
+
+def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a million took 900 MB."""
+    monkeypatch.setattr(tree_finding, "MOST_OF_A_RULE", 20)
+    for number in range(50):
+        write(tmp_path / f"closed/Example/src/{number}/.file", b"")
+    found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
+    assert len(found) == 21
+    assert [item.found for item in found if place_of(item) == "."] == ["30 more in this tree"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "folders"),
+    [
+        ("submitter", "closed/{}/src"),
+        ("system", "closed/Example/results/{}"),
+        ("scenario", "closed/Example/results/sys/llama3.1-8b/{}"),
+    ],
+)
+def test_more_than_a_round_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, folders: str) -> None:
+    monkeypatch.setitem(MOST, kind, 3)
+    for number in range(4):
+        write(tmp_path / folders.format(number) / "file", b"x")
+    with pytest.raises(InputError, match=f"has 4 {kind}s, at most 3"):
         check_tree(tmp_path, CURRENT_ROUND)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from runs.errors import InputError
-from runs.record.requests_log import NO_TIME, RequestRecord, encode, read_requests
+from runs.record.requests_log import MOST_REASONS, NO_TIME, RequestRecord, encode, read_requests
 from tests.support.damage import damaged, input_error
 
 whole = st.integers(0, 2**63 - 1)
@@ -45,7 +45,7 @@ def test_round_trip_in_order_of_issue(tmp_path: Path, rows: list[RequestRecord])
         NO_TIME if row.first_token_ns is None else row.first_token_ns for row in rows
     ]
     assert table.finish_reason == [row.finish_reason for row in rows]
-    assert table.output_sha256 == [row.output_sha256 for row in rows]
+    assert list(table.output_sha256) == [row.output_sha256 for row in rows]
 
 
 def test_a_line_is_json_with_the_agreed_names() -> None:
@@ -117,6 +117,31 @@ def test_a_refusal_does_not_keep_what_was_read(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert kept < 100_000, raised.value
+
+
+def test_millions_of_requests_are_read_in_little_memory(tmp_path: Path) -> None:
+    """The largest file has 3.6 million lines: with 290 bytes for each, judging it took more than 1 GB."""
+    path, lines = tmp_path / "requests.jsonl", 20_000
+    path.write_bytes(b"".join(encode(replace(GOOD, seq=seq, output_sha256=f"{seq:064x}")) for seq in range(lines)))
+    tracemalloc.start()
+    try:
+        table = read_requests(path)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(table) == lines
+    assert kept < 110 * lines
+    assert most < 200 * lines
+
+
+@pytest.mark.parametrize("length", [3, 200])
+def test_reasons_fill_no_memory(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(
+        b"".join(encode(replace(GOOD, seq=seq, finish_reason=f"{seq:0{length}}")) for seq in range(MOST_REASONS + 1))
+    )
+    with pytest.raises(InputError, match=r"line (101|1)\b.*finish_reason"):
+        read_requests(path)
 
 
 def test_missing_file(tmp_path: Path) -> None:

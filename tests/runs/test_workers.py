@@ -1,0 +1,46 @@
+"""Workers leave signals to their command, and end with it: no traceback, no process left."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.waiting_workers import INTERRUPTED, WORKERS
+
+
+@contextmanager
+def command(context: str) -> Iterator[tuple["subprocess.Popen[str]", list[int]]]:
+    """It, in a process group of its own, and the ids of its workers."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.waiting_workers", context],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield process, [int(process.stdout.readline()) for _ in range(WORKERS)]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("context", ["forkserver", "spawn"])
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
+def test_a_signal_to_the_group_ends_all(context: str, numbers: list[int]) -> None:
+    with command(context) as (process, workers):
+        for number in numbers:
+            os.killpg(process.pid, number)
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (INTERRUPTED, "")
+    for worker in workers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+
+
+def test_workers_do_not_outlive_a_command_that_is_killed() -> None:
+    with command("forkserver") as (process, _):
+        process.kill()
+        process.communicate(timeout=60)  # its streams are the workers', too: they end with the last of them
