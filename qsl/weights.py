@@ -45,6 +45,8 @@ def read_weights(folder: Path) -> WeightsPart:
     tensors = sorted(_tensors(folder))
     files = len(list(folder.glob("*.safetensors")))
     config = read_object(folder / "config.json", _FIX)
+    if config.get("quantization_config") is None:  # an older name, which engines read as well
+        config["quantization_config"] = config.get("compression_config")
     scheme = _scheme(folder, config)
     bits = scheme.get("bits") or 4
     counts: Counter[str] = Counter()

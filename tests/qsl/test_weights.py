@@ -111,9 +111,11 @@ def test_weights_that_were_left_out(tmp_path: Path) -> None:
     fewer = found.model_copy(update={"parameters": found.parameters - 8})
     assert "the weights have" in model_reasons(SMALL, found.shape, fewer)[0]
     sparse = {**groups("int", 8, 8), "sparsity_config": {"format": "sparse-24-bitmask"}}
-    (tmp_path / "config.json").write_text(json.dumps({**SMALL.shape, "quantization_config": sparse}))
-    found = read_weights(tmp_path)
-    assert "left out" in model_reasons(SMALL, found.shape, found)[0]
+    for name in ("quantization_config", "compression_config"):
+        (tmp_path / "config.json").write_text(json.dumps({**SMALL.shape, name: sparse}))
+        found = read_weights(tmp_path)
+        assert found.precision == "int8_w8a8"
+        assert "left out" in model_reasons(SMALL, found.shape, found)[0]
 
 
 def test_plain_weights_are_those_that_were_published() -> None:
