@@ -23,9 +23,6 @@ from runs.workers import end_workers, leave_signals, signals_later
 
 PARALLEL_FROM = 24  # scenarios; to start processes takes longer than to check a few
 PLACES_AT_A_TIME = 8
-# Directories of each kind: some times what the whole of round v5.1 has, 36 submitters, 125 systems and 1,449 scenarios,
-# which take 46 s of CPU time.
-MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
 # Directories of each kind, some times as many as the whole of round v5.1 has: 36 submitters, 125 systems and 1,449
 # scenarios, which take two cores 25 s.
 MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
