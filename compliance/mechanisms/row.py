@@ -38,7 +38,9 @@ CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run w
 EVIDENCE = "evidence"
 _IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
 AUDITED = "audits"
-MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes
+MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes, and takes as many in memory where it is shorter
+MOST_ROWS = 100_000
+MOST_PARTS = 500_000  # objects and lists in rows: each takes 60 bytes, and 3 in the file
 # What a run's files decide, whatever the answers are scored with.
 _SHOWN = ["kv_cache_dtype", "quantization", "draft_model", "speculative"]  # by the engine's record
 _FROM_FILES = ["timestamp", "official", "status", "certification", "manifest_sha256", *_SHOWN] + [
@@ -303,11 +305,16 @@ def read_rows(
     Where a row's run directory is at hand, and still holds that run, its evidence is read again.
 
     Raises:
-        InputError: unreadable, not JSON, or not rows.
+        InputError: unreadable, not JSON, not rows, or too many.
     """
     fix = "name a run directory or a JSON file of rows"
-    content = json_value(read_whole(path, fix, max_bytes=MAX_ROWS_BYTES), path, fix)
+    text = read_whole(path, fix, max_bytes=MAX_ROWS_BYTES)
+    if (parts := text.count(b"{") + text.count(b"[")) > MOST_PARTS:
+        raise InputError(f"{path} has {parts:,} objects and lists, at most {MOST_PARTS:,} are read", fix)
+    content = json_value(text, path, fix)
     rows = content if isinstance(content, list) else [content]
+    if len(rows) > MOST_ROWS:
+        raise InputError(f"{path} has {len(rows):,} rows, at most {MOST_ROWS:,} are judged", "give it in parts")
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
             raise InputError(f"{path}: row {number} is {type(row).__name__}, not an object", "give a list of objects")

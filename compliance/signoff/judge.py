@@ -28,7 +28,7 @@ from compliance.signoff.gain import (
 from compliance.signoff.leg_metrics import medians
 from compliance.signoff.levers import Levers
 from compliance.signoff.levers import same_conditions as compare_conditions
-from compliance.signoff.limits import MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
+from compliance.signoff.limits import MOST_DIRECTORIES, MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.parity import harness, one_system_in_both_modes
 from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
@@ -65,10 +65,15 @@ def sign_off(
         limit_s: after which it ends as degraded.
 
     Raises:
-        InputError: a directory does not exist, or the scope needs other ones.
+        InputError: a directory does not exist, there are too many, or the scope needs other ones.
     """
     if not ref:
         raise InputError("--ref: no directory was given", "name at least one run directory")
+    if len(ref) + len(cand) > MOST_DIRECTORIES:
+        raise InputError(
+            f"--ref and --cand: {len(ref) + len(cand):,} directories, at most {MOST_DIRECTORIES} are judged together",
+            "sign off fewer repeats at a time",
+        )
     if scope == "patch" and not cand:
         raise InputError("--scope patch: no --cand was given", "name the candidate's run directories")
     if cand and scope in ("baseline", "harness"):

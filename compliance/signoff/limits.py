@@ -3,6 +3,7 @@
 NOISE_BAND_PCT = 0.5  # spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it
 MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
 MOST_PATCH_LEGS = 64  # that a patch verdict of a bundle may name: each is judged again
+MOST_DIRECTORIES = 400  # of one sign-off, where each leg is held against each other; a campaign has some dozens
 SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; what hangs ends as degraded
 NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
 

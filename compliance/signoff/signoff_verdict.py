@@ -163,8 +163,9 @@ class Verdict:
         """One line: the verdict and its gravest reason."""
         if self.degraded:
             return f"DEGRADED: no verdict, the sign-off itself failed: {self.degraded}"
-        word = f"{self.decision}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
-        worst = [reason for reason in self.reasons if as_word(reason) == self.decision]
+        decision = self.decision  # asked once: there may be a reason for each pair of legs
+        word = f"{decision}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
+        worst = [reason for reason in self.reasons if as_word(reason) == decision]
         if not worst:
             return word
         more = f"; and {len(worst) - 1} more" if len(worst) > 1 else ""

@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compliance.mechanisms import row as row_file
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
 from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
+from compliance.mechanisms.row import read_rows
 from compliance.mechanisms.technique_registry import REGISTRY_DIR, VARIANTS_FILE, load_registries
 from compliance.mechanisms.validation import registries_or_error, validate
+from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
 from tests.support.mechanism_rows import eagle3, fp8, int8, judged, manifest, row, write_engine_log
@@ -319,6 +322,18 @@ def test_speculative_decoding_is_refused_in_the_closed_division_whatever_else_is
     closed = gate(good, division="closed")
     assert closed.closed
     assert criteria(good, division="closed") == ["eligible_in_division"]
+
+
+@pytest.mark.parametrize(("limit", "said"), [("MOST_ROWS", "3 rows"), ("MOST_PARTS", "4 objects and lists")])
+def test_more_rows_than_fit_into_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, said: str
+) -> None:
+    """A million small ones in 50 MB took 4 GB."""
+    file = tmp_path / "rows.json"
+    file.write_text("[{}, {}, {}]")
+    monkeypatch.setattr(row_file, limit, 2)
+    with pytest.raises(InputError, match=said):
+        read_rows(file, None)
 
 
 def test_coverage() -> None:
