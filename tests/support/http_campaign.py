@@ -11,13 +11,13 @@ from tests.support.http_server import Reply, Step, json_reply
 from tests.support.small_tokenizer import make_tokenizer
 
 COMPUTING_S = 0.3  # before the first id, so that a rate is the server's and not the machine's
-TOKENS_S = 1.0  # before the others: two reads, on a busy machine too
+TOKENS_S = 0.3  # before the others: two reads, on a busy machine too
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
-*.Server.target_qps = 50
-*.Server.min_duration = 10000
+*.Server.target_qps = 100
+*.Server.min_duration = 6000
 """
 
 

@@ -13,7 +13,7 @@ from tests.support.http_server import HttpServer, Reply
 
 
 async def _serve(port: int, after_s: float, requests: int | None) -> None:
-    speaks = Computing(0.0)
+    speaks = Computing(0.0, tokens_s=1.0)
 
     def answer(body: dict[str, Any]) -> Reply:
         if requests is not None and len(server.requests) > requests:

@@ -22,7 +22,7 @@ from runs.record.servers import ON_THIS_MACHINE
 from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support import server_dialects as speak
 from tests.support.http_box import Box
-from tests.support.http_campaign import TOKENS_S, Computing
+from tests.support.http_campaign import Computing
 from tests.support.http_server import HANG, RESET, HttpServer, Reply, Speak, json_reply, serving
 from tests.support.http_tricks import ROWS
 from tests.support.legs import check_failed
@@ -40,6 +40,7 @@ CONF = """
 *.SingleStream.target_latency = 60
 *.SingleStream.min_duration = 500
 """
+SPACED_S = 1.0  # between the first ids and the others: two reads, on a busy machine too
 MANY = ("--target-qps", 200)  # queries in a leg that does not come to its end
 
 
@@ -76,7 +77,7 @@ def _processes(started: StartedMain) -> set[tuple[str, bool]]:
 def test_a_leg_runs_to_its_end_and_the_key_is_nowhere(
     scenario: str, arguments: Callable[..., list[object]], start_main: Callable[..., StartedMain], tmp_path: Path
 ) -> None:
-    tokens_s = 0.2 if scenario == "SingleStream" else TOKENS_S  # of one query at a time
+    tokens_s = 0.2 if scenario == "SingleStream" else SPACED_S  # of one query at a time
     with serving(HttpServer("/v1/completions", Computing(0.0, tokens_s), "vllm", key=KEY)) as server:
         more = ("--api-key-env", "SERVER_KEY", "--api-declaration", "declared.yaml")
         declaration = Path("configs/endpoint-declaration.yaml").read_text()
@@ -148,7 +149,7 @@ class BreaksAt:
 def test_a_fault_in_mid_leg_ends_it(
     reply: Reply, words: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    with serving(HttpServer("/v1/completions", BreaksAt(30, reply, Computing(0.0)), "vllm")) as server:
+    with serving(HttpServer("/v1/completions", BreaksAt(30, reply, Computing(0.0, SPACED_S)), "vllm")) as server:
         finished = run_main(*arguments(server.url, "Server", *MANY))
         assert server.url in finished.stderr
     check_failed(finished, tmp_path / "leg", ExitCode.FAILED, words)
@@ -215,7 +216,7 @@ def test_a_key_in_a_command_that_goes_on_record_is_refused(
 def test_the_network_divisions_legs_are_named_by_their_servers(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm") for _ in range(2))
     with serving(first), serving(second):
         finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--network-sut"))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
@@ -247,7 +248,7 @@ def test_a_leg_over_https_with_a_private_authority(
     certificates: tuple[Path, ssl.SSLContext], arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     ca, context = certificates
-    with serving(HttpServer("/v1/completions", Computing(0.0), "vllm", tls=context)) as server:
+    with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", tls=context)) as server:
         refused = run_main(*arguments(server.url, "Server"))
         assert refused.code == ExitCode.REFUSED, refused.stderr
         assert "certificate does not hold" in refused.stderr
@@ -263,7 +264,7 @@ def test_a_leg_over_https_with_a_private_authority(
 def test_a_router_before_two_servers_is_one_server(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
-    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm") for _ in range(2))
     with serving(first), serving(second), serving(Box(first.url, second.url)) as router:
         finished = run_main(*arguments(router.url, "Server"))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
@@ -277,7 +278,7 @@ def test_a_box_that_exchanges_answers_ends_the_leg(
 ) -> None:
     row = ROWS["exchanges two answers"]
     with (
-        serving(HttpServer("/v1/completions", Computing(0.0), "vllm")) as server,
+        serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm")) as server,
         serving(Box(server.url, trick=row.make(), honest_for=30)) as box,
     ):
         finished = run_main(*arguments(box.url, "Server", *MANY))
@@ -285,7 +286,7 @@ def test_a_box_that_exchanges_answers_ends_the_leg(
 
 
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
-    first, second = (HttpServer("/v1/completions", Computing(0.0), "vllm") for _ in range(2))
+    first, second = (HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm") for _ in range(2))
     with serving(first), serving(second):
         finished = run_main(*arguments(f"{first.url},{second.url}", "Server", "--replicas", 4))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
