@@ -133,8 +133,8 @@ def test_notes_on_what_is_not_official(loadgen_runs: Runs) -> None:
     assert notes == [
         "min_duration was 1 s, official is 600 s",
         "100 samples were in use, llama3_1-8b-interactive has 13,368",
-        "the TTFT limit was 2000 ms, llama3_1-8b-interactive has 500 ms",
-        "the TPOT limit was 100 ms, llama3_1-8b-interactive has 30 ms",
+        "the TTFT limit was 60000 ms, llama3_1-8b-interactive has 500 ms",
+        "the TPOT limit was 10000 ms, llama3_1-8b-interactive has 30 ms",
     ]
 
 
