@@ -22,8 +22,9 @@ from sut.replicas.replica_messages import ReplicaSpec
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
 LOOK_S = 1.0
-SILENT_LOOKS = 30  # in vain; a pause of this process or its machine is one of them, however long. Engines that
-# start on the head's own cores were seen to keep it from answering for 12 s.
+# In vain; a pause of this process or its machine is one of them, however long. Engines that start on the head's own
+# cores were seen to keep it from answering for 12 s.
+SILENT_LOOKS = 30
 # Each line of a replica is to be in engine.log, and without colours.
 _SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
 
