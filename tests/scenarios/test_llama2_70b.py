@@ -28,7 +28,7 @@ from tests.support import orca
 from tests.support.official import change_benchmarks
 from tests.support.submission_legs import SYSTEM, copy_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]  # its limits are the official ones
 
 STANDARD, INTERACTIVE = BENCHMARKS["llama2-70b"], BENCHMARKS["llama2-70b-interactive"]
 SCENARIOS = ("Offline", "Server", "Interactive")
@@ -72,7 +72,6 @@ def test_verify_names_what_is_not_official(campaign: CampaignDir) -> None:
     assert any("24,576" in reason for reason in verdict.unofficial)
 
 
-@pytest.mark.timed  # the sign-off compares legs
 def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a register of numbers that short legs reach: the dummy's own scores are the reference."""
     text = campaign.result(orca.BENCHMARK, "Offline").accuracy.accuracy_text.read_text()

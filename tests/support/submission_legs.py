@@ -18,7 +18,7 @@ from tests.support import warm
 from tests.support.editing import reseal
 from tests.support.mechanism_rows import weights
 from tests.support.official import shorten_benchmarks, targets_at
-from tests.support.verify_legs import USER_CONF
+from tests.support.verify_legs import USER_CONF, make_leg
 
 BENCHMARK = "llama3.1-8b"
 SAMPLES = 64  # articles that are bundled
@@ -37,7 +37,7 @@ def make_campaign(root: Path) -> CampaignDir:
         result = campaign.result(BENCHMARK, scenario)
         common = ["--scenario", scenario, "--engine", "dummy", "--user-conf", conf]
         common += ["--dummy-ttft-ms", "250"] if scenario == "Offline" else []
-        _main([*common, "--output-log-dir", result.performance.root])
+        make_leg(common, result.performance.root, ROOT)
         _main([*common, "--accuracy", "--output-log-dir", result.accuracy.root])
         _main(["audit", "--test", "TEST06", *common, "--output-log-dir", result.root])
     return campaign

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pytest
 from qsl.dataset import Dataset, load_dataset
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS
 from runs.benchmarks import default_benchmark
+from runs.errors import ExitCode
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
@@ -27,6 +29,7 @@ from sut.dummy.engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import OFFICIAL_LIMITS_CONF, arguments, progress
 from tests.support.official import SAMPLING
+from tests.support.verify_legs import TRIES
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -83,8 +86,13 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Leg]:
         folder.mkdir()
         out = root / f"{scenario}-{mode}-run"
         flags = ["--accuracy"] if mode == "accuracy" else []
-        started = StartedMain(tuple(arguments(scenario, out, *flags, conf=OFFICIAL_LIMITS_CONF)), folder, {}, anew=True)
-        return Leg(scenario, mode, started.wait(), RunDir(out), folder)
+        for _ in range(TRIES):
+            shutil.rmtree(out, ignore_errors=True)
+            words = tuple(arguments(scenario, out, *flags, conf=OFFICIAL_LIMITS_CONF))
+            finished = StartedMain(words, folder, {}, anew=True).wait()
+            if finished.code != ExitCode.NEGATIVE:
+                break
+        return Leg(scenario, mode, finished, RunDir(out), folder)
 
     return leg
 
