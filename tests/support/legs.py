@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import textwrap
 import time
 from collections.abc import Callable
@@ -92,6 +93,13 @@ def progress(out: Path) -> dict[str, Any]:
     """The heartbeat as it stands; empty before the first."""
     path = RunDir(out).progress
     return json.loads(path.read_bytes()) if path.exists() else {}
+
+
+def told_s(finished: Finished, words: str) -> int:
+    """The whole seconds that an error tells behind these words."""
+    found = re.search(rf"{re.escape(words)} (\d+) s\b", finished.stderr)
+    assert found, finished.stderr
+    return int(found[1])
 
 
 def leg_pid(out: Path) -> int:

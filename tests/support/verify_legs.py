@@ -1,7 +1,7 @@
 """Real legs of the dummy engine for the tests of `main.py verify`, each made once a session, and copies to damage."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zlib import crc32
 
@@ -9,7 +9,7 @@ import pytest
 
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
-from tests.conftest import PATIENCE_S
+from tests.conftest import PATIENCE_S, Finished
 from tests.support import warm
 from tests.support.once import once
 
@@ -61,10 +61,17 @@ def _make(home: Path, scenario: str, mode: str, settings: str) -> None:
 
 
 def make_leg(arguments: Sequence[object], out: Path, folder: Path) -> None:
-    """Run `main.py ARGUMENTS…` in a folder until its leg, in `out`, is no INVALID one."""
+    """Run `main.py ARGUMENTS…` in a folder until its leg, in `out`, is a good one."""
+    words = [*arguments, "--output-log-dir", out]
+    finished = in_time(lambda: Finished(*warm.run(words, folder, PATIENCE_S)), out)
+    assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
+
+
+def in_time(run: Callable[[], Finished], out: Path) -> Finished:
+    """Run a leg that is VALID unless it was late: again, as long as it is not."""
     for _ in range(TRIES):
         shutil.rmtree(out, ignore_errors=True)
-        code, stdout, stderr = warm.run([*arguments, "--output-log-dir", out], folder, PATIENCE_S)
-        if code != ExitCode.NEGATIVE:
+        finished = run()
+        if finished.code != ExitCode.NEGATIVE:
             break
-    assert code == ExitCode.OK, stdout + stderr
+    return finished

@@ -21,6 +21,7 @@ from tests.support.legs import (
     check_failed,
     patched,
     progress,
+    told_s,
     until,
 )
 
@@ -150,6 +151,7 @@ def test_handing_over_for_longer_than_a_stall_may_last(stalled: bool, start_main
     ).wait()
     if stalled:
         check_failed(finished, out, ExitCode.FAILED, "watchdog: 1536 of 1536 queries open, nothing moved for ")
+        assert told_s(finished, "nothing moved for") >= 4
     else:
         assert finished.code == ExitCode.OK, finished.stderr
 

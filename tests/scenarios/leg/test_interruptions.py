@@ -23,6 +23,7 @@ from tests.support.legs import (
     leg_pid,
     patched,
     progress,
+    told_s,
     until,
 )
 
@@ -148,6 +149,7 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     finished = started.wait()
     check_failed(finished, out, ExitCode.FAILED, "no sign of life for ")
     assert "(phase running)" in finished.stderr
+    assert told_s(finished, "no sign of life for") >= 8
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import shutil
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ import pytest
 from qsl.dataset import Dataset, load_dataset
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS
 from runs.benchmarks import default_benchmark
-from runs.errors import ExitCode
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
@@ -29,7 +27,7 @@ from sut.dummy.engine import DummyEngine
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import OFFICIAL_LIMITS_CONF, arguments, progress
 from tests.support.official import SAMPLING
-from tests.support.verify_legs import TRIES
+from tests.support.verify_legs import in_time
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -86,12 +84,8 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Leg]:
         folder.mkdir()
         out = root / f"{scenario}-{mode}-run"
         flags = ["--accuracy"] if mode == "accuracy" else []
-        for _ in range(TRIES):
-            shutil.rmtree(out, ignore_errors=True)
-            words = tuple(arguments(scenario, out, *flags, conf=OFFICIAL_LIMITS_CONF))
-            finished = StartedMain(words, folder, {}, anew=True).wait()
-            if finished.code != ExitCode.NEGATIVE:
-                break
+        words = tuple(arguments(scenario, out, *flags, conf=OFFICIAL_LIMITS_CONF))
+        finished = in_time(lambda: StartedMain(words, folder, {}, anew=True).wait(), out)
         return Leg(scenario, mode, finished, RunDir(out), folder)
 
     return leg

@@ -13,7 +13,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.leg.supervisor import EarlyLeg, signals_raise
 from tests.conftest import Finished, StartedMain
-from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, until
+from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, leg_pid, patched, progress, told_s, until
 
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
@@ -142,6 +142,7 @@ def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, t
     finished = start_main(*arguments("Offline", out), environment=environment).wait()
     check_failed(finished, out, ExitCode.FAILED, "no sign of life for ")
     assert "(phase starting)" in finished.stderr
+    assert told_s(finished, "no sign of life for") >= 10
     assert RunDir(out).engine_log.read_text() == "waiting for a lock\n"
 
 
