@@ -99,7 +99,6 @@ VALUES = [
     *[[*LEG, "--dummy-cheat", value] for value in ("none", "")],
     *[[*LEG, "--engine-arg", value] for value in ("x", "=1", "")],
     *[[*LEG, "--sampling-arg", value] for value in ("temperature=hot", "no_such=1", "top_p=nan", "max_tokens=-1", "x")],
-    *[[*LEG, "--routing", value] for value in ("best", "")],
     *[[*LEG, "--scenario", value] for value in ("MultiStream", "", "Offline ")],
     *[[*LEG, "--lg-model-name", value] for value in ("llama", "")],
     *[[*LEG, "--model-path", value] for value in ("", ".", "/dev/null", "/no/model", "a\0b", "x" * 5000)],

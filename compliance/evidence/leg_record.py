@@ -20,7 +20,7 @@ from runs.reading import read_record
 from runs.record.engine_records import BESIDE_LOADGEN, DEFAULT_ENGINE
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
-from runs.record.manifest import BASELINE, DEFAULT_ROUTING, LegPlan, Manifest, RateChoice, ReplicaPlace
+from runs.record.manifest import BASELINE, LegPlan, Manifest, RateChoice, ReplicaPlace
 from runs.record.manifest_parts import absent_fields
 from runs.record.observed import query_times_of
 from runs.record.servers import told_twice
@@ -212,8 +212,6 @@ def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
         yield "replicas asked for", str(count), str(len(places))
     if asked.get("cluster"):
         yield "a cluster asked for", True, bool(plan.nodes)
-    if plan.replicas is not None:
-        yield "routing asked for", asked.get("routing") or DEFAULT_ROUTING, plan.replicas.routing
     setting = {"Server": "server_target_qps", "Offline": "offline_expected_qps"}.get(plan.loadgen_scenario)
     if setting is not None and (rate := asked.get("target_qps")) is not None:
         given = manifest.loadgen_settings[setting]

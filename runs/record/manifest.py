@@ -31,8 +31,6 @@ from runs.record.progress import PHASES
 SCHEMA_VERSION: Literal[3] = 3
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
-RoutingPolicy = Literal["open", "tokens", "prefill", "round-robin"]  # see sut/replicas/routing.py
-DEFAULT_ROUTING: RoutingPolicy = "prefill"
 _PASSED = ("importing", "engine", "warm-up", "running")  # phases of every leg whose ends are timed
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
@@ -123,9 +121,14 @@ class ReplicasPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    routing: RoutingPolicy
     places: list[ReplicaPlace]
     cluster: ClusterPlan | None = None  # None: all of them on the leg's machine
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_routing(cls, values: Any) -> Any:
+        """A record from when there was a choice of routing policies."""
+        return {key: value for key, value in values.items() if key != "routing"} if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _on_nodes(self) -> Self:

@@ -13,7 +13,6 @@ from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
-from runs.record.manifest import DEFAULT_ROUTING, RoutingPolicy
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
@@ -107,9 +106,6 @@ class LegOptions(BaseModel):
         "one for each device of all nodes, or --replicas (docs/parallel.md).",
         "engine",
         "auto|ADDRESS",
-    )
-    routing: RoutingPolicy = option_field(
-        DEFAULT_ROUTING, "Which replica a query goes to (docs/parallel.md).", "engine"
     )
     engine_start_timeout_s: float = option_field(
         1800.0, "Give up on an engine that is not ready by then.", "engine", "S", gt=0, allow_inf_nan=False

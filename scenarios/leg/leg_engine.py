@@ -44,7 +44,7 @@ def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
     if replicas.cluster is not None:
         start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
     look_s = LOOK_S if may_gather(plan.loadgen_scenario) else 0.0
-    return Fleet(start, replicas.routing, plan.stall_timeout_s, look_s)
+    return Fleet(start, plan.stall_timeout_s, look_s)
 
 
 def _references(plan: LegPlan) -> list[list[int]]:

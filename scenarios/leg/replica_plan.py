@@ -31,7 +31,7 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
     engine, places = _together(config, planned)
     if why:
         engine.notes.insert(0, why)
-    return engine, ReplicasPlan(routing=config.routing, places=places)
+    return engine, ReplicasPlan(places=places)
 
 
 def _on_cluster(
@@ -56,7 +56,7 @@ def _on_cluster(
     )
     if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
         engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
-    return engine, ReplicasPlan(routing=config.routing, places=places, cluster=cluster)
+    return engine, ReplicasPlan(places=places, cluster=cluster)
 
 
 def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EnginePlan, list[ReplicaPlace]]:

@@ -14,7 +14,6 @@ from runs.errors import InputError
 from scenarios.leg.config import RunConfig, make_config
 from sut.engine_kind import EngineKind
 from sut.engines import engine_kind
-from sut.replicas.routing import WORTH_A_TRY
 from sut.vllm.parallel import parallel_size
 
 Options = dict[str, Any]  # option → value; what is not here is left as the user gave it, or at its default
@@ -29,7 +28,7 @@ ENGINE_OPTIONS = (
 )
 # Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
 ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
-RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "routing", "dummy_slots")
+RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
 _ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
 # In the order in which they are asked about; one that depends on another comes behind it.
 ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
@@ -111,18 +110,14 @@ def make_space(
         InputError: an option that is never searched, a value that is not allowed, or nothing to search.
     """
     given = {**config.engine_arg, **{name: values[name] for name in RUN_OPTIONS if name in values}}
-    replicated = bool(replicas) or config.has_replicas
     if asked:
         chosen = {name: _checked(name, of, given, values) for name, of in asked.items()}
     else:
         kind = kind or engine_kind(config.engine)
         usual = kind.search_values(config)
-        if replicated:
+        if replicas or config.has_replicas:
             usual.pop("data_parallel_size", None)  # the devices and cores are the replicas'
-            usual["routing"] = tuple(policy for policy in WORTH_A_TRY if policy != config.routing)
         chosen = {name: of for name, of in usual.items() if name not in given}
-    if "routing" in chosen and not replicated:
-        raise InputError("--search-values routing has no use with one engine", "give --replicas")
     if "admission" in chosen:
         chosen["admission"] = tuple(policy for policy in chosen["admission"] if policy != config.admission)
     elif config.admission == "off":

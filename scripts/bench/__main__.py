@@ -25,15 +25,9 @@ PARTS = {
     "c": ("highest valid Server and Interactive rate ÷ Offline rate", "rates.run"),
     "d": ("SingleStream p90 ÷ the engine's own latency", "llm_generate.single_stream"),
     "e": ("accuracy scoring ÷ the reference procedure", "scoring.run"),
-    "f": ("result.json of a long run", "reading.run"),
-    "g": ("time from command to first query", "start.run"),
-    "h": ("CPU time a sample with replicas", "capacity.run"),
     "i": ("an Offline query of 307,464 samples", "real_size.run"),
-    "j": ("routing policies, measured and simulated", "routing.run"),
-    "k": ("very many replicas", "capacity.many"),
     "l": ("a server over HTTP", "over_http.run"),
     "m": ("highest valid Server rate over HTTP ÷ in the leg's process", "rates.over_http"),
-    "n": ("two Ray nodes ÷ local replicas", "cluster.run"),
 }
 
 WIDTH = 120  # of the tables in a file
@@ -108,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Parts: " + "; ".join(f"{name} = {title}" for name, (title, _) in PARTS.items()) + ". Exit codes: "
         "0 measured (met or missed), 2 bad input, 3 cannot start, 4 a measurement failed, 130 interrupted.",
     )
-    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="a to n; default: all")
+    parser.add_argument("parts", nargs="*", type=_part_name, metavar="PART", help="default: all")
     parser.add_argument(
         "--work-dir", type=Path, default=Path("output/bench"), metavar="DIR", help="for logs and models (output/bench)"
     )

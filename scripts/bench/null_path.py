@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from runs.numbers.numbers import Numbers
 
@@ -32,9 +32,9 @@ def run(work: Path, sizes: Sizes) -> BenchPart:
         for side in _in_turns(repeat):
             folder = work / f"rate-{repeat}-{side}"
             count = sizes.null_offline_samples
-            numbers, facts = null_run(NullSpec(str(folder / "offline"), side=side, min_query_count=count))
+            numbers, cpu_s = null_run(NullSpec(str(folder / "offline"), side=side, min_query_count=count))
             offline[side].append(numbers.samples_per_second or 0.0)
-            cpu_us[side].append(facts["cpu_s"] / count * 1e6)
+            cpu_us[side].append(cpu_s / count * 1e6)
             held[side].append(highest(ladder(sizes.null_rates), _holds(folder, side, sizes)))
 
     _both(part, "Server rate held", "queries/s", held, at_least(20_000))
@@ -65,7 +65,7 @@ def _both(part: BenchPart, name: str, unit: str, runs: dict[Side, list[float]], 
     part.add_ratio(f"{name}, ours ÷ bare", ours, bare)
 
 
-def _server(folder: Path, side: Side, qps: float, sizes: Sizes) -> tuple[Numbers, dict[str, Any]]:
+def _server(folder: Path, side: Side, qps: float, sizes: Sizes) -> tuple[Numbers, float]:
     duration_ms = int(sizes.null_seconds * 1e3)
     return null_run(NullSpec(str(folder), "Server", side, qps, duration_ms))
 

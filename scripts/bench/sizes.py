@@ -1,9 +1,6 @@
 """How much each measurement does."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from runs.benchmark import Scenario
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -27,36 +24,11 @@ class Sizes:
     rate_sides: tuple[str, ...] = ("default", "two copies")
     # (m)
     http_rate_shares: tuple[float, float, float] = (0.7, 0.95, 0.05)
-    # (h)
-    capacity_samples: int = 50_000  # in one Offline query
-    capacity_vllm_samples: int = 4_000
-    # (j)
-    routing_model: str = "C"
-    routing_rows: int = 1_024
-    routing_shares: Mapping[Scenario, tuple[float, ...]] = field(
-        default_factory=lambda: {"Server": (0.8, 0.9, 1.0), "Interactive": (0.35, 0.45, 0.55)}
-    )
-    paced_shares: Mapping[Scenario, tuple[float, ...]] = field(
-        default_factory=lambda: {
-            "Server": (0.82, 0.86, 0.90),
-            "Interactive": (0.60, 0.66, 0.72),
-        }
-    )
-    simulated_replicas: tuple[int, ...] = (8, 72)
-    simulated_seconds: float = 60.0  # of arrivals
-    # (k)
-    many_replicas: tuple[int, ...] = (8, 24, 72)
-    # (n)
-    cluster_samples: int = 1_664
     # (e)
     scored_samples: int = 13_368  # the benchmark's
     scorings: int = 1  # of each side: the reference procedure takes minutes
-    # (f)
-    result_queries: int = 270_336  # what a long Server run comes to
-    growth_samples: tuple[int, ...] = (250_000, 1_000_000)  # in one Offline query
-    # (g) and (i)
-    rows: int = 13_368
     # (i)
+    rows: int = 13_368
     real_samples: int = 307_464  # 1.1 × 600 s × 450 samples/s, about what eight H100s do, in whole data sets
     real_seconds: float = 215.0
     memory_seconds: float = 60.0
@@ -76,19 +48,7 @@ SMALLEST = Sizes(
     rate_sides=("default",),
     rate_shares=(0.3, 0.6, 0.3),
     http_rate_shares=(0.3, 0.6, 0.3),
-    capacity_samples=500,
-    capacity_vllm_samples=100,
-    routing_model="T",
-    routing_rows=64,
-    routing_shares={"Server": (0.2,)},
-    paced_shares={"Server": (0.2,)},
-    simulated_replicas=(2,),
-    simulated_seconds=5.0,
-    many_replicas=(2,),
-    cluster_samples=64,
     scored_samples=64,
-    result_queries=1_024,
-    growth_samples=(500, 1_000),
     rows=64,
     real_samples=2_048,
     real_seconds=4.0,

@@ -10,7 +10,6 @@ from typing import Any
 
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
-from runs.record.manifest import RoutingPolicy
 from sut.engine import EngineLimits, EngineReport, Observed, Request
 from sut.loadgen_sut import int32_ids
 from sut.open_files import allow_open_files
@@ -57,15 +56,14 @@ class Fleet:
 
     Args:
         start: how they are brought up.
-        routing: which of them a query goes to.
         stall_timeout_s: how long an open query may wait at a replica with nothing moving.
         look_s: see `Line`.
     """
 
-    def __init__(self, start: Start, routing: RoutingPolicy, stall_timeout_s: float, look_s: float = 0.0) -> None:
+    def __init__(self, start: Start, stall_timeout_s: float, look_s: float = 0.0) -> None:
         self._start = start
         self._look_s = look_s
-        self._routing = Routing(routing, len(start.specs))
+        self._routing = Routing(len(start.specs))
         self._stall_timeout_s = stall_timeout_s
         self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
         self._sending: list[Member] = []  # those with queries in their outbox
@@ -126,7 +124,7 @@ class Fleet:
 
     def submit(self, request: Request) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
-        member = self.members[self._routing.choose(tag, request)]
+        member = self.members[self._routing.choose(tag)]
         request.replica = member.index
         member.open[tag] = request
         member.queries += request.seq >= 0

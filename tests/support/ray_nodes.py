@@ -1,26 +1,60 @@
 """A real Ray cluster of two nodes on this machine."""
 
 import contextlib
+import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import psutil
 import pytest
 
-from scripts.bench.cluster import HEAD, SECOND
-from scripts.bench.cluster import TwoNodes as Cluster
-
-__all__ = ["HEAD", "SECOND", "SharedNodes", "TwoNodes", "is_running", "needs_ray"]
-
+HEAD, SECOND = "127.0.0.2", "127.0.0.3"  # Ray takes 127.0.0.1 for no address of a node
+STARTS = 3  # of a cluster: Ray gives each node half a minute, which a busy machine may not keep
 # Asked without importing it, which every test process would do that collects tests.
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (docs/parallel.md)")
 
 
-class TwoNodes(Cluster):
-    """The same as the bench's, asked for what runs there, and disturbed."""
+class TwoNodes:
+    """A cluster on this machine, whose nodes have a core each, so far as there are two.
+
+    Args:
+        gpus: that each is said to have; Ray takes the number on trust.
+    """
+
+    def __init__(self, gpus: int = 0) -> None:
+        from ray import cluster_utils
+
+        self._options = {"num_cpus": 4, "include_dashboard": False, **({"num_gpus": gpus} if gpus else {})}
+        self._cores = sorted(os.sched_getaffinity(0))
+        for left in reversed(range(STARTS)):
+            self._cluster = cluster_utils.Cluster()
+            try:
+                self._on(0, lambda: self._cluster.add_node(**self._options, node_ip_address=HEAD))
+                self.add()
+                break
+            except Exception:  # Ray raises whatever it likes
+                self._cluster.shutdown()
+                if not left:
+                    raise
+        self.address = str(self._cluster.address)
+
+    def add(self) -> None:
+        """The second node."""
+        self._second = self._on(1, lambda: self._cluster.add_node(**self._options, node_ip_address=SECOND))
+
+    def _on(self, place: int, start: Callable[[], Any]) -> Any:
+        """What is started keeps to the core."""
+        os.sched_setaffinity(0, {self._cores[place % len(self._cores)]})
+        try:
+            return start()
+        finally:
+            os.sched_setaffinity(0, self._cores)
+
+    def shutdown(self) -> None:
+        self._cluster.shutdown()
 
     def raylets(self) -> list[psutil.Process]:
         """Of the head, and of the second node."""

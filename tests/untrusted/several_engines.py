@@ -6,7 +6,7 @@ from functools import partial
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair, manifest_of
 from tests.signoff.forge.record_faults import each_record
-from tests.untrusted.tampering import ACCURACY, BOTH, PERFORMANCE, edit, of_both, put, tampering, values
+from tests.untrusted.tampering import ACCURACY, BOTH, edit, of_both, put, tampering, values
 
 REPLICAS, HELD_BACK, VLLM = "Server --replicas 2", "Server --admission shortest", "vllm"
 
@@ -38,18 +38,10 @@ values(
         "replicas-that-were-not-asked-for": {"asked.replicas": "7"},
         "replicas-without-connections": {"observed.refused_connections": None},
         "replicas-on-a-node-that-there-is-not": {"resolved.replicas.places.1.node": 3},
-        "routing-that-was-not-asked-for": {"resolved.replicas.routing": "round-robin"},
     },
     "manifest.json",
     BOTH,
     REPLICAS,
-)
-values(
-    {"routing-of-one-leg": {"resolved.replicas.routing": "tokens", "asked.routing": "tokens"}},
-    "manifest.json",
-    PERFORMANCE,
-    REPLICAS,
-    by="",
 )
 values(
     {

@@ -75,7 +75,7 @@ def leg(nodes: SharedNodes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cluster = nodes.running()
     folder = tmp_path_factory.mktemp("cluster")
     out = folder / "run"
-    words = [*arguments("Offline", out, "--cluster", cluster.address, "--routing", "round-robin")]
+    words = [*arguments("Offline", out, "--cluster", cluster.address)]
     finished = StartedMain(tuple(words), folder, {}).wait()
     assert finished.code == ExitCode.OK, finished.stderr
     assert "2 replicas on " in finished.stdout

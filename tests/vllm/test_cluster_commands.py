@@ -1,4 +1,4 @@
-"""Tune, audit, campaign and bench with replicas on two nodes of a real Ray cluster, as a user runs them."""
+"""Tune, audit and campaign with replicas on two nodes of a real Ray cluster, as a user runs them."""
 
 import json
 import os
@@ -14,8 +14,6 @@ from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
 from scenarios.tune.tune_directory import TuneDir
-from scripts.bench import cluster as bench
-from scripts.bench.sizes import SMALLEST
 from tests.conftest import StartedMain
 from tests.support.legs import USER_CONF, arguments, until
 from tests.support.ray_nodes import TwoNodes, needs_ray
@@ -68,15 +66,6 @@ def test_audit(cluster: TwoNodes, start_main: StartMain, tmp_path: Path) -> None
     assert json.loads(audit_record(folder, "TEST06").read_bytes())["passed"] is True
     on_both_nodes(folder / "performance")
     assert cluster.left() == []
-
-
-@pytest.mark.parametrize("engine", ["dummy", pytest.param("vllm", marks=pytest.mark.long)])
-def test_the_bench_holds_them_against_local_replicas(engine: str, tmp_path: Path) -> None:
-    dummy = {"engine": "dummy", "dummy_ttft_ms": 50}
-    part = bench.run(tmp_path, SMALLEST) if engine == "vllm" else bench.measure_nodes(tmp_path, SMALLEST, dummy)
-    assert part.figures[-1].name == "Ray ÷ local"
-    assert part.figures[-1].median > 0
-    assert read_manifest(RunDir(tmp_path / "ray-0").manifest).resolved.nodes
 
 
 class Small:

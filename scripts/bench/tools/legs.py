@@ -77,7 +77,6 @@ class StartedLeg:
     """A leg under way."""
 
     process: "subprocess.Popen[bytes]"
-    started_ns: int  # when the command was given
     log: Path
 
     def looks(self) -> Iterator[None]:
@@ -105,7 +104,6 @@ def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
     arguments = leg_arguments(run, options, conf)
     log = run.root.with_name(run.root.name + ".log")
     with log.open("wb") as stream:
-        started_ns = time.time_ns()
         process = subprocess.Popen(
             [sys.executable, "main.py", *arguments],
             cwd=HARNESS_ROOT,
@@ -114,7 +112,7 @@ def started_leg(run: RunDir, options: dict[str, Any], conf: dict[str, object]) -
             stderr=subprocess.STDOUT,
         )
     try:
-        yield StartedLeg(process, started_ns, log)
+        yield StartedLeg(process, log)
     finally:
         if process.poll() is None:
             process.terminate()

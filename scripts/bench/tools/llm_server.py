@@ -42,7 +42,6 @@ class LlmServer:
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.process = process
         self._log = log
-        self.ready_s = 0.0  # from the command to a started engine
 
     def ask(self, command: str) -> Call:
         """`all` or `one`."""
@@ -86,7 +85,6 @@ def llm_server(
     write_json(
         spec, {"model": str(model), "options": options, "prompts": prompts, "sampling": dataclasses.asdict(sampling)}
     )
-    started = time.monotonic()
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "scripts.bench.tools.llm_server", str(spec.resolve())],
@@ -100,7 +98,6 @@ def llm_server(
     server = LlmServer(process, log)
     try:
         server.answer()
-        server.ready_s = time.monotonic() - started
         server.signal(signal.SIGSTOP)
         yield server
     finally:

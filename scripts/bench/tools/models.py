@@ -123,12 +123,6 @@ def _name(draw: random.Random) -> str:
     return "".join(syllables).capitalize()
 
 
-def prompt_lengths(count: int, seed: int) -> list[int]:
-    """Tokens of `count` prompts."""
-    draw = random.Random(seed)
-    return [_length(draw) for _ in range(count)]
-
-
 def _length(draw: random.Random) -> int:
     tokens = round(MEDIAN_TOKENS * math.exp(draw.gauss(0.0, SPREAD)))
     return min(max(tokens, SHORTEST_TOKENS), LONGEST_TOKENS)

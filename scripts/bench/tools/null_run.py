@@ -10,44 +10,33 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-import psutil
 
 from runs.benchmarks import BENCHMARKS
-from runs.environment import processor_s
 from runs.errors import ExecutionError
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
-from runs.record.manifest import DEFAULT_ROUTING, LegPlan, ReplicaPlace, ReplicasPlan
-from scenarios.leg.leg_engine import make_engine
+from runs.record.manifest import LegPlan
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings
 from sut.collector import rest_collector
-from sut.engine import Engine, EngineLimits, EngineReport, Request
+from sut.engine import Engine, EngineReport, Request
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
-from sut.replicas.fleet import Fleet
-from sut.replicas.replica import PULSE_S
 
-from .programs import measure, peak_memory_bytes, tell
+from .programs import measure, tell
 
 Side = Literal["bare", "ours"]
 
 LOADGEN_KEY = "llama3_1-8b"
 PROMPT_IDS = [11] * 850  # as long as the benchmark's prompts in the mean; nobody reads them
-QUERIES_A_REPLICA = 256  # computed at a time
-IDLE_S = 2.0  # looked at
 SAMPLING = BENCHMARKS[LOADGEN_KEY].sampling["performance"]
 OUTPUT_IDS = list(range(100, 100 + SAMPLING.max_tokens))
-DUMMY_OPTIONS: dict[str, Any] = {
-    "ttft_ms": 0.0, "tpot_ms": 0.0, "prefill_us": 0.0, "slots": 0, "shortest_tokens": SAMPLING.max_tokens,
-    "faults": [], "cheats": [], "lead_tokens": 0,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,11 +50,6 @@ class NullSpec:
     min_duration_ms: int = 1
     min_query_count: int = 100
     library_samples: int = 1_000
-    replicas: int = 0  # engines in processes of their own; 0 = one in this process
-    kind: Literal["null", "dummy", "vllm"] = "null"  # of the engines; replicas are no null engines
-    model_path: str = "bytes"
-    engine_options: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 class NullEngine(Engine):
@@ -95,21 +79,21 @@ class NullEngine(Engine):
         return None
 
 
-def null_run(spec: NullSpec) -> tuple[Numbers, dict[str, Any]]:
+def null_run(spec: NullSpec) -> tuple[Numbers, float]:
     """Run `spec` in a process of its own.
 
     Returns:
-        LoadGen's numbers, and what the process says of itself: `peak_memory_bytes`, and `cpu_s` of all its threads.
+        LoadGen's numbers, and the processor time in seconds of all threads of the process.
     """
     run = RunDir(Path(spec.outdir))
     run.create()
     spec_path = run.root / "spec.json"
     spec_path.write_bytes(orjson.dumps(asdict(spec)))
-    facts: dict[str, Any] = measure("tools.null_run", spec_path, log=run.engine_log, environment=spec.environment)
+    cpu_s = float(measure("tools.null_run", spec_path, log=run.engine_log))
     detail = read_detail(run.detail)
     if detail.error_count:
         raise ExecutionError(f"LoadGen logged {detail.error_count} errors around a null engine", f"see {run.detail}")
-    return reported_numbers(detail), facts
+    return reported_numbers(detail), cpu_s
 
 
 def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
@@ -129,7 +113,6 @@ def _bare(lg: Any, *, first_token: bool) -> Callable[[list[Any]], None]:
 
 def _plan(spec: NullSpec) -> LegPlan:
     """A leg whose engine answers at once, with as many ids as the benchmark allows."""
-    places = [ReplicaPlace(environment=spec.environment)] * spec.replicas
     return LegPlan(
         scenario=spec.scenario,
         loadgen_scenario=spec.scenario,
@@ -141,31 +124,15 @@ def _plan(spec: NullSpec) -> LegPlan:
         longest_prompt_tokens=len(PROMPT_IDS),
         audit=False,
         trace=False,
-        engine=spec.kind,
-        model_path=spec.model_path,
-        engine_options=DUMMY_OPTIONS if spec.kind == "dummy" else spec.engine_options,
-        environment=spec.environment,
+        engine="null",
+        model_path="",
+        engine_options={},
+        environment={},
         sampling=asdict(SAMPLING),
-        replicas=ReplicasPlan(routing=DEFAULT_ROUTING, places=places) if places else None,
         warmup_prompts=0,
         engine_start_timeout_s=60,
         stall_timeout_s=20,
     )
-
-
-def _idle_share() -> float:
-    """What this process uses of a core while nothing is asked of it."""
-    before_s = time.process_time()
-    time.sleep(IDLE_S)
-    return (time.process_time() - before_s) / IDLE_S
-
-
-def _engines_cpu_s(engine: Engine) -> float:
-    """Of the processes beside this one."""
-    if isinstance(engine, Fleet):
-        time.sleep(2 * PULSE_S)  # the newest is in the next pulse
-        return float(sum(record["cpu_s"] for record in engine.record()))
-    return processor_s(psutil.Process().children(recursive=True))
 
 
 def main() -> None:
@@ -184,17 +151,12 @@ def main() -> None:
     wants_first_token = spec.scenario != "Offline"
     failures: list[BaseException] = []
     recorder: Recorder | None = None
-    engine: Engine | None = None
     if spec.side == "ours":
         loop = asyncio.new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
         recorder = Recorder(run.requests, failures.append)
-        engine = NullEngine(first_token=wants_first_token) if spec.kind == "null" else make_engine(plan)
-        began_s = time.monotonic()
+        engine = NullEngine(first_token=wants_first_token)
         limits = asyncio.run_coroutine_threadsafe(engine.start(), loop).result().limits
-        start_s = time.monotonic() - began_s
-        if spec.kind == "dummy":
-            limits = EngineLimits(spec.replicas * QUERIES_A_REPLICA)
         sut = LoadgenSut(
             lg,
             loop,
@@ -212,20 +174,13 @@ def main() -> None:
     count = spec.library_samples
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)
-    engines_before_s = _engines_cpu_s(engine) if engine else 0.0
-    idle_share = _idle_share() if spec.replicas else 0.0
     before_s = time.process_time()
     lg.StartTestWithLogSettings(sut_handle, qsl_handle, settings, log_settings, str(run.no_audit_config))
     if recorder is not None:
         recorder.close()
     if failures:
         raise failures[0]
-    facts = {"peak_memory_bytes": peak_memory_bytes(), "cpu_s": time.process_time() - before_s}
-    if engine is not None:
-        facts |= {"start_s": start_s, "idle_share": idle_share, "open_files": psutil.Process().num_fds()}
-        facts |= {"engines_cpu_s": _engines_cpu_s(engine) - engines_before_s, "samples": sut.completed}
-        asyncio.run_coroutine_threadsafe(engine.stop(), loop).result()
-    tell(facts)
+    tell(time.process_time() - before_s)
 
 
 if __name__ == "__main__":

@@ -44,11 +44,3 @@ def measure(module: str, *arguments: object, log: Path, environment: dict[str, s
 def tell(measured: Any) -> None:
     """What a program ends with: its measurement, on a line of its own."""
     print(orjson.dumps(measured).decode(), flush=True)
-
-
-def peak_memory_bytes() -> int:
-    """The most memory this process has held. Not getrusage's: that one counts its parent's before the start."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise ExecutionError("/proc/self/status has no VmHWM", "measure memory on Linux")

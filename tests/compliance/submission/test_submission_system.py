@@ -158,7 +158,7 @@ def on_nodes(*accelerators: list[dict[str, Any]]) -> Manifest:
         for number, rows in enumerate(accelerators)
     ]
     cluster = ClusterPlan(address="10.0.0.1:6379", listen_on="10.0.0.1", nodes=nodes)
-    replicas = ReplicasPlan(routing="open", places=[], cluster=cluster)
+    replicas = ReplicasPlan(places=[], cluster=cluster)
     rows = [row for node in nodes for row in node.accelerator]
     return one.model_copy(
         update={"resolved": one.resolved.model_copy(update={"replicas": replicas}), "accelerator": rows}

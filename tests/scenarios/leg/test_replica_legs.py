@@ -54,11 +54,10 @@ def running(start_main: StartMain, tmp_path: Path) -> tuple[StartedMain, Path]:
     return started, out
 
 
-@pytest.mark.parametrize("routing", ["prefill", "round-robin"])
-def test_answers_are_those_of_one_engine_and_all_is_on_record(routing: str, run_main: RunMain, tmp_path: Path) -> None:
+def test_answers_are_those_of_one_engine_and_all_is_on_record(run_main: RunMain, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert run_main(*arguments("Offline", one)).code == ExitCode.OK
-    finished = run_main(*arguments("Offline", two, "--replicas", 2, "--routing", routing))
+    finished = run_main(*arguments("Offline", two, "--replicas", 2))
     assert finished.code == ExitCode.OK, finished.stderr
     assert digests(two) == digests(one)
     manifest = read_manifest(RunDir(two).manifest)
@@ -70,8 +69,6 @@ def test_answers_are_those_of_one_engine_and_all_is_on_record(routing: str, run_
     assert min(answered.values()) > 0
     tokens = [int(table.output_tokens[table.replica == number].sum()) for number in (0, 1)]
     assert [record["output_tokens"] for record in manifest.replicas] == tokens
-    assert manifest.resolved.replicas is not None
-    assert manifest.resolved.replicas.routing == routing
     assert manifest.observed[STRANGERS] == 0
     log = RunDir(two).engine_log.read_text()
     assert all(f"replica {number}: process {manifest.replicas[number]['pid']}" in log for number in (0, 1))

@@ -148,15 +148,9 @@ def test_a_search_that_makes_no_sense_is_refused(own: dict[str, Any], legs: dict
         load_tune(None, own, {"scenario": "Server", "engine": "dummy", **legs})
 
 
-def test_routing_is_searched_with_replicas_only() -> None:
-    values = {"scenario": "Server", "replicas": "2"}
-    space = space_of(values, on_cores(4))
-    assert space.values["routing"] == ("open", "tokens")  # besides the default
-    assert "data_parallel_size" not in space.values
-    assert applied(values, {"routing": "open"}) == {**values, "routing": "open"}
-    assert "routing" not in space_of({"scenario": "Server"}, on_cores(4)).values
-    with pytest.raises(InputError, match="routing has no use with one engine"):
-        space_of({"scenario": "Server"}, on_cores(4), routing=["open"])
+def test_data_parallel_is_not_searched_with_replicas() -> None:
+    assert "data_parallel_size" in space_of({"scenario": "Server"}, on_cores(4)).values
+    assert "data_parallel_size" not in space_of({"scenario": "Server", "replicas": "2"}, on_cores(4)).values
 
 
 def test_limits_hold_for_each_replica_whoever_asked_for_them() -> None:
@@ -164,7 +158,6 @@ def test_limits_hold_for_each_replica_whoever_asked_for_them() -> None:
     tune = load_tune(None, {"search": True}, {"scenario": "Server", "engine": "dummy"}).with_replicas(4)
     assert tune.space is not None
     assert tune.space.copies == 4
-    assert tune.space.values["routing"] == ("open", "tokens")
     values = {"scenario": "Server"}
     space = make_space(values, make_config(values), {}, VllmKind(lambda: TWO_GPUS), replicas=2)
     assert "data_parallel_size" not in space.values
