@@ -11,6 +11,8 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from runs.wording import printable
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -41,8 +43,8 @@ class HarnessError(Exception):
 
     def __init__(self, message: str, fix: str = "", *, path: Path | None = None, missing: bool = False) -> None:
         super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message = printable(message, lines=True)  # it may repeat words of a server or of another's file
+        self.fix = printable(fix, lines=True)
         self.path = path
         self.missing = missing
 

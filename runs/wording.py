@@ -1,4 +1,4 @@
-"""How numbers are written for people, the same everywhere."""
+"""How numbers and foreign texts are written for people, the same everywhere."""
 
 from datetime import datetime
 
@@ -30,3 +30,18 @@ def moment(time_ns: int) -> str:
 def counted(number: int, noun: str) -> str:
     """1 run, 2 runs, 13,368 samples."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str, length: int | None = None, *, lines: bool = False) -> str:
+    """Foreign text as a terminal, a text file or a page may hold it: control characters as `\\x1b`.
+
+    Args:
+        length: longer text is cut there, and ends in dots.
+        lines: line ends and tabs stay as they are.
+    """
+    kept = "\n\t" if lines else ""
+    cut = text if length is None else text[: length + 1]
+    plain = cut
+    if not cut.isprintable():
+        plain = "".join(sign if sign.isprintable() or sign in kept else repr(sign)[1:-1] for sign in cut)
+    return plain if length is None or len(plain) <= length else plain[:length] + "..."

@@ -1,10 +1,12 @@
-"""Words for a person, as they are: no markup, no colours, no line breaks of the terminal's."""
+"""Words for a person, as they are: no markup, no colours, no line breaks or control characters of a terminal."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
 from rich.console import Console
+
+from runs.wording import printable
 
 _shown = False
 
@@ -35,7 +37,7 @@ def engine_log_is_shown() -> bool:
 
 def say(console: Console, text: str) -> None:
     """One line as it is."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print(printable(text, lines=True), highlight=False, soft_wrap=True, markup=False)
 
 
 def wide_console(width: int) -> Console:

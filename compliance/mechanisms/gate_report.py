@@ -5,7 +5,7 @@ from typing import Any
 from compliance.mechanisms.eligibility import in_words
 from compliance.mechanisms.quality_gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
 from compliance.mechanisms.row import CERTIFICATION
-from runs.wording import counted
+from runs.wording import counted, printable
 
 SCHEMA_VERSION = "1.0.0"
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
@@ -57,7 +57,7 @@ def as_text(outcome: GateOutcome) -> str:
             lines.append(f"  {division} division: {in_words(found['eligible'])}, {found['reason']}")
     lines += _coverage(outcome)
     lines.append(_last_line(outcome))
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n", lines=True)
 
 
 def as_markdown(outcome: GateOutcome) -> str:
@@ -79,7 +79,8 @@ def as_markdown(outcome: GateOutcome) -> str:
         if found:
             lines += ["", f"## {_title(row)}", "", f"{row.source}", "", *(f"- {sentence}" for sentence in found)]
     coverage = _coverage(outcome)
-    return "\n".join([*lines, *([""] if coverage else []), *(f"- {line}" for line in coverage)]) + "\n"
+    page = [*lines, *([""] if coverage else []), *(f"- {line}" for line in coverage)]
+    return printable("\n".join(page) + "\n", lines=True)
 
 
 def _criteria(row: RowOutcome) -> list[str]:

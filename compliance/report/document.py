@@ -21,6 +21,7 @@ from runs.loadgen.detail_log import MAX_LINE_BYTES, PREFIX
 from runs.reading import bounded_lines
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from runs.wording import printable
 
 KINDS: dict[Kind, str] = {
     "result": "It is a result at all",
@@ -337,7 +338,7 @@ def as_html(sections: Sequence[Section]) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([\\<>*\[\]])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\<>*\[\]])", r"\\\1", printable(" ".join(text.split())))
 
 
 def _cell(text: str) -> str:

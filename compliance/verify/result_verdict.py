@@ -16,6 +16,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
+from runs.wording import printable
 
 TEXT_NAME = "verify_performance.txt"
 RECORD_NAME = "verify_performance.json"
@@ -188,7 +189,7 @@ def as_text(verdict: Verification) -> str:
         lines += ["", *_part_lines(part, verdict)]
     if verdict.checks:
         lines += ["", "Both legs", *(f"  {check}" for check in verdict.checks)]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n", lines=True)
 
 
 def _verdict_line(verdict: Verification) -> str:

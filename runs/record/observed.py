@@ -141,8 +141,11 @@ def late_client(observed: dict[str, Any], loadgen_settings: dict[str, Any]) -> I
     client's as much as the server's.
 
     Args:
-        loadgen_settings: of the manifest; limits in ns, None outside LoadGen's Server scenario.
+        loadgen_settings: of the manifest; limits in ns. LoadGen's settings have them in every scenario and judge by
+            them in Server alone.
     """
+    if loadgen_settings.get("scenario") != "Server":
+        return
     record = observed.get("engine") or {}
     clients = record.get("replicas") or [record]
     sent = [late for client in clients if (late := (client.get("issue_to_wire") or {}).get("p99_ms")) is not None]

@@ -15,7 +15,7 @@ from rich.text import Text
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
-from runs.wording import counted, duration
+from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
@@ -295,7 +295,7 @@ def print_table(console: Console, legs: Sequence[PlannedLeg], states: States) ->
             Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
             f"{count.samples:,}" if count else "?",
             duration(count.expected_s) if count else "?",
-            Text(why),
+            Text(printable(why)),
         )
     console.print(table)
 

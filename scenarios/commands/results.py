@@ -7,6 +7,7 @@ import click
 import orjson
 
 from runs.errors import ExitCode, InputError
+from runs.wording import printable
 from scenarios.command_line.help import Command
 from scenarios.command_line.paths import PATH
 from scenarios.console import wide_console
@@ -45,7 +46,7 @@ def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
         raise InputError(f"{where}: no leg lies there", "name a directory with runs")
     rows, without = rows_of(legs)
     for sentence in without:
-        print(sentence, file=sys.stderr)
+        print(printable(sentence), file=sys.stderr)
     if csv:
         sys.stdout.write(as_csv(rows))
     elif json:

@@ -18,12 +18,12 @@ from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
 from runs.store.result_store import RAW, ResultStore
-from runs.wording import counted
+from runs.wording import counted, printable
 from scenarios.command_line import answer
 from scenarios.command_line.help import Group
 from scenarios.command_line.options import declaration_options, score_options, take_declaration
 from scenarios.command_line.paths import PATH, writing
-from scenarios.console import wide_console
+from scenarios.console import say, wide_console
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
@@ -73,16 +73,17 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     registries, load_error = registries_or_error()
-    with Console().status("reading runs"):
+    console = Console()
+    with console.status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
     answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
     for row, done in zip(rows, outcomes, strict=True):
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
-        click.echo(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
+        say(console, f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
         for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
-            click.echo(f"  review: {issue}")
+            say(console, f"  review: {issue}")
     return ExitCode.OK
 
 
@@ -180,7 +181,7 @@ def _comparison_text(found: RowComparison) -> str:
     lines += [f"  condition  {name}: one of the runs does not tell" for name in found.not_recorded]
     lines += [f"  technique  {_difference(one)}" for one in found.techniques]
     lines += [f"  number     {_difference(one)}" for one in found.numbers]
-    return "\n".join(lines) + "\n"
+    return printable("\n".join(lines) + "\n", lines=True)
 
 
 def _difference(one: RowDifference) -> str:
@@ -214,4 +215,4 @@ def _print_table(columns: list[str], rows: list[dict[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -24,7 +24,7 @@ from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
-from runs.wording import moment
+from runs.wording import moment, printable
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
 from scenarios.command_line.options import score_options, score_sources
@@ -168,6 +168,6 @@ def _write(verdict: Verification, folder: Path) -> None:
 def _report(verdict: Verification, console: Console) -> None:
     say(console, as_text(verdict).rstrip())
     if verdict.error is not None:
-        print(f"error: {verdict.error}", file=sys.stderr)
+        print(f"error: {printable(str(verdict.error))}", file=sys.stderr)
     elif verdict.contradictions:
-        print(f"error: {verdict.reasons[0]}", file=sys.stderr)
+        print(f"error: {printable(verdict.reasons[0])}", file=sys.stderr)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runs.record.progress import Progress
-from runs.wording import clock, duration, milliseconds
+from runs.wording import clock, duration, milliseconds, printable
 from scenarios.console import say
 from scenarios.leg.start_times import Stages
 
@@ -146,7 +146,7 @@ class LogTail:
         self._read += len(new)
         *whole, self._rest = (self._rest + new.decode(errors="replace")).split("\n")
         plain = (Text.from_ansi(line.rstrip("\r").rpartition("\r")[2]).plain for line in whole)
-        return ["".join(letter if letter.isprintable() else " " for letter in line) for line in plain]
+        return [printable(line.replace("\t", " ")) for line in plain]
 
 
 class LiveLines:

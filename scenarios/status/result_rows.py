@@ -13,7 +13,7 @@ from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.accuracy.metrics import METRICS
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
-from runs.wording import milliseconds, moment
+from runs.wording import milliseconds, moment, printable
 from scenarios.status.leg_state import LegStatus
 from scenarios.status.snapshot import shortened
 
@@ -91,9 +91,9 @@ def as_table(rows: Sequence[Row]) -> Table:
         table.add_column(title, justify="right" if right else "left", no_wrap=title != "directory", overflow="fold")
     for row in rows:
         table.add_row(
-            Text(row["scenario"]),
+            Text(printable(row["scenario"])),
             Text(
-                row["outcome"] + ("" if row["official"] else "*"),
+                printable(row["outcome"]) + ("" if row["official"] else "*"),
                 style="red" if row["outcome"] in ("INVALID", "FAIL") else "",
             ),
             _number(row["samples_per_second"]),
@@ -101,7 +101,7 @@ def as_table(rows: Sequence[Row]) -> Table:
             _ms(row["ttft_p99_ms"]),
             _ms(row["tpot_p99_ms"]),
             _number(row["rouge1"]),
-            Text(shortened(Path(row["directory"]))),
+            Text(printable(shortened(Path(row["directory"])))),
         )
     return table
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from runs.errors import ExitCode
-from runs.wording import duration, moment
+from runs.wording import duration, moment, printable
 from scenarios.leg.display import progress_lines, time_to_go_s
 from scenarios.status.find import find_in, find_running
 from scenarios.status.groups import GroupStatus, group_status
@@ -114,9 +114,9 @@ def lines(snapshot: Snapshot) -> list[Text]:
         kind = entry.kind if isinstance(entry, GroupStatus) else entry.what
         head = Text(indent)
         head.append(f"{entry.state:<12}", STYLES.get(entry.state, ""))
-        head.append(f"{kind or 'leg'}  {shortened(entry.root)}")
+        head.append(printable(f"{kind or 'leg'}  {shortened(entry.root)}"))
         shown.append(head)
-        shown += [Text(f"{indent}  {text}") for text in details(entry)]
+        shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
         shown.append(Text(f"and {snapshot.left_out} legs that ended before these: name {DEFAULT_FOLDER} to see them"))
     return shown or [Text("nothing runs here, and nothing was found")]
@@ -141,7 +141,7 @@ def shortened(path: Path) -> str:
 def as_markdown(snapshot: Snapshot) -> str:
     """A page with a table."""
     rows = [
-        f"| {entry.state} | {entry.kind if isinstance(entry, GroupStatus) else entry.what or 'leg'} "
+        f"| {entry.state} | {_cell(entry.kind if isinstance(entry, GroupStatus) else entry.what or 'leg')} "
         f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
         for entry in snapshot.entries
     ]
@@ -155,7 +155,7 @@ def as_markdown(snapshot: Snapshot) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    return printable(text.replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|"))
 
 
 def as_json(snapshot: Snapshot) -> dict[str, Any]:

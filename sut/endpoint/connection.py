@@ -13,6 +13,8 @@ import httptools
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.dialects.dialect import BadResponse
 
+MOST_HEAD_BYTES = 64 << 10  # of a response, before its body moves on
+
 
 class Receiver(Protocol):
     """Who is told about one exchange; each call comes on the event loop."""
@@ -56,6 +58,7 @@ class HttpConnection(asyncio.Protocol):
         self.receiver: Receiver | None = None  # who the open exchange belongs to
         self._headers: dict[bytes, bytes] = {}
         self._read_ns = 0
+        self._head_bytes = 0  # read since a head was complete, or a part of a body came
         self._sending = False
         self._reusable = False
         self.used = False  # whether it has carried an exchange
@@ -102,8 +105,11 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._read_ns = time.time_ns()
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._break(f"a response's head of more than {MOST_HEAD_BYTES >> 10} KiB")
         except httptools.HttpParserCallbackError as error:  # what a receiver raised
             cause = error.__context__
             self._break(str(cause) if isinstance(cause, BadResponse) else f"{type(cause).__name__}: {cause}")
@@ -130,6 +136,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
+        self._head_bytes = 0
         self._reusable = self._parser.should_keep_alive()
         if self.receiver is None:
             self._owner.unasked(self._parser.get_status_code())
@@ -137,10 +144,12 @@ class HttpConnection(asyncio.Protocol):
         self.receiver.head(self._parser.get_status_code(), self._headers)
 
     def on_body(self, data: bytes) -> None:
+        self._head_bytes = 0
         if self.receiver is not None:
             self.receiver.body(data, self._read_ns)
 
     def on_message_complete(self) -> None:
+        self._head_bytes = 0
         receiver, self.receiver = self.receiver, None
         if receiver is None:
             return

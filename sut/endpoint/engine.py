@@ -14,6 +14,7 @@ from typing import Any
 from runs.benchmark import SamplingPolicy
 from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
+from runs.wording import printable
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client import Client, ClientRecord
 from sut.endpoint.dialects.dialect import Dialect
@@ -218,7 +219,7 @@ class EndpointEngine(Engine):
         names = [name for name in (learned.model, learned.model_root) if name] if learned is not None else []
         if not any(PurePath(name).name in self.model_path for name in names):
             yield (
-                f"server {url} calls its model {', '.join(names)}, and the prompts were tokenised for "
+                f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenised for "
                 f"{self.model_path}: nothing shows that these are one"
             )
 

@@ -79,10 +79,11 @@ def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
 def test_a_first_look_at_a_server_says_what_the_client_holds(
     start_main: Callable[..., StartedMain],
 ) -> None:
-    with serving(HttpServer("/v1/completions", Computing(0.0, counts=False), "vllm")) as server:
+    speaks = Computing(0.0, counts=False)
+    with serving(HttpServer("/v1/completions", speaks, "vllm", model="model\x1b]0;owned\x07")) as server:
         finished = start_main("doctor", "--api-server", server.url).wait(TIMEOUT_S)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     lines = [line for line in finished.stdout.splitlines() if server.url in line or " client " in line]
-    assert "dialect vllm, model model" in lines[0]
+    assert r"dialect vllm, model model\x1b]0;owned\x07" in lines[0]
     assert "answers/s of one client process" in lines[-1]
     assert "p99 TTFT at 200/s" in lines[-1]

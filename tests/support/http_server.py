@@ -82,6 +82,7 @@ class HttpServer:
     speak: Speak
     owner: str
     pages: dict[str, Any] = field(default_factory=dict)
+    model: str = "model"
     key: str | None = None
     port: int = 0  # 0: any
     tls: ssl.SSLContext | None = None
@@ -134,7 +135,8 @@ class HttpServer:
         if self.key is not None and f"authorization: Bearer {self.key}\r\n".encode() not in head:
             return json_reply({"error": "unauthorized"}, 401)
         if path == "/v1/models":
-            return json_reply({"object": "list", "data": [{"id": "model", "object": "model", "owned_by": self.owner}]})
+            card = {"id": self.model, "object": "model", "owned_by": self.owner}
+            return json_reply({"object": "list", "data": [card]})
         if path in self.pages:
             page = self.pages[path]
             return page() if callable(page) else json_reply(page)

@@ -14,7 +14,7 @@ from compliance.finding import Finding, Severity
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.rebuild import SignedOff
-from compliance.submission.check.tree_finding import finding_json, in_order, place_of, printable
+from compliance.submission.check.tree_finding import finding_json, in_order, place_of, shortened
 from runs.errors import ExitCode
 from runs.wording import counted
 
@@ -83,7 +83,7 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
         _line(console, f"{text}: no finding does not mean clean; --json names what was not judged of each")
         reasons = Counter(reason for several in checked.not_judged.values() for reason in several)
         for reason, count in reasons.most_common():
-            _line(console, f"  {counted(count, 'scenario')}: {printable(reason)}")
+            _line(console, f"  {counted(count, 'scenario')}: {shortened(reason)}")
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)
     for text in (*_sign_off_lines(outcome), *_official_lines(outcome.official, checked.tree.root)):
@@ -126,7 +126,7 @@ def _sign_off_lines(outcome: CheckOutcome) -> Iterator[str]:
     if outcome.signed is None:
         yield "sign-off: not asked (name the runs that the tree was made of with --runs)"
     for signed in outcome.signed or ():
-        yield f"sign-off of {printable(signed.system)}: {printable(signed.headline)}"
+        yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
 
 
 def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str]:
@@ -134,17 +134,17 @@ def _official_lines(official: OfficialResult | None, root: Path) -> Iterator[str
         yield "official checker: not run (name a checkout of mlcommons/inference with --official)"
         return
     verdict = {"ok": "accepts the tree", "errors": "refuses the tree", "crashed": "crashed on the tree"}
-    yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {printable(official.summary)}"
+    yield f"official checker ({official.checkout}): {verdict[official.outcome]}: {shortened(official.summary)}"
     # The checker says of every passed-over check that it was passed over, as a warning.
     telling = [message for message in official.messages if message.rule or message.level != "WARNING"]
     for message in telling[:SHOWN_MESSAGES]:
         rule = f" (our rule: {message.rule})" if message.rule else ""
-        yield f"  {message.level}: {printable(message.text.replace(f'{root}/', ''))}{rule}"
+        yield f"  {message.level}: {shortened(message.text.replace(f'{root}/', ''))}{rule}"
     if len(official.messages) > len(telling[:SHOWN_MESSAGES]):
         yield f"  {counted(len(official.messages), 'message')} in all, with --json in the record"
     for row in official.results:
         names = ("Platform", "Model", "Scenario", "Result", "Units")
-        yield "  result: " + " ".join(printable(str(row.get(name, ""))) for name in names)
+        yield "  result: " + " ".join(shortened(str(row.get(name, ""))) for name in names)
 
 
 def _line(console: Console, text: str, style: str = "") -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from compliance.finding import Finding, Policy, Severity
 from compliance.rules import RULES, find_rule
+from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
 # Findings of one rule in one directory, and in the whole tree; of more their number is told. All results of round v5.1
@@ -76,7 +77,7 @@ class Findings:
 
     def _finding(self, rule_id: str, severity: Severity, path: Path, found: str, expected: str, fix: str) -> Finding:
         place = (path.relative_to(self._root),)
-        return Finding(rule_id, severity, "", place, found=printable(found), required=printable(expected), fix=fix)
+        return Finding(rule_id, severity, "", place, found=shortened(found), required=shortened(expected), fix=fix)
 
     @property
     def items(self) -> list[Finding]:
@@ -124,12 +125,8 @@ def shown_path(path: Path) -> str:
     return printable(path.as_posix(), 1000)
 
 
-def printable(text: str, length: int = SHOWN * 2) -> str:
-    """Foreign text on one line, without control characters and of bounded length."""
-    if len(text) <= length and text.isprintable():
-        return text
-    plain = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text[: length + 1])
-    return plain if len(plain) <= length else plain[:length] + "..."
+def shortened(text: str) -> str:
+    return printable(text, SHOWN * 2)
 
 
 def policy_of(division: str) -> Policy:

@@ -6,7 +6,7 @@ import pytest
 
 from runs.record.observed import late_client
 
-LIMITS = {"ttft_latency": 2_000_000_000, "tpot_latency": 100_000_000}
+LIMITS = {"scenario": "Server", "ttft_latency": 2_000_000_000, "tpot_latency": 100_000_000}
 
 
 def _observed(sent_ms: float, told_ms: float, tokens: int = 1280) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def _observed(sent_ms: float, told_ms: float, tokens: int = 1280) -> dict[str, A
         (_observed(60.0, 41.0), LIMITS, ["TTFT"]),
         (_observed(0.0, 700.0), LIMITS, ["TTFT", "TPOT"]),
         (_observed(0.0, 20.0, tokens=20), LIMITS, ["TPOT"]),
-        (_observed(500.0, 500.0), {"ttft_latency": None}, []),
+        (_observed(500.0, 500.0), {**LIMITS, "scenario": "Offline"}, []),
         ({"engine": {"replicas": [_observed(10.0, 1.0)["engine"], _observed(99.0, 1.0)["engine"]]}}, LIMITS, []),
         (
             {

@@ -114,6 +114,15 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "no finish reason": (_reason(None), "without a finish reason"),
     "given up": (_reason("abort"), "finish reason 'abort'"),
     "compressed": (_compressed, "gzip"),
+    "a header without an end": (_bare(b"HTTP/1.1 200 OK\r\nx: ", *[b"x" * 8192] * 64), "head of more than 64 KiB"),
+    "a trailer without an end": (
+        lambda steps: in_events(steps, ending=b"0\r\nx: " + b"x" * (1 << 20)),
+        "head of more than 64 KiB",
+    ),
+    "words that steer a terminal": (
+        lambda _: Reply([b'{"error": "\x1b]0;owned\x07\xc2\x9b2J"}'], 400),
+        r'status 400: {"error": "\x1b]0;owned\x07\x9b2J"}',
+    ),
     "no HTTP": (lambda steps: [steps[0], Raw(b"zz\r\nno chunk\r\n")], "no HTTP response"),
     "a stream without an end": (
         lambda steps: [steps[0]] * 1000,
