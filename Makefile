@@ -8,7 +8,7 @@ WORKERS ?= 6
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo published test test-fast test-long redteam bench accept lint clean
+.PHONY: setup setup-quantize demo published test test-fast test-long redteam bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -51,10 +51,6 @@ redteam: setup
 
 bench: setup
 	$(PY) -m scripts.bench
-
-# MODEL and DATASET: what is measured; without them the embedded model and articles.
-accept: setup
-	$(PY) -m scripts.accept $(if $(MODEL),--model-path "$(MODEL)") $(if $(DATASET),--dataset-path "$(DATASET)")
 
 # What was measured (output/) stays.
 clean:

@@ -37,7 +37,6 @@ RUN_BY = {
     "scripts.bench": "tests/test_bench.py",
     "make setup": "tests/test_setup.py",
     "make bench": "tests/test_bench.py",
-    "make accept": "tests/test_accept.py",
 }
 NOT_RUN = {
     "make setup-quantize": "fetches packages; the steps are those of scripts/setup_quantize.sh",

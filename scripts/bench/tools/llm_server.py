@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 
-from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError
 from runs.files import write_json
 
+SAMPLING = BENCHMARKS["llama3_1-8b"].sampling["performance"]
 ANSWER = b"ANSWER "  # vLLM writes on the same output
 
 
@@ -71,19 +71,17 @@ def llm_server(
     options: dict[str, Any],
     environment: dict[str, str],
     prompts: list[list[int]],
-    sampling: SamplingPolicy = BENCHMARKS["llama3_1-8b"].sampling["performance"],
 ) -> Iterator[LlmServer]:
     """Start an `LLM` and end its whole process group on leaving.
 
     Args:
         environment: variables on top of this process's.
         prompts: token ids, in the order in which they are given to the engine.
-        sampling: how tokens are chosen.
     """
     folder.mkdir(parents=True, exist_ok=True)
     spec, log = folder / "llm.json", folder / "llm.log"
     write_json(
-        spec, {"model": str(model), "options": options, "prompts": prompts, "sampling": dataclasses.asdict(sampling)}
+        spec, {"model": str(model), "options": options, "prompts": prompts, "sampling": dataclasses.asdict(SAMPLING)}
     )
     with log.open("wb") as stream:
         process = subprocess.Popen(

@@ -1,1 +1,0 @@
-"""Acceptance of a machine: what the product promises, measured in one go: `python -m scripts.accept`."""
