@@ -1,174 +1,197 @@
-"""The declaration of a technique: fourteen fields, from the command line, the environment, a file or the run's record.
+"""The declaration of a technique: fourteen fields, and how far the result is vouched for.
 
-A result that declares nothing is a baseline. A number that cannot be read becomes None, and an issue says so.
+A result that declares nothing is a baseline. `MechanismBlock` is what a run declares before it starts; there is still
+time to correct it, so it refuses what a field cannot hold. `declare` reads what exists already (rows, records): a value
+that its field cannot hold is left out, and an issue says so.
 """
 
-import math
+import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from compliance.mechanisms.technique_registry import BASELINE
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator, model_validator
+
+from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.yaml_file import read_yaml, with_underscores
 
-Kind = Literal["str", "float", "int"]
+SupportStatus = Literal["supported", "reviewed_preview", "unsupported"]
+SUPPORT_STATUSES: tuple[SupportStatus, ...] = get_args(SupportStatus)
+SUPPORT_STATUS = "support_status"  # not one of the fourteen: no environment variable sets it
 
 
-@dataclass(frozen=True)
-class Field:
-    """One field of the declaration. The environment variable is the name in capitals.
+class DeclaredFields(BaseModel):
+    """The fields and what they can hold. Whether a name is registered is asked later (`technique_registry`)."""
 
-    `low` and `high` bound a number, both included; None = no bound.
-    """
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, allow_inf_nan=False)
 
-    name: str
-    kind: Kind
-    help: str
-    low: float | None = None
-    high: float | None = None
+    mechanism: str | None = Field(None, description="Technique. Default: baseline.")
+    mechanism_variant: str | None = Field(None, description="Its variant, as in the registry.")
+    compression_method: str | None = Field(None, description="What compresses.")
+    compression_scope: str | None = Field(None, description="What is compressed.")
+    compression_ratio: float | None = Field(None, ge=0, description="Size before over size after.")
+    compression_overhead_ms: float | None = Field(None, ge=0, description="Time to compress, in ms.")
+    decompression_overhead_ms: float | None = Field(None, ge=0, description="Time to decompress, in ms.")
+    quality_eval_id: str | None = Field(None, description="Quality evaluation, as in the registry.")
+    quality_eval_status: str | None = Field(None, description="pending, completed, failed or not_required.")
+    quality_delta_summary: str | None = Field(None, description="What the evaluation showed against the baseline.")
+    draft_model_id: str | None = Field(None, description="Draft model of speculative decoding.")
+    speculative_acceptance_rate: float | None = Field(
+        None, ge=0, le=1, description="Share of drafted tokens accepted, 0 to 1."
+    )
+    speculative_wasted_tokens: int | None = Field(
+        None, ge=0, lt=2**63, description="Drafted tokens that were thrown away."
+    )
+    mechanism_notes: str | None = Field(None, description="Anything else; the citation of a family.")
+    support_status: SupportStatus | None = None
 
-    @property
-    def variable(self) -> str:
-        return self.name.upper()
+    @field_validator(
+        "compression_ratio",
+        "compression_overhead_ms",
+        "decompression_overhead_ms",
+        "speculative_acceptance_rate",
+        "speculative_wasted_tokens",
+        mode="before",
+    )
+    @classmethod
+    def _number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("Input should be a number")
+        with contextlib.suppress(ValueError):  # also 1e3 for a whole number
+            return float(value) if isinstance(value, str) else value
+        return value
 
 
-FIELDS: tuple[Field, ...] = (
-    Field("mechanism", "str", "Technique. Default: baseline."),
-    Field("mechanism_variant", "str", "Its variant, as in the registry."),
-    Field("compression_method", "str", "What compresses."),
-    Field("compression_scope", "str", "What is compressed."),
-    Field("compression_ratio", "float", "Size before over size after.", low=0),
-    Field("compression_overhead_ms", "float", "Time to compress, in ms.", low=0),
-    Field("decompression_overhead_ms", "float", "Time to decompress, in ms.", low=0),
-    Field("quality_eval_id", "str", "Quality evaluation, as in the registry."),
-    Field("quality_eval_status", "str", "pending, completed, failed or not_required."),
-    Field("quality_delta_summary", "str", "What the evaluation showed against the baseline."),
-    Field("draft_model_id", "str", "Draft model of speculative decoding."),
-    Field("speculative_acceptance_rate", "float", "Share of drafted tokens accepted, 0 to 1.", low=0, high=1),
-    Field("speculative_wasted_tokens", "int", "Drafted tokens that were thrown away.", low=0),
-    Field("mechanism_notes", "str", "Anything else; the citation of a family."),
-)
-FIELD_NAMES = tuple(entry.name for entry in FIELDS)
+FIELD_NAMES = tuple(name for name in DeclaredFields.model_fields if name != SUPPORT_STATUS)
 # What only something that compresses or drafts has.
 OF_TECHNIQUES = (
     "mechanism_variant", "compression_method", "compression_scope", "compression_ratio", "draft_model_id",
     "speculative_acceptance_rate", "speculative_wasted_tokens",
 )  # fmt: skip
 
-QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
-SUPPORT_STATUSES = ("supported", "reviewed_preview", "unsupported")
-SUPPORT_STATUS = "support_status"  # not one of the fourteen: how far the result is vouched for
-
 
 @dataclass(frozen=True)
 class Declaration:
-    """What was declared. `values` has all fourteen fields; `issues` what could not be read as it stands.
+    """What was declared: the fields that were given, and what could not be read as it stands (`issues`)."""
 
-    `named` is False where no technique was named and baseline is only assumed.
-    """
+    given: dict[str, Any]
+    issues: tuple[str, ...] = ()
 
-    values: dict[str, Any]
-    support_status: str | None = None
-    issues: tuple[str, ...] = field(default=())
-    named: bool = True
+    @property
+    def values(self) -> dict[str, Any]:
+        """All fourteen fields; without a mechanism it is a baseline."""
+        return {name: self.given.get(name) for name in FIELD_NAMES} | {"mechanism": self.mechanism}
+
+    @property
+    def mechanism(self) -> str:
+        return str(self.given.get("mechanism", BASELINE))
+
+    @property
+    def support_status(self) -> str:
+        default = "supported" if self.mechanism == BASELINE else "reviewed_preview"
+        return str(self.given.get(SUPPORT_STATUS, default))
 
     def over(self, recorded: Mapping[str, Any]) -> "Declaration":
         """This declaration, with what a run's own record declares in the fields that it leaves open.
 
-        Where the two name different techniques, this one stands alone, and an issue says so. Without a support_status
-        in either, a baseline is supported and anything else in preview.
+        Where the two name different techniques, this one stands alone, and an issue says so.
         """
-        mine = self.values
-        theirs = declare(recorded, support_status=known_status(recorded.get(SUPPORT_STATUS)))
-        if self.named and mine["mechanism"] != theirs.values["mechanism"]:
-            issue = f"declared {mine['mechanism']} here, the run's own record declares {theirs.values['mechanism']}"
-            values, status, issues = mine, self.support_status, (*self.issues, issue)
-        else:
-            both = mine if self.named else {**mine, "mechanism": None}
-            values = {name: both[name] if both[name] is not None else theirs.values[name] for name in FIELD_NAMES}
-            status, issues = self.support_status or theirs.support_status, (*self.issues, *theirs.issues)
-        default = "supported" if values["mechanism"] == BASELINE else "reviewed_preview"
-        return Declaration(values, status or default, issues)
+        theirs = declare(recorded)
+        if self.given.get("mechanism", theirs.mechanism) != theirs.mechanism:
+            issue = f"declared {self.mechanism} here, the run's own record declares {theirs.mechanism}"
+            return Declaration(self.given, (*self.issues, issue))
+        return Declaration({**theirs.given, **self.given}, (*self.issues, *theirs.issues))
 
 
-def known_status(status: Any) -> str | None:
-    """A support_status that there is; None for any other."""
-    return status if status in SUPPORT_STATUSES else None
-
-
-def declare(*sources: Mapping[str, Any], support_status: str | None = None) -> Declaration:
-    """A declaration from mappings of field names; earlier ones win, empty values count as not given."""
-    values: dict[str, Any] = {}
+def declare(*sources: Mapping[str, Any]) -> Declaration:
+    """A declaration from mappings of field names; earlier ones win, empty values count as not given. Never raises."""
+    given: dict[str, Any] = {}
+    for source in reversed(sources):
+        given |= {name: source[name] for name in DeclaredFields.model_fields if not is_empty(source.get(name))}
     issues: list[str] = []
-    for entry in FIELDS:
-        given = next((source[entry.name] for source in sources if not is_empty(source.get(entry.name))), None)
-        values[entry.name], issue = coerced(entry, given)
-        issues += [issue] if issue else []
-    named = values["mechanism"] is not None
-    values["mechanism"] = values["mechanism"] or BASELINE
-    return Declaration(values, support_status, tuple(issues), named)
+    while True:  # again with what was corrected: that must be valid too
+        try:
+            fields = DeclaredFields.model_validate(given)
+            return Declaration(fields.model_dump(exclude_unset=True), tuple(issues))
+        except ValidationError as error:
+            for problem in error.errors():
+                name = str(problem["loc"][0])
+                value = given.pop(name)
+                done = "left out"
+                if problem["type"] in ("string_type", "string_unicode"):
+                    given[name] = str(value).encode("utf-8", "backslashreplace").decode()
+                    done = f"taken as {given[name]!r}"
+                elif problem["type"] == "int_from_float":
+                    given[name] = int(float(value))
+                    done = f"taken as {given[name]}"
+                issues.append(f"{name} {value!r:.80}: {problem['msg'].removeprefix('Value error, ')}; {done}")
+
+
+def is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The fields that environment variables set."""
-    given = {entry.name: environment.get(entry.variable, "") for entry in FIELDS}
-    return {name: text.encode("utf-8", "backslashreplace").decode() for name, text in given.items() if text}
+    """The fields that environment variables set: the name in capitals."""
+    return {name: environment.get(name.upper(), "") for name in FIELD_NAMES}
 
 
-def read_declaration_file(path: Path, option: str = "--declaration") -> tuple[dict[str, Any], str | None]:
-    """Read a YAML declaration.
+def read_declaration_file(path: Path, option: str = "--declaration") -> dict[str, Any]:
+    """What a YAML declaration sets.
 
     Args:
         option: the option that named it, for messages.
-
-    Returns:
-        (fields, support_status); only what the file sets.
 
     Raises:
         InputError: unreadable, an unknown key or an unknown support_status.
     """
     given = with_underscores(read_yaml(path, option))
-    known = (*FIELD_NAMES, SUPPORT_STATUS)
-    if unknown := [key for key in given if key not in known]:
-        raise InputError(f"{option} {path}: there is no field {unknown[0]!r}", f"fields: {', '.join(known)}")
-    status = given.pop(SUPPORT_STATUS, None)
+    if unknown := [key for key in given if key not in DeclaredFields.model_fields]:
+        raise InputError(f"{option} {path}: there is no field {unknown[0]!r}", f"fields: {_names()}")
+    status = given.get(SUPPORT_STATUS)
     if status is not None and status not in SUPPORT_STATUSES:
         raise InputError(
             f"{option} {path}: support_status {status!r} is unknown", f"choose from {', '.join(SUPPORT_STATUSES)}"
         )
-    return given, status
+    return dict(given)
 
 
-def is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+class MechanismBlock(RootModel[dict[str, Any]]):
+    """The block `mechanism` of a run: the fields that were given, `mechanism` and `mechanism_variant` always.
 
+    Made from a mapping of fields, from `MECHANISM` or `MECHANISM/VARIANT`, or from the path of a YAML declaration.
 
-def coerced(entry: Field, value: Any) -> tuple[Any, str | None]:
-    """A value as its field holds it.
-
-    Returns:
-        (value or None, what was wrong with it or None). Never raises.
+    Raises:
+        ValidationError: a field that there is not, or a value that its field cannot hold.
+        InputError: the YAML file cannot be read.
     """
-    if is_empty(value):
-        return None, None
-    if entry.kind == "str":
-        if isinstance(value, str):
-            return value.strip(), None
-        return str(value), f"{entry.name} {value!r} is no text; taken as {str(value)!r}"
-    try:
-        if isinstance(value, bool):
-            raise ValueError
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None, f"{entry.name} {value!r} is no number; left out"
-    if not math.isfinite(number):
-        return None, f"{entry.name} {value!r} is not finite; left out"
-    if (entry.low is not None and number < entry.low) or (entry.high is not None and number > entry.high):
-        upper = "" if entry.high is None else f" to {entry.high:g}"
-        return None, f"{entry.name} {value!r} is out of range (from {entry.low or 0:g}{upper}); left out"
-    if entry.kind == "float":
-        return number, None
-    whole = int(number)
-    return whole, None if whole == number else f"{entry.name} {value!r} is no whole number; taken as {whole}"
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: object) -> object:
+        if isinstance(given, str) and given.endswith((".yaml", ".yml")):
+            given = read_declaration_file(Path(given), "--mechanism")
+        elif isinstance(given, str):
+            names = [part.strip() for part in given.split("/")]
+            if len(names) > 2 or not all(names):
+                raise ValueError("neither MECHANISM/VARIANT nor a file that ends in .yaml or .yml")
+            given = dict(zip(("mechanism", "mechanism_variant"), names, strict=False))
+        if isinstance(given, MechanismBlock):
+            return given.root
+        if not isinstance(given, dict):
+            raise ValueError("give MECHANISM/VARIANT, a YAML file, or a block of fields")
+        fields = {str(key).replace("-", "_"): value for key, value in given.items()}
+        if unknown := [name for name in fields if name not in DeclaredFields.model_fields]:
+            raise ValueError(f"there is no field {unknown[0]!r}; fields: {_names()}")
+        declared = declare(fields)
+        if declared.issues:
+            raise ValueError(declared.issues[0].rpartition(";")[0])
+        return {"mechanism": BASELINE, "mechanism_variant": NO_VARIANT, **declared.given}
+
+
+def _names() -> str:
+    return ", ".join(DeclaredFields.model_fields)

@@ -1,13 +1,13 @@
-"""Which lossy techniques were in force, as the engine's own record tells; and whether a declaration agrees.
+"""Which lossy techniques were in force by the engine's own record, and whether a declaration agrees with it.
 
-The record is manifest.json, whose `engine.configuration` was read from the running engine, beside what was asked of it
-and what the headers of the model's weights say, and engine.log, where vLLM prints the configuration it starts with.
-What any of them shows counts as in force.
+The record is manifest.json and engine.log. In manifest.json `engine.configuration` was read from the running engine;
+beside it stand the options that were asked for and the headers of the model's weights. In engine.log vLLM prints the
+configuration that it starts with. What any of these shows counts as in force.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,16 @@ _DRAFTING = {"eagle": "eagle3", "eagle3": "eagle3", "medusa": "medusa", "dflash"
 _ONLINE = {"fp8": "fp8_w8a8"}
 # Methods that need weights which are stored so.
 _STORED = ("compressed-tensors", "awq", "gptq", "modelopt", "quark", "mxfp4", "fbgemm")
-_WITH_CACHE = "_kv_fp8"  # of a variant of quantised weights: together with the cache that kv_quantization/fp8_e4m3 is
+_WITH_CACHE = "_kv_fp8"  # ends a variant of quantised weights that has the cache of kv_quantization/fp8_e4m3 too
+_NO_WEIGHTS = "manifest.json: model.weights is missing: nothing tells the weights' precision"
 
-Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not tell which
+Pair = tuple[str, str | None]  # mechanism and variant; None = the record does not show which variant
+Place = tuple[str, Mapping[str, Any]]  # a place in the record, and the engine settings there
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a record shows, and what it lacks (`gaps`; `weights_gap`: whether that is the weights' precision alone)."""
+    """What a record shows, and what it lacks (`gaps`)."""
 
     engine: str | None
     kv_cache_dtype: str | None = None
@@ -45,7 +47,6 @@ class EngineFacts:
     attention_backend: str | None = None
     in_force: dict[Pair, str] = field(default_factory=dict)  # pair → where the record shows it
     gaps: tuple[str, ...] = ()
-    weights_gap: bool = False
     contradictions: tuple[str, ...] = ()  # the record's with itself
 
     def columns(self) -> dict[str, Any]:
@@ -59,28 +60,25 @@ def facts_of_run(run: RunDir, manifest: Manifest | None) -> EngineFacts:
     if manifest is None:
         return EngineFacts(None, gaps=(f"{run.manifest} is missing: nothing tells what the engine ran with",))
     gaps: list[str] = []
-    records = list(_records(manifest))
+    places = list(_places(manifest))
     backend = None
     try:
         log = read_engine_log(run.engine_log)
         backend = log.attention_backend
-        records.append((run.engine_log.name, log.configuration))
+        places.append((run.engine_log.name, log.configuration))
     except InputError as error:
         gaps.append(error.message)
     configuration = manifest.engine.get("configuration") or {}
-    told = {**declared_settings(configuration), **configuration}
     record = manifest.resolved.engine_record
-    if record.runs_model and "kv_cache_dtype" not in told:
+    if record.runs_model and "kv_cache_dtype" not in {**declared_settings(configuration), **configuration}:
         gaps.append("manifest.json: engine.configuration has no kv_cache_dtype")
-    others = len(gaps)
     if record.runs_model and record.computes_here and manifest.weights is None:
-        gaps.append("manifest.json: model.weights is missing: nothing tells the weights' precision")
-    facts = _facts(str(manifest.engine.get("name") or manifest.resolved.engine), records, backend, tuple(gaps))
-    return replace(facts, weights_gap=bool(gaps) and not others)
+        gaps.append(_NO_WEIGHTS)
+    return _facts(str(manifest.engine.get("name") or manifest.resolved.engine), places, backend, tuple(gaps))
 
 
 def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
-    """The same from the columns of a row, which say what its record showed; None in all of them is no record."""
+    """The same from the columns of a row; None in all of them is no record."""
     names = ("kv_cache_dtype", "quantization", "speculative", "speculative_config", "attention_backend")
     shown = {name: row[name] for name in names if row.get(name) is not None}
     gaps = () if shown else ("the row says nothing of what the engine ran with",)
@@ -89,16 +87,17 @@ def facts_of_row(row: Mapping[str, Any]) -> EngineFacts:
     if row.get("draft_model") and not isinstance(shown.get("speculative_config"), dict):
         shown["speculative_config"] = {"model": row["draft_model"]}
     engine = row.get("engine")
-    records = [("the row", shown), ("the row's engine_options", _settings(row.get("engine_options")) or {})]
-    return _facts(None if engine is None else str(engine), records, row.get("attention_backend"), gaps)
+    places: list[Place] = [("the row", shown), ("the row's engine_options", _settings(row.get("engine_options")) or {})]
+    return _facts(None if engine is None else str(engine), places, row.get("attention_backend"), gaps)
 
 
-def _records(manifest: Manifest) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _places(manifest: Manifest) -> Iterator[Place]:
     """Each place of the manifest that names engine settings; the running engine's configuration first."""
+    configuration = manifest.engine.get("configuration") or {}
     places = (
-        ("engine.configuration", manifest.engine.get("configuration")),
-        ("engine.configuration, declared", declared_settings(manifest.engine.get("configuration") or {})),
-        ("engine.configuration, told by the server", _told_settings(manifest.engine.get("configuration") or {})),
+        ("engine.configuration", configuration),
+        ("engine.configuration, declared", declared_settings(configuration)),
+        ("engine.configuration, told by the server", _told_settings(configuration)),
         ("engine.in_force", manifest.engine.get("in_force")),
         ("engine.asked", manifest.engine.get("asked")),
         ("resolved.engine_options", manifest.resolved.engine_options),
@@ -123,29 +122,26 @@ def _told_settings(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {"kv_cache_dtype": cache.get("cache_dtype")} if isinstance(cache, dict) else {}
 
 
-def _facts(
-    engine: str | None, records: Sequence[tuple[str, Mapping[str, Any]]], backend: Any, gaps: tuple[str, ...]
-) -> EngineFacts:
+def _facts(engine: str | None, places: Sequence[Place], backend: Any, gaps: tuple[str, ...]) -> EngineFacts:
     in_force: dict[Pair, str] = {}
-    for place, settings in records:
-        for pair, said in _lossy(settings):
-            in_force.setdefault(pair, f"{place}: {said}")
-    if isinstance(backend, str) and "sparse" in backend.lower():
-        in_force.setdefault(("compressed_attention", None), f"attention backend {backend}")
-    # That a technique is on is told by more places than which kind it is.
+    for place, settings in [*places, ("engine.log", {"attention_backend": backend})]:
+        for pair, setting in _lossy(settings):
+            in_force.setdefault(pair, f"{place}: {setting}")
+    # More places show that a technique is on than show which variant it is.
     for mechanism in {pair[0] for pair in in_force if pair[1] is not None}:
         in_force.pop((mechanism, None), None)
-    contradictions = tuple(_contradictions(records, in_force))
+    precision = next((variant for mechanism, variant in in_force if mechanism == "weight_quantization"), None)
+    drafts = (_drafting(settings).get("model") for _, settings in places)
     return EngineFacts(
         engine,
-        kv_cache_dtype=_text(_first(records, "kv_cache_dtype")),
-        quantization=_quantization(records, in_force),
-        speculative=any(pair[0] == "speculative_decoding" for pair in in_force) if records else None,
-        draft_model=next((model for _, settings in records if (model := _draft_model(settings))), None),
+        kv_cache_dtype=_text(_first(places, "kv_cache_dtype")),
+        quantization=precision or _text(_first(places, "quantization")),
+        speculative=any(pair[0] == "speculative_decoding" for pair in in_force) if places else None,
+        draft_model=next((model for model in drafts if isinstance(model, str)), None),
         attention_backend=backend if isinstance(backend, str) else None,
         in_force=_together(in_force),
         gaps=gaps,
-        contradictions=contradictions,
+        contradictions=tuple(_contradictions(places, in_force)),
     )
 
 
@@ -160,36 +156,30 @@ def _together(in_force: dict[Pair, str]) -> dict[Pair, str]:
     return {**{pair: text for pair, text in in_force.items() if pair not in (weights, cache)}, both: said}
 
 
-def _quantization(records: Sequence[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> str | None:
-    """The precision of quantised weights, else the engine's name for the method; None where there is none."""
-    precision = next((pair[1] for pair in in_force if pair[0] == "weight_quantization"), None)
-    return precision or _text(_first(records, "quantization"))
-
-
-def _contradictions(records: Sequence[tuple[str, Mapping[str, Any]]], in_force: Mapping[Pair, str]) -> Iterator[str]:
+def _contradictions(places: Sequence[Place], in_force: Mapping[Pair, str]) -> Iterator[str]:
     """Where the running engine's configuration denies what another place of the record shows."""
-    first, settings = records[0] if records else ("", {})
-    denied = {
-        "kv_quantization": _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE,
-        "speculative_decoding": settings.get("speculative") is False,
-        "weight_quantization": "quantization" in settings and _plain(settings["quantization"]),
-    }
-    stored = next((place for place, one in records if str(_text(one.get("quantization"))).startswith(_STORED)), None)
-    plain = next((place for place, one in records if one.get("quantized") is False), None)
+    stored = next((place for place, one in places if str(_text(one.get("quantization"))).startswith(_STORED)), None)
+    plain = next((place for place, one in places if one.get("quantized") is False), None)
     if stored and plain:
         yield f"the record contradicts itself: {stored} names a method for stored weights, {plain} has plain ones"
-    names = {"kv_quantization": "kv_cache_dtype", "weight_quantization": "quantization"}
-    for (mechanism, _), said in in_force.items():
-        if denied.get(mechanism) and not said.startswith(f"{first}:"):
-            name = names.get(mechanism, "speculative")
-            yield f"the record contradicts itself: {said}, but {first} has {name} {settings[name]}"
+    first, settings = places[0] if places else ("", {})
+    denied = {
+        "kv_quantization": ("kv_cache_dtype", _text(settings.get("kv_cache_dtype")) in _PLAIN_CACHE),
+        "speculative_decoding": ("speculative", settings.get("speculative") is False),
+        "weight_quantization": ("quantization", "quantization" in settings and _plain(settings["quantization"])),
+    }
+    for (mechanism, _), shown in in_force.items():
+        name, denies = denied.get(mechanism, ("", False))
+        if denies and not shown.startswith(f"{first}:"):
+            yield f"the record contradicts itself: {shown}, but {first} has {name} {settings[name]}"
 
 
 def _lossy(settings: Mapping[str, Any]) -> Iterator[tuple[Pair, str]]:
     """(mechanism and variant, setting) of everything in `settings` that is not plain computing."""
     cache = _text(settings.get("kv_cache_dtype"))
     if cache is not None and cache not in _PLAIN_CACHE:
-        yield ("kv_quantization", _cache_variant(cache)), f"kv_cache_dtype {cache}"
+        family = "turboquant_class" if cache.startswith("turboquant") else cache
+        yield ("kv_quantization", "fp8_e4m3" if cache in _E4M3 else family), f"kv_cache_dtype {cache}"
     if not _plain(method := settings.get("quantization")):
         yield ("weight_quantization", _ONLINE.get(str(_text(method)))), f"quantization {method}"
     if settings.get("quantized") is True:
@@ -212,12 +202,6 @@ def _plain(method: Any) -> bool:
     return _text(method) in (None, "", "none", "null", "false")
 
 
-def _cache_variant(cache: str) -> str:
-    if cache in _E4M3:
-        return "fp8_e4m3"
-    return "turboquant_class" if cache.startswith("turboquant") else cache
-
-
 def _drafting(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The speculative configuration; {} where there is none."""
     given = settings.get("speculative_config")
@@ -236,51 +220,37 @@ def _settings(given: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _draft_model(settings: Mapping[str, Any]) -> str | None:
-    model = _drafting(settings).get("model")
-    return model if isinstance(model, str) else None
-
-
-def _first(records: Sequence[tuple[str, Mapping[str, Any]]], name: str) -> Any:
+def _first(places: Sequence[Place], name: str) -> Any:
     """The first value that is given, of the running engine rather than of what was asked."""
-    return next((settings[name] for _, settings in records if settings.get(name) is not None), None)
+    return next((settings[name] for _, settings in places if settings.get(name) is not None), None)
 
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value).strip().lower().removeprefix("torch.")
 
 
-def misdeclared(row: Mapping[str, Any], facts: EngineFacts) -> list[str]:
-    """Where a declaration and the engine's record contradict each other; empty where they agree or none can be told.
+def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
+    """Where a declaration and the engine's record contradict each other; empty where they agree or nothing is known.
 
     Args:
+        declared: fields of a declaration.
         facts: the record. Its gaps are no contradiction.
     """
-    declared = str(row.get("mechanism") or BASELINE)
-    variant = str(row.get("mechanism_variant") or NO_VARIANT)
+    mechanism = str(declared.get("mechanism") or BASELINE)
+    variant = str(declared.get("mechanism_variant") or NO_VARIANT)
     found = list(facts.contradictions)
-    for (mechanism, shown), said in facts.in_force.items():
-        if mechanism != declared:
-            found.append(f"declared {declared}, but {mechanism} was in force ({said})")
+    for (one, shown), place in facts.in_force.items():
+        if one != mechanism:
+            found.append(f"declared {mechanism}, but {one} was in force ({place})")
         elif shown is not None and shown != variant:
-            found.append(f"declared {declared}/{variant}, but {shown} was in force ({said})")
-    told = not facts.gaps or (facts.weights_gap and declared != "weight_quantization")
-    if (
-        told
-        and declared in ("kv_quantization", "weight_quantization", "speculative_decoding")
-        and not any(mechanism == declared for mechanism, _ in facts.in_force)
-    ):
-        shown_dtype = f" (kv_cache_dtype {facts.kv_cache_dtype or 'not recorded'})"
-        found.append(
-            f"declared {declared}/{variant}, but the engine ran without it"
-            f"{shown_dtype if declared == 'kv_quantization' else ''}"
-        )
-    draft = row.get("draft_model_id")
-    if declared == "speculative_decoding" and draft and facts.draft_model and _name(draft) != _name(facts.draft_model):
-        found.append(f"declared draft_model_id {draft}, but the engine drafted with {facts.draft_model}")
+            found.append(f"declared {mechanism}/{variant}, but {shown} was in force ({place})")
+    recorded = not facts.gaps or (facts.gaps == (_NO_WEIGHTS,) and mechanism != "weight_quantization")
+    leaves_traces = ("kv_quantization", "weight_quantization", "speculative_decoding")
+    if recorded and mechanism in leaves_traces and mechanism not in {one for one, _ in facts.in_force}:
+        dtype = f" (kv_cache_dtype {facts.kv_cache_dtype or 'not recorded'})" if mechanism == "kv_quantization" else ""
+        found.append(f"declared {mechanism}/{variant}, but the engine ran without it{dtype}")
+    if mechanism == "speculative_decoding" and (draft := declared.get("draft_model_id")) and facts.draft_model:
+        names = {Path(str(model)).name.lower() for model in (draft, facts.draft_model)}  # folders differ by machine
+        if len(names) > 1:
+            found.append(f"declared draft_model_id {draft}, but the engine drafted with {facts.draft_model}")
     return found
-
-
-def _name(model: Any) -> str:
-    """A model's id or folder without what differs between machines."""
-    return Path(str(model)).name.lower()

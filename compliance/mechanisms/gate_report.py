@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from compliance.mechanisms.eligibility import in_words
-from compliance.mechanisms.quality_gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome, is_refuted
+from compliance.mechanisms.quality_gate import GATE_ID, GATE_LABEL, GateOutcome, RowOutcome
 from compliance.mechanisms.row import CERTIFICATION
 from runs.wording import counted, printable
 
 SCHEMA_VERSION = "1.0.0"
+_ELIGIBLE = {True: "eligible", False: "no", None: "not known"}
 _REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
 
@@ -31,7 +31,7 @@ def as_json(outcome: GateOutcome) -> dict[str, Any]:
                     {
                         **_reference(row),
                         "failed_criteria": _criteria(row),
-                        "refuted": is_refuted(row),
+                        "refuted": row.refuted,
                     }
                     for row in outcome.failing
                 ],
@@ -54,7 +54,7 @@ def as_text(outcome: GateOutcome) -> str:
         lines += [f"  {failure}" for failure in _criteria(row)]
         lines += [f"  review: {text}" for text in row.review]
         for division, found in row.divisions.items():
-            lines.append(f"  {division} division: {in_words(found['eligible'])}, {found['reason']}")
+            lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
     lines += _coverage(outcome)
     lines.append(_last_line(outcome))
     return printable("\n".join(lines) + "\n", lines=True)
@@ -71,7 +71,7 @@ def as_markdown(outcome: GateOutcome) -> str:
         "|---|---|---|---|---|",
     ]
     for row in outcome.matched:
-        divisions = [in_words(row.divisions[name]["eligible"]) for name in ("closed", "open")]
+        divisions = [_ELIGIBLE[row.divisions[name]["eligible"]] for name in ("closed", "open")]
         cells = [_title(row), str(row.row.get("support_status") or "–"), "FAIL" if row.failures else "pass", *divisions]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for row in outcome.matched:

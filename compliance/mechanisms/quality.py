@@ -6,11 +6,13 @@ Only a benchmark's own evaluation leaves files that can be judged here; of any o
 from dataclasses import dataclass
 from typing import Any
 
-from compliance.mechanisms.engine_facts import EngineFacts, facts_of_run
+from compliance.mechanisms.engine_facts import facts_of_run
 from compliance.verify.find_results import ResultLegs
 from compliance.verify.result_verdict import Verification
 from runs.files import sha256_of
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
+
+_SCORES = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class QualityEvidence:
     def as_json(self) -> dict[str, Any]:
         names = ("passed", "directory", "accuracy_log_sha256", "accuracy_text_sha256", "delta")
         return {**{name: getattr(self, name) for name in names}, "failures": list(self.failures)}
+
+    def columns(self) -> dict[str, Any]:
+        """The scores as they stand in a row."""
+        passed = None if self.passed is None else int(self.passed)
+        return {**{name: (self.scores or {}).get(name) for name in _SCORES}, "accuracy_passed": passed}
 
 
 def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEvidence:
@@ -66,11 +73,13 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
 
 def _other_engine(performance: FinishedLeg, accuracy: FinishedLeg) -> list[str]:
     """Lossy settings that one leg ran with and the other did not: accuracy of another system is no evidence."""
-    facts: list[EngineFacts] = [facts_of_run(leg.run, leg.manifest) for leg in (performance, accuracy)]
-    shown = [sorted(f"{mechanism}/{variant or '?'}" for mechanism, variant in one.in_force) for one in facts]
+    shown = []
+    for leg in (performance, accuracy):
+        pairs = facts_of_run(leg.run, leg.manifest).in_force
+        shown.append(", ".join(sorted(f"{mechanism}/{variant or '?'}" for mechanism, variant in pairs)))
     if shown[0] == shown[1]:
         return []
-    words = [", ".join(one) or "nothing lossy" for one in shown]
+    words = [one or "nothing lossy" for one in shown]
     return [f"the performance leg ran with {words[0]}, the accuracy leg with {words[1]}"]
 
 

@@ -11,20 +11,24 @@ from typing import Any, Literal
 from compliance.finding import Finding, fail, warn
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
-    FIELDS,
     OF_TECHNIQUES,
-    QUALITY_STATUSES,
     SUPPORT_STATUS,
     SUPPORT_STATUSES,
-    coerced,
+    declare,
     is_empty,
 )
-from compliance.mechanisms.eligibility import Division, eligibility
 from compliance.mechanisms.engine_facts import facts_of_row, misdeclared
-from compliance.mechanisms.quality import QualityEvidence
 from compliance.mechanisms.row import CERTIFICATION, JudgedRow
-from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT, Registries
-from compliance.mechanisms.validation import RECORD, validate
+from compliance.mechanisms.technique_registry import (
+    BASELINE,
+    NO_VARIANT,
+    QUALITY_STATUSES,
+    RECORD,
+    Division,
+    Registries,
+    eligibility,
+    validate,
+)
 from runs.benchmarks import BENCHMARKS
 from runs.store.store_schema import odd_values
 
@@ -40,15 +44,18 @@ class RowOutcome:
 
     source: str
     row: dict[str, Any]
-    # criteria that are not met; an error where evidence says otherwise, a warning where it only lacks
-    failures: list[Finding]
+    failures: list[Finding]  # an error where evidence refutes the declaration, a warning where it only lacks
     review: list[str]
     divisions: dict[str, dict[str, Any]]
+
+    @property
+    def refuted(self) -> bool:
+        return any(finding.severity == "error" for finding in self.failures)
 
 
 @dataclass
 class GateOutcome:
-    """The gate over all rows. `advisory`: failures that nothing refutes leave it open."""
+    """The gate over all rows. Without `strict`, failures that no evidence refutes leave it open."""
 
     strict: bool
     division: Division | None
@@ -68,26 +75,16 @@ class GateOutcome:
         return "pass" if self.matched else "no_rows"
 
     @property
-    def refuted(self) -> bool:
-        return any(is_refuted(row) for row in self.failing)
-
-    @property
     def closed(self) -> bool:
         """With `strict` nothing opens the gate but rows that pass, all of them."""
         if self.strict:
             return self.status != "pass" or bool(self.not_matched)
-        return self.status == "fail" and self.refuted
-
-
-def is_refuted(row: RowOutcome) -> bool:
-    """Does evidence say otherwise than the row, not only nothing?"""
-    return any(finding.severity == "error" for finding in row.failures)
+        return any(row.refuted for row in self.failing)
 
 
 def judge_rows(
     rows: Iterable[JudgedRow],
-    registries: Registries | None,
-    load_error: str | None = None,
+    registries: Registries,
     *,
     strict: bool = False,
     division: Division | None = None,
@@ -97,7 +94,7 @@ def judge_rows(
 
     Args:
         rows: of runs or of a file.
-        registries: None when they could not be read (`load_error` says why): a lossy row then fails, a baseline passes.
+        registries: where they could not be read, a lossy row fails and a baseline passes.
         strict: every failure closes the gate.
         division: rows must be eligible there.
         expected: "mechanism/variant" pairs that the rows have to cover; empty = whatever is there.
@@ -107,157 +104,119 @@ def judge_rows(
         if is_empty(judged.row.get("mechanism")):
             outcome.not_matched += 1
         else:
-            outcome.matched.append(judge_row(judged, registries, load_error, division))
-    wanted = set(expected)
-    if wanted:
+            outcome.matched.append(judge_row(judged, registries, division))
+    if wanted := set(expected):
         there = {_pair(one.row) for one in outcome.matched}
         outcome.missing_coverage = sorted(wanted - there)
         outcome.unexpected_coverage = sorted(there - wanted)
     return outcome
 
 
-def judge_row(
-    judged: JudgedRow, registries: Registries | None, load_error: str | None = None, division: Division | None = None
-) -> RowOutcome:
+def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
     """Apply every criterion to one row that declares a mechanism."""
-    row, review = _readable(judged.row)
-    record = validate(row, registries, load_error)
+    declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})
+    row = {**judged.row, **declared.values}
+    record = validate(row, registries)
     evidence = judged.evidence
     engine = evidence.engine if evidence else facts_of_row(judged.row)
-    passed = evidence.quality.passed if evidence else None
     lossy = {mechanism for mechanism, _ in engine.in_force}
-    recorded = evidence is not None and not engine.gaps  # a row's own columns are somebody's word
-    divisions = eligibility(str(row["mechanism"]), passed, lossy, recorded=recorded)
-    wrong = list(evidence.misdeclared) if evidence else misdeclared(row, engine)
-    failures = [
-        *_pair_registered(row, record),
-        *_status_known(row, record),
-        *_quality_evaluated(row, record, registries),
-        *_draft_model_declared(row, registries),
-        *(fail("gate/mechanism_misdeclared", sentence) for sentence in wrong),
-        *_completed_passes(row, judged),
-        *_eligible(division, divisions),
-    ]
-    if evidence is not None:  # a run directory has to show a run, and what it ran with
+    recorded = evidence is not None and not engine.gaps  # a row's own columns are no evidence
+    divisions = eligibility(row["mechanism"], evidence.quality.passed if evidence else None, lossy, recorded=recorded)
+    failures = [*_unregistered(row, record), *_not_evaluated(row, record, registries)]
+    contradictions = evidence.misdeclared if evidence else misdeclared(row, engine)
+    failures += [fail("gate/mechanism_misdeclared", sentence) for sentence in contradictions]
+    failures += _completed_without_evidence(row, judged)
+    if division is not None and not divisions[division]["eligible"]:
+        not_known = divisions[division]["eligible"] is None  # for want of a record: only missing, not refuted
+        how = "not known to be" if not_known else "not"
+        sentence = f"{how} in the {division} division: {divisions[division]['reason']}"
+        failures.append((warn if not_known else fail)("gate/eligible_in_division", sentence))
+    review = [*declared.issues]
+    if evidence is None:
+        failures += _row_alone(judged.row)
+        review += engine.gaps
+    else:  # a run directory has to show a run, and what it ran with
         if evidence.broken is not None:
             failures.append(fail("gate/run_verified", evidence.broken))
         failures += [warn("gate/engine_record_missing", gap) for gap in engine.gaps]
-    else:
-        review += engine.gaps
-        failures += _own_word(judged.row)
-    told = " ".join(finding.sentence for finding in failures)
-    review += [issue for issue in record["issues"] if issue not in told]
-    if evidence is not None:
-        review += [*judged.row[RECORD]["issues"], *_evaluated_already(row, evidence.quality)]
-    return RowOutcome(judged.source, {**judged.row, **row}, failures, list(dict.fromkeys(review)), divisions)
-
-
-def _own_word(row: dict[str, Any]) -> Iterator[Finding]:
-    """What a row without files says of its run, and values that no store has written."""
-    for name, good in (("status", "success"), ("certification", CERTIFICATION)):
-        if (said := row.get(name, good)) != good:
-            # of a row from before there was such a column nothing is known
-            told = fail if said is not None else warn
-            yield told("gate/run_verified", f"the row has {name} {str(said)[:40]}, of a finished run it is {good}")
-    for sentence in odd_values(row, FIELD_NAMES):
-        yield warn("gate/run_verified", sentence)
-
-
-def _readable(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The fourteen fields as they are to be held, support_status, and what could not be read."""
-    row: dict[str, Any] = {}
-    issues = []
-    for entry in FIELDS:
-        row[entry.name], issue = coerced(entry, given.get(entry.name))
-        issues += [issue] if issue else []
-    row[SUPPORT_STATUS] = given.get(SUPPORT_STATUS)
-    return row, issues
+        review += judged.row[RECORD]["issues"]
+        quality = evidence.quality  # an accuracy leg that the declaration does not speak of
+        if quality.passed is not None and row["mechanism"] != BASELINE and row["quality_eval_status"] != "completed":
+            outcome = "passes" if quality.passed else f"does not pass: {quality.failures[0]}"
+            review.append(f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}")
+    sentences = " ".join(finding.sentence for finding in failures)
+    review += [issue for issue in record["issues"] if issue not in sentences]
+    return RowOutcome(judged.source, row, failures, list(dict.fromkeys(review)), divisions)
 
 
 def _pair(row: dict[str, Any]) -> str:
     return f"{row.get('mechanism')}/{row.get('mechanism_variant') or NO_VARIANT}"
 
 
-def _pair_registered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
+def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
+    """What a row without files says of its run, and values that no store has written."""
+    for name, good in (("status", "success"), ("certification", CERTIFICATION)):
+        if (value := row.get(name, good)) != good:
+            sentence = f"the row has {name} {str(value)[:40]}, of a finished run it is {good}"
+            # None: a row from before there was such a column
+            yield (warn if value is None else fail)("gate/run_verified", sentence)
+    for sentence in odd_values(row, FIELD_NAMES):
+        yield warn("gate/run_verified", sentence)
+
+
+def _unregistered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
     if row["mechanism"] == BASELINE:
-        given = {name: row[name] for name in OF_TECHNIQUES if row[name] not in (None, NO_VARIANT)}
-        for name, said in given.items():
-            yield warn("gate/pair_registered", f"a baseline has no {name}, the row says {said!r}")
+        for name in OF_TECHNIQUES:
+            if row[name] not in (None, NO_VARIANT):
+                yield warn("gate/pair_registered", f"a baseline has no {name}, the row says {row[name]!r}")
     elif record["mechanism_eval_registered"] is not True:
-        yield warn("gate/pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_why(record)}")
+        yield warn("gate/pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_load_error(record)}")
+    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
+        if row.get(name) is not None and row[name] not in known:
+            yield warn("gate/status_known", f"{name} {row[name]!r} is none of {', '.join(known)}")
 
 
-def _status_known(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
-    status = row["quality_eval_status"]
-    if status is not None and status not in QUALITY_STATUSES:
-        yield warn("gate/status_known", f"quality_eval_status {status!r} is none of {', '.join(QUALITY_STATUSES)}")
-    tier = row[SUPPORT_STATUS]
-    if tier is not None and tier not in SUPPORT_STATUSES:
-        yield warn("gate/status_known", f"support_status {tier!r} is none of {', '.join(SUPPORT_STATUSES)}")
-
-
-def _quality_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries | None) -> Iterator[Finding]:
+def _not_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries) -> Iterator[Finding]:
     mechanism, quality_id = row["mechanism"], row["quality_eval_id"]
-    # Without registries nobody can tell what compresses: everything but a baseline is held to the rule.
-    compresses = mechanism in registries.compression if registries else mechanism != BASELINE
-    if compresses and row[SUPPORT_STATUS] == "supported":
+    registered = record["quality_eval_registered"] is True
+    if registries.compresses(mechanism) and row.get(SUPPORT_STATUS) == "supported":
         if row["quality_eval_status"] != "completed":
             status = row["quality_eval_status"] or "not given"
             yield warn("gate/quality_evaluated", f"supported {mechanism} needs a completed evaluation, it is {status}")
-        if record["quality_eval_registered"] is not True:
+        if not registered:
             sentence = f"supported {mechanism} needs a registered evaluation, the row has {quality_id or 'none'}"
-            yield warn("gate/quality_evaluated", sentence + _why(record))
-    elif mechanism != BASELINE and quality_id is not None and record["quality_eval_registered"] is not True:
+            yield warn("gate/quality_evaluated", sentence + _load_error(record))
+    elif mechanism != BASELINE and quality_id is not None and not registered:
         sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations"
-        yield warn("gate/quality_evaluated", sentence + _why(record))
-
-
-def _draft_model_declared(row: dict[str, Any], registries: Registries | None) -> Iterator[Finding]:
-    speculative = registries.speculative if registries else frozenset({"speculative_decoding"})
-    if row["mechanism"] in speculative:
+        yield warn("gate/quality_evaluated", sentence + _load_error(record))
+    if registries.drafts(mechanism):
         for name in ("draft_model_id", "speculative_acceptance_rate"):
             if row[name] is None:
-                yield warn("gate/draft_model_declared", f"{row['mechanism']} needs {name}")
+                yield warn("gate/draft_model_declared", f"{mechanism} needs {name}")
 
 
-def _completed_passes(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
-    """A completed evaluation has to have its artefact, and that has to pass when it is derived again."""
+def _completed_without_evidence(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
+    """A completed evaluation has to have its files, and they have to pass when scored again."""
     if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
         return
-    name = "gate/completed_evaluation_passes"
-    ours = sorted({one.quality_eval for one in BENCHMARKS.values()})
-    mine = judged.evidence.quality.evaluation if judged.evidence else None
-    if row["quality_eval_id"] not in ([mine] if mine else ours):
-        sentence = f"only {mine or ' or '.join(ours)} can be derived again here"
-        yield warn(name, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
-    elif judged.evidence is None:
-        yield warn(name, "the row's run directory is not at hand, and its own word is no evidence")
-    elif judged.evidence.quality.passed is None:
-        yield warn(name, "the result has no accuracy leg")
-    elif not judged.evidence.quality.passed:
-        quality = judged.evidence.quality
+    rule = "gate/completed_evaluation_passes"
+    quality = judged.evidence.quality if judged.evidence else None
+    known = (
+        {quality.evaluation} if quality and quality.evaluation else {one.quality_eval for one in BENCHMARKS.values()}
+    )
+    if row["quality_eval_id"] not in known:
+        sentence = f"only {' or '.join(sorted(known))} can be derived again here"
+        yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
+    elif quality is None:
+        yield warn(rule, "the row's run directory is not at hand, and the row alone is no evidence")
+    elif quality.passed is None:
+        yield warn(rule, "the result has no accuracy leg")
+    elif not quality.passed:
         more = len(quality.failures) - 3
         sentence = "; ".join(quality.failures[:3]) + (f"; and {more} more" if more > 0 else "")
-        yield fail(name, f"{quality.directory} does not pass: {sentence}")
+        yield fail(rule, f"{quality.directory} does not pass: {sentence}")
 
 
-def _evaluated_already(row: dict[str, Any], quality: QualityEvidence) -> Iterator[str]:
-    """An accuracy leg that lies there while the declaration does not speak of it."""
-    if row["mechanism"] != BASELINE and row["quality_eval_status"] != "completed" and quality.passed is not None:
-        outcome = "passes" if quality.passed else f"does not pass: {quality.failures[0]}"
-        yield f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}"
-
-
-def _eligible(division: Division | None, divisions: dict[str, dict[str, Any]]) -> Iterator[Finding]:
-    """What the rules do not allow is refuted; what is not known for want of a record is only missing."""
-    if division is None or divisions[division]["eligible"]:
-        return
-    known = divisions[division]["eligible"] is not None
-    how = "not" if known else "not known to be"
-    sentence = f"{how} in the {division} division: {divisions[division]['reason']}"
-    yield (fail if known else warn)("gate/eligible_in_division", sentence)
-
-
-def _why(record: dict[str, Any]) -> str:
+def _load_error(record: dict[str, Any]) -> str:
     error = next((issue for issue in record["issues"] if issue.startswith("registry_load_error")), None)
     return f" ({error})" if error else ""

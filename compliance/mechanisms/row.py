@@ -1,12 +1,11 @@
-"""One row a result: its conditions, its numbers derived from the files, its declaration, and what the evidence says.
+"""A row for each result: its conditions, its numbers derived from the files, its declaration and the evidence for it.
 
-Rows are what the gate judges and the result store keeps. A row is plain data; `EVIDENCE` in it is what was found in the
+Rows are what the gate judges and the result store keeps. A row is plain data; `evidence` in it is what was found in the
 run's files when the row was made, and a gate that is given the run directory looks there again.
 """
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,18 +15,15 @@ import orjson
 
 from compliance.audits.rejudge import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare, known_status
-from compliance.mechanisms.eligibility import eligibility
+from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
 from compliance.mechanisms.engine_facts import EngineFacts, declared_settings, facts_of_run, misdeclared
 from compliance.mechanisms.quality import QualityEvidence, quality_evidence
-from compliance.mechanisms.technique_registry import Registries
-from compliance.mechanisms.validation import RECORD, validate
+from compliance.mechanisms.technique_registry import RECORD, Registries, eligibility, validate
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.errors import HarnessError, InputError, StalledError
 from runs.files import sha256_of
-from runs.numbers.numbers import Numbers
-from runs.numbers.result import Result, result_of
+from runs.numbers.result import result_of
 from runs.reading import MIB, json_value, read_whole
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
@@ -35,19 +31,18 @@ from runs.record.manifest import Manifest, read_manifest
 from runs.store.store_schema import COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
-EVIDENCE = "evidence"
-_IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
 AUDITED = "audits"
+_IDENTITY = uuid.UUID("6f1c1f0e-2f0b-5c38-9a57-2d1f6f0d9b11")  # the name space of run ids
 MAX_ROWS_BYTES = 64 * MIB  # a row has some kilobytes, and takes as many in memory where it is shorter
 MOST_ROWS = 100_000
 MOST_PARTS = 500_000  # objects and lists in rows: each takes 60 bytes, and 3 in the file
-# What a run's files decide, whatever the answers are scored with.
-_SHOWN = ["kv_cache_dtype", "quantization", "draft_model", "speculative"]  # by the engine's record
-_FROM_FILES = ["timestamp", "official", "status", "certification", "manifest_sha256", *_SHOWN] + [
-    column.name
-    for column in COLUMNS
-    if column.role in ("condition", "number") and column.name not in ("accuracy_passed", "audits")
+# Columns that a run's files decide, whatever the answers are scored with.
+_FROM_FILES = [
+    *("timestamp", "official", "status", "certification", "manifest_sha256"),
+    *("kv_cache_dtype", "quantization", "draft_model", "speculative"),  # by the engine's record
+    *(column.name for column in COLUMNS if column.role in ("condition", "number")),
 ]
+_BY_SCORING = ("accuracy_passed", AUDITED)  # numbers that depend on it
 
 
 @dataclass(frozen=True)
@@ -62,8 +57,8 @@ class RowEvidence:
     def as_json(self) -> dict[str, Any]:
         return {
             "in_force": [
-                {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": said}
-                for (mechanism, variant), said in self.engine.in_force.items()
+                {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": place}
+                for (mechanism, variant), place in self.engine.in_force.items()
             ],
             "gaps": list(self.engine.gaps),
             "broken": self.broken,
@@ -82,11 +77,7 @@ class JudgedRow:
 
 
 def rows_of_runs(
-    paths: list[Path],
-    declaration: Declaration,
-    registries: Registries | None,
-    load_error: str | None = None,
-    sources: ScoreSources | None = None,
+    paths: list[Path], declaration: Declaration, registries: Registries, sources: ScoreSources | None = None
 ) -> list[JudgedRow]:
     """A row for each result in `paths`: run directories or results' directories as `verify` takes them, or campaigns.
 
@@ -95,35 +86,29 @@ def rows_of_runs(
     Raises:
         InputError: a path holds no run.
     """
-    return [
-        _row(result, declaration, registries, load_error, sources or ScoreSources()) for result in find_results(paths)
-    ]
+    return [_row(result, declaration, registries, sources or ScoreSources()) for result in find_results(paths)]
 
 
-def _row(
-    result: ResultLegs, declaration: Declaration, registries: Registries | None, load_error: str | None, sources: Any
-) -> JudgedRow:
+def _row(result: ResultLegs, declaration: Declaration, registries: Registries, sources: ScoreSources) -> JudgedRow:
     verdict = verify_result(result, sources=sources)
     main = result.leg(PERFORMANCE) or result.leg(ACCURACY)
-    manifest = main.manifest if main else _manifest_of(result)
     run = main.run if main else RunDir(result.directories[0])
+    manifest = main.manifest if main else _manifest_of(run)
     engine = _engine_facts(result, run, manifest)
     quality = quality_evidence(result, verdict)
     declaration = declaration.over(manifest.mechanism if manifest is not None else {})
-    wrong = tuple(misdeclared(declaration.values, engine))
-    validation = validate(declaration.values, registries, load_error)
+    values = declaration.values
+    validation = validate(values, registries)
     validation["issues"] += declaration.issues
     lossy = {mechanism for mechanism, _ in engine.in_force}
-    values = declaration.values
     row: dict[str, Any] = {
         "run_id": _run_id(run),
-        "timestamp": _time(manifest),
         "run_directory": str(result.home.resolve()),
         **_status(result, verdict, manifest),
         **_conditions(manifest, main),
         **engine.columns(),
-        **_numbers(main, manifest),
-        **_accuracy(quality),
+        **_numbers(main),
+        **quality.columns(),
         AUDITED: _audits(result.home, main),
         **values,
         "quality_delta_summary": values["quality_delta_summary"] or quality.delta,
@@ -133,9 +118,9 @@ def _row(
         RECORD: validation,
         "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
-    broken = None if row["certification"] else row["error_message"]
-    evidence = RowEvidence(engine, wrong, quality, broken)
-    row[EVIDENCE] = evidence.as_json()
+    wrong = tuple(misdeclared(values, engine))
+    evidence = RowEvidence(engine, wrong, quality, None if row["certification"] else row["error_message"])
+    row["evidence"] = evidence.as_json()
     return JudgedRow(row, evidence, row["run_directory"])
 
 
@@ -145,19 +130,15 @@ def _engine_facts(result: ResultLegs, run: RunDir, manifest: Manifest | None) ->
     for leg in result.legs:
         if leg.run.root != run.root:
             other = facts_of_run(leg.run, leg.manifest)
-            facts = replace(
-                facts,
-                in_force={**other.in_force, **facts.in_force},
-                contradictions=facts.contradictions + other.contradictions,
-            )
+            in_force = {**other.in_force, **facts.in_force}
+            facts = replace(facts, in_force=in_force, contradictions=facts.contradictions + other.contradictions)
     return facts
 
 
-def _manifest_of(result: ResultLegs) -> Manifest | None:
+def _manifest_of(run: RunDir) -> Manifest | None:
     """The manifest of a leg that did not finish."""
-    path = RunDir(result.directories[0]).manifest
     try:
-        return read_manifest(path) if path.is_file() else None
+        return read_manifest(run.manifest) if run.manifest.is_file() else None
     except HarnessError:
         return None
 
@@ -170,97 +151,86 @@ def _run_id(run: RunDir) -> str:
     return str(uuid.uuid5(_IDENTITY, sha256_of(path)))
 
 
-def _time(manifest: Manifest | None) -> str | None:
-    if manifest is None or manifest.start_time_ns is None:
-        return None
-    return datetime.fromtimestamp(manifest.start_time_ns // 10**9, UTC).isoformat()
-
-
 def _status(result: ResultLegs, verdict: Verification, manifest: Manifest | None) -> dict[str, Any]:
     """`status` is success, failed or timeout; `valid` 1 or 0, None without a verdict."""
     error = result.error or verdict.error
-    if error is not None:
-        stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
-        return {
-            "status": "timeout" if stalled else "failed",
-            "valid": None,
-            "error_message": error.message,
-            "certification": None,
-        }
-    return {
-        "status": "success",
-        "valid": int(verdict.outcome == "PASS"),
-        "error_message": "; ".join(verdict.reasons) or None,
-        "certification": None if verdict.contradictions else CERTIFICATION,
-    }
+    if error is None:
+        certification = None if verdict.contradictions else CERTIFICATION
+        message = "; ".join(verdict.reasons) or None
+        valid = int(verdict.outcome == "PASS")
+        return {"status": "success", "valid": valid, "error_message": message, "certification": certification}
+    stalled = manifest is not None and (manifest.error or {}).get("cause") == StalledError.cause
+    status = "timeout" if stalled else "failed"
+    return {"status": status, "valid": None, "error_message": error.message, "certification": None}
 
 
 def _conditions(manifest: Manifest | None, leg: FinishedLeg | None) -> dict[str, Any]:
     """What the numbers depend on beside the technique."""
-    conditions: dict[str, Any] = {
-        "scenario": leg.scenario if leg else manifest.resolved.scenario if manifest else None,
-        "lg_model_name": leg.benchmark.loadgen_key if leg else manifest.resolved.loadgen_key if manifest else None,
-        "loadgen_version": str(leg.detail.get("loadgen_version", "")) if leg else None,
-    }
+    conditions: dict[str, Any] = {"scenario": None, "lg_model_name": None}
+    if manifest is not None:
+        plan = manifest.resolved
+        gpus = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
+        observed = manifest.engine.get("configuration") or {}
+        configuration = {**declared_settings(observed), **observed}
+        conditions |= {
+            "scenario": plan.scenario,
+            "lg_model_name": plan.loadgen_key,
+            "timestamp": _time(manifest.start_time_ns),
+            "gpu_type": " + ".join(sorted(set(gpus))) or "cpu",
+            "gpu_count": len(gpus),
+            **{name: manifest.host.get(name) for name in ("hostname", "cpu", "cores_usable")},
+            "model": Path(plan.model_path).name,
+            "model_sha256": _one_hash(manifest.model.get("sha256")),
+            "dataset_sha256": plan.dataset_sha256,
+            "sample_count": plan.sample_count,
+            "engine_version": (manifest.engine.get("versions") or {}).get(plan.engine),
+            "tp": configuration.get("tensor_parallel_size") or plan.engine_options.get("tensor_parallel_size"),
+            **{name: configuration.get(name) or plan.engine_options.get(name) for name in ("dtype", "max_model_len")},
+            **{name: configuration.get(name) for name in ("max_num_seqs", "enable_prefix_caching")},
+            "engine_options": _sorted_json(plan.engine_options),
+            "sampling": _sorted_json(plan.sampling),
+            "harness_commit": manifest.harness.get("git_commit"),
+            "official": manifest.official,
+        }
     if leg is not None:
         detail = leg.detail
+        whole_numbers = ("min_duration_ms", "min_query_count", "performance_sample_count")
         conditions |= {
+            "scenario": leg.scenario,
+            "lg_model_name": leg.benchmark.loadgen_key,
+            "loadgen_version": str(detail.get("loadgen_version", "")),
             "target_qps": detail.number("effective_target_qps"),
-            "min_duration_ms": detail.integer("effective_min_duration_ms"),
-            "min_query_count": detail.integer("effective_min_query_count"),
-            "performance_sample_count": detail.integer("effective_performance_sample_count"),
+            **{name: detail.integer(f"effective_{name}") for name in whole_numbers},
+            "manifest_sha256": sha256_of(leg.run.manifest) if leg.manifest else None,
         }
-    if manifest is None:
-        return conditions
-    plan = manifest.resolved
-    names = [str(gpu.get("name") or "unknown") for gpu in manifest.accelerator]
-    observed = manifest.engine.get("configuration") or {}
-    configuration = {**declared_settings(observed), **observed}
-    return conditions | {
-        "gpu_type": " + ".join(sorted(set(names))) or "cpu",
-        "gpu_count": len(names),
-        "hostname": manifest.host.get("hostname"),
-        "cpu": manifest.host.get("cpu"),
-        "cores_usable": manifest.host.get("cores_usable"),
-        "model": Path(plan.model_path).name,
-        "model_sha256": _one_hash(manifest.model.get("sha256")),
-        "dataset_sha256": plan.dataset_sha256,
-        "sample_count": plan.sample_count,
-        "engine_version": (manifest.engine.get("versions") or {}).get(plan.engine),
-        "dtype": configuration.get("dtype") or plan.engine_options.get("dtype"),
-        "tp": configuration.get("tensor_parallel_size") or plan.engine_options.get("tensor_parallel_size"),
-        "max_model_len": configuration.get("max_model_len") or plan.engine_options.get("max_model_len"),
-        "max_num_seqs": configuration.get("max_num_seqs"),
-        "enable_prefix_caching": configuration.get("enable_prefix_caching"),
-        "engine_options": orjson.dumps(plan.engine_options, option=orjson.OPT_SORT_KEYS).decode(),
-        "sampling": orjson.dumps(plan.sampling, option=orjson.OPT_SORT_KEYS).decode(),
-        "harness_commit": manifest.harness.get("git_commit"),
-        "official": manifest.official,
-        "manifest_sha256": None,
-    }
+    return conditions
+
+
+def _time(time_ns: int | None) -> str | None:
+    return None if time_ns is None else datetime.fromtimestamp(time_ns // 10**9, UTC).isoformat()
+
+
+def _sorted_json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _one_hash(hashes: Any) -> str | None:
     """One value for all the model's files; the same files give the same value."""
-    if not isinstance(hashes, dict) or not hashes:
-        return None
-    text = orjson.dumps(hashes, option=orjson.OPT_SORT_KEYS).decode()
-    return uuid.uuid5(_IDENTITY, text).hex
+    return uuid.uuid5(_IDENTITY, _sorted_json(hashes)).hex if hashes and isinstance(hashes, dict) else None
 
 
-def _numbers(leg: FinishedLeg | None, manifest: Manifest | None) -> dict[str, Any]:
+def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
     """The performance leg's numbers: derived from our own records where there are any, else LoadGen's."""
-    found: dict[str, Any] = {"manifest_sha256": sha256_of(leg.run.manifest) if leg and leg.manifest else None}
     if leg is None or leg.mode != PERFORMANCE:
-        return found
+        return {}
     try:
-        result: Result = result_of(leg, scenario=leg.scenario)
+        result = result_of(leg, scenario=leg.scenario)
     except HarnessError as error:
-        return found | {"numbers_from": f"none: {error.message}"}
-    numbers: Numbers | None = result.derived or result.reported
+        return {"numbers_from": f"none: {error.message}"}
+    numbers = result.derived or result.reported
     if numbers is None:
-        return found
-    found |= {
+        return {}
+    found: dict[str, Any] = {
         "numbers_from": result.derived_from or "loadgen",
         "samples_per_second": numbers.samples_per_second,
         "throughput_tok_s": numbers.tokens_per_second,
@@ -275,13 +245,6 @@ def _numbers(leg: FinishedLeg | None, manifest: Manifest | None) -> dict[str, An
     return found
 
 
-def _accuracy(quality: QualityEvidence) -> dict[str, Any]:
-    scores = quality.scores or {}
-    names = ("rouge1", "rouge2", "rougeL", "rougeLsum", "gen_len", "gen_num")
-    passed = None if quality.passed is None else int(quality.passed)
-    return {**{name: scores.get(name) for name in names}, "accuracy_passed": passed}
-
-
 def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
     """What the audits in the result's directory come to, judged again, as JSON: {"TEST06": "PASS"}."""
     outcomes: dict[str, str] = {}
@@ -294,12 +257,10 @@ def _audits(home: Path, leg: FinishedLeg | None) -> str | None:
             outcomes[name] = "PASS" if result.passed else "FAIL"
         except (HarnessError, OSError):
             outcomes[name] = "unreadable"
-    return orjson.dumps(outcomes).decode() if outcomes else None
+    return _sorted_json(outcomes) if outcomes else None
 
 
-def read_rows(
-    path: Path, registries: Registries | None, load_error: str | None = None, sources: ScoreSources | None = None
-) -> list[JudgedRow]:
+def read_rows(path: Path, registries: Registries, sources: ScoreSources | None = None) -> list[JudgedRow]:
     """Read a JSON file of one row or a list of them, as the result store exports them or another tool wrote them.
 
     Where a row's run directory is at hand, and still holds that run, its evidence is read again.
@@ -321,37 +282,29 @@ def read_rows(
     runs = Counter(str(row["run_id"]) for row in rows if row.get("run_id"))
     if twice := next((run for run, count in runs.items() if count > 1), None):
         raise InputError(f"{path}: run {twice[:40]} stands there twice", "give each run one row")
-    return [
-        _with_evidence(row, f"{path}:{number}", registries, load_error, sources)
-        for number, row in enumerate(rows, start=1)
-    ]
+    return [_with_evidence(row, f"{path}:{number}", registries, sources) for number, row in enumerate(rows, start=1)]
 
 
-def _with_evidence(
-    row: dict[str, Any], source: str, registries: Registries | None, load_error: str | None, sources: Any
-) -> JudgedRow:
-    directory, run_id = row.get("run_directory"), row.get("run_id")
+def _with_evidence(row: dict[str, Any], source: str, registries: Registries, sources: ScoreSources | None) -> JudgedRow:
+    bare = JudgedRow(row, None, source)
+    directory = row.get("run_directory")
     if not isinstance(directory, str) or not Path(directory).is_dir():
-        return JudgedRow(row, None, source)
-    declared = declare(row, support_status=known_status(row.get(SUPPORT_STATUS)))
+        return bare
     try:
-        found = rows_of_runs([Path(directory)], declared, registries, load_error, sources)
+        found = rows_of_runs([Path(directory)], declare(row), registries, sources)
     except HarnessError:
-        return JudgedRow(row, None, source)
-    same = next((one for one in found if one.row["run_id"] == run_id), None)
-    if same is None:  # another run has taken the place of this one: what lies there says nothing of the row
-        return JudgedRow(row, None, source)
-    own = (RECORD, AUDITED, "valid", "accuracy_passed", *FIELD_NAMES)  # what it leaves open, its run declares
-    told = {name: same.row[name] for name in own}
+        return bare
+    same = next((one for one in found if one.row["run_id"] == row.get("run_id")), None)
+    if same is None or same.evidence is None:  # another run lies there now, which says nothing of the row
+        return bare
+    by_files = same.row
     evidence = same.evidence
-    if evidence is not None and evidence.broken is None and (changed := next(_changed(row, same.row), None)):
-        evidence = replace(evidence, broken=changed)
-    return JudgedRow({**same.row, **row, **told}, evidence, source)
-
-
-def _changed(row: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """Numbers and conditions that are others in the row than in the files of its run."""
-    for name in _FROM_FILES:
-        found, wanted = row.get(name), again.get(name)
-        if found is not None and found != wanted:
-            yield f"{name} is {str(found)[:80]} in the row, {str(wanted)[:80]} by the files of its run"
+    different = (
+        f"{name} is {str(row[name])[:80]} in the row, {str(by_files.get(name))[:80]} by the files of its run"
+        for name in _FROM_FILES
+        if name not in _BY_SCORING and row.get(name) not in (None, by_files.get(name))
+    )
+    if evidence.broken is None:
+        evidence = replace(evidence, broken=next(different, None))
+    own = (RECORD, *_BY_SCORING, "valid", *FIELD_NAMES)  # in FIELD_NAMES what the row leaves open, its run declares
+    return JudgedRow({**by_files, **row, **{name: by_files[name] for name in own}}, evidence, source)

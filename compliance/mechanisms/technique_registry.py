@@ -1,15 +1,17 @@
-"""The registries of techniques and quality evaluations: two lists, and this project's extension of each.
+"""The registries of techniques and quality evaluations, what they say of a declaration, and which division allows it.
 
-The sets of compression and speculative techniques come from the files; nothing of them is repeated in code.
+There are two lists, and this project's extension of each. The sets of compression and speculative techniques come from
+the files; nothing of them is repeated in code.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runs.errors import InputError
+from runs.errors import HarnessError, InputError
 from runs.reading import read_as
 
 REGISTRY_DIR = Path(__file__).parent / "registry"
@@ -20,6 +22,10 @@ QUALITY_EXTENSION_FILE = "quality_eval_registry_ext.json"
 
 BASELINE = "baseline"
 NO_VARIANT = "none"  # what a missing variant counts as
+QUALITY_STATUSES = ("pending", "completed", "failed", "not_required")
+Division = Literal["closed", "open"]
+DIVISIONS: tuple[Division, ...] = ("closed", "open")
+RECORD = "mechanism_eval_validation"  # the validation record's key in a row
 
 
 class _Entry(BaseModel):
@@ -61,17 +67,22 @@ class _QualityFile(_Entry):
     eval_harnesses: list[QualityEval]
 
 
-_File = TypeVar("_File", _VariantsFile, _QualityFile)
-
-
 @dataclass(frozen=True)
 class Registries:
     """What may be declared. `variants` and `quality_evals` keep the order of the files."""
 
-    variants: tuple[Variant, ...]
-    compression: frozenset[str]
-    speculative: frozenset[str]
-    quality_evals: tuple[QualityEval, ...]
+    variants: tuple[Variant, ...] = ()
+    compression: frozenset[str] = frozenset()
+    speculative: frozenset[str] = frozenset()
+    quality_evals: tuple[QualityEval, ...] = ()
+    error: str | None = None  # why the files could not be read; nothing is known then
+
+    def compresses(self, mechanism: str) -> bool:
+        """Whether a quality evaluation is needed; if nothing is known, of everything but a baseline."""
+        return mechanism != BASELINE if self.error else mechanism in self.compression
+
+    def drafts(self, mechanism: str) -> bool:
+        return mechanism == "speculative_decoding" if self.error else mechanism in self.speculative
 
     def variant(self, mechanism: str, variant: str | None) -> Variant | None:
         """The entry of a pair; a missing variant counts as "none"."""
@@ -82,6 +93,14 @@ class Registries:
         return next((entry for entry in self.quality_evals if entry.quality_eval_id == quality_eval_id), None)
 
 
+def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
+    """The registries; with `error` where they cannot be read: a broken list must not stop results from being stored."""
+    try:
+        return load_registries(folder)
+    except HarnessError as error:
+        return Registries(error=f"registry_load_error: {error.message}")
+
+
 def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     """Read the four files.
 
@@ -89,13 +108,11 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
         InputError: one is missing, damaged, of another schema, lists something twice, or does not say of each
             technique which kind it is.
     """
-    lists = [_read(folder / name, _VariantsFile) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
+    fix = "restore the registry file"
+    lists = [read_as(folder / name, _VariantsFile, fix) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
     variants = [entry for one in lists for entry in one.variants]
-    evals = [
-        entry
-        for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)
-        for entry in _read(folder / name, _QualityFile).eval_harnesses
-    ]
+    eval_lists = [read_as(folder / name, _QualityFile, fix) for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)]
+    evals = [entry for one in eval_lists for entry in one.eval_harnesses]
     compression = [name for one in lists for name in one.compression_mechanisms]
     speculative = [name for one in lists for name in one.speculative_mechanisms]
     _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants], folder / VARIANTS_FILE)
@@ -107,12 +124,90 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     return Registries(tuple(variants), frozenset(compression), frozenset(speculative), tuple(evals))
 
 
-def _read(path: Path, schema: type[_File]) -> _File:
-    return read_as(path, schema, "restore the registry file")
-
-
 def _unique(names: list[str], path: Path) -> None:
     plain = [name.casefold() for name in names]
     twice = sorted({name for name in names if plain.count(name.casefold()) > 1})
     if twice:
-        raise InputError(f"{path}: {', '.join(twice)} stands there twice", "keep one entry of each")
+        raise InputError(f"{path}: {', '.join(twice)} is listed twice", "keep one entry of each")
+
+
+def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, Any]:
+    """The validation record: is what was declared registered? Never raises, only flags.
+
+    Args:
+        declared: fields of a `Declaration`; missing ones count as None.
+
+    Returns:
+        `mechanism_eval_registered`, `quality_eval_registered` (None without an id), `quality_eval_status_known`
+        (None without a status) and `issues`. The first three are None where the registries could not be read.
+    """
+    record: dict[str, Any] = dict.fromkeys(
+        ("mechanism_eval_registered", "quality_eval_registered", "quality_eval_status_known")
+    )
+    if registries.error:
+        return {**record, "issues": [registries.error]}
+    issues = []
+    mechanism, variant = declared.get("mechanism") or BASELINE, declared.get("mechanism_variant")
+    entry = registries.variant(mechanism, variant)
+    record["mechanism_eval_registered"] = entry is not None
+    if entry is None:
+        issues.append(f"{mechanism}/{variant or NO_VARIANT} is not in the registry of mechanisms")
+    else:
+        issues += [
+            f"{name} {declared[name]!r} is not that of {mechanism}/{entry.mechanism_variant}"
+            for name in ("compression_method", "compression_scope")
+            if declared.get(name) not in (None, getattr(entry, name))
+        ]
+    if (quality_id := declared.get("quality_eval_id")) is not None:
+        record["quality_eval_registered"] = registries.quality_eval(quality_id) is not None
+        if not record["quality_eval_registered"]:
+            issues.append(f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations")
+    if (status := declared.get("quality_eval_status")) is not None:
+        record["quality_eval_status_known"] = status in QUALITY_STATUSES
+        if not record["quality_eval_status_known"]:
+            issues.append(f"quality_eval_status {status!r} is unknown; known are {', '.join(QUALITY_STATUSES)}")
+    if registries.drafts(mechanism) and declared.get("draft_model_id") is None:
+        issues.append(f"{mechanism} without draft_model_id")
+    return {**record, "issues": issues}
+
+
+# Source: mlcommons/inference_policies, inference_rules.adoc, the sections on model and on what optimisations are
+# allowed. Closed-division models are mathematically equivalent to the reference; quantisation is allowed while the
+# accuracy target is met, pruning and sparsifying are not. Speculative decoding is in the closed division only for
+# benchmarks that name a draft model, which those of runs/benchmarks do not.
+_CLOSED_IF_ACCURATE = frozenset({"kv_quantization", "weight_quantization"})
+_NOT_CLOSED = {
+    "kv_compression": "compressing the KV cache otherwise than by quantising it changes the model",
+    "compressed_attention": "attention that leaves positions out changes the model",
+    "speculative_decoding": "the benchmark names no draft model: speculative decoding is for the open division",
+}
+
+
+def eligibility(
+    mechanism: str, accuracy_passed: bool | None, lossy_in_force: set[str], *, recorded: bool = True
+) -> dict[str, dict[str, Any]]:
+    """In which division a result may be submitted, as far as its technique decides.
+
+    Args:
+        accuracy_passed: whether its own accuracy leg meets the targets when derived again; None = not known.
+        lossy_in_force: techniques that the engine's record shows; they count as much as the declared one.
+        recorded: whether there is a whole record of what the engine ran with.
+
+    Returns:
+        For "closed" and "open": `eligible` (None: not known, for want of a record), and `reason`.
+    """
+    refused = []
+    for name in sorted({mechanism, *lossy_in_force} - {BASELINE}):
+        if name not in _CLOSED_IF_ACCURATE:
+            unknown = f"{name} is no technique that the closed division is known to allow"
+            refused.append(_NOT_CLOSED.get(name, unknown))
+        elif not accuracy_passed:
+            known = "misses its targets" if accuracy_passed is False else "was not derived again"
+            refused.append(f"{name} is allowed while the accuracy holds, and that {known}")
+    allowed, reason = (
+        (True, "the technique is allowed") if recorded else (None, "nothing tells what the engine ran with")
+    )
+    return {
+        "closed": {"eligible": False if refused else allowed, "reason": "; ".join(refused) or reason},
+        "open": {"eligible": True, "reason": "any technique, if it is described"},
+    }

@@ -2,19 +2,19 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
-    FIELDS,
+    SUPPORT_STATUS,
     SUPPORT_STATUSES,
     Declaration,
+    DeclaredFields,
     declare,
     from_environment,
     read_declaration_file,
@@ -86,8 +86,13 @@ declaration_options = together(
         help="How far the result is vouched for. Default: supported for a baseline, else reviewed_preview.",
     ),
     *(
-        click.option(f"--{entry.name.replace('_', '-')}", metavar=entry.kind.upper(), help=entry.help)
-        for entry in FIELDS
+        click.option(
+            f"--{name.replace('_', '-')}",
+            metavar=get_args(field.annotation)[0].__name__.upper(),
+            help=field.description,
+        )
+        for name, field in DeclaredFields.model_fields.items()
+        if name in FIELD_NAMES
     ),
 )
 
@@ -100,8 +105,7 @@ def take_declaration(options: dict[str, Any]) -> Declaration:
     Raises:
         InputError: the file is no declaration.
     """
-    given = {name: options.pop(name) for name in FIELD_NAMES}
-    path, status = options.pop("declaration"), options.pop("support_status")
-    fields, status_of_file = read_declaration_file(path) if path is not None else ({}, None)
-    declared = declare(given, from_environment(dict(os.environ)), fields)
-    return replace(declared, support_status=status or status_of_file)
+    given = {name: options.pop(name) for name in (*FIELD_NAMES, SUPPORT_STATUS)}
+    path = options.pop("declaration")
+    file = {} if path is None else read_declaration_file(path)
+    return declare(given, from_environment(os.environ), file)

@@ -8,11 +8,10 @@ import orjson
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.eligibility import DIVISIONS
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
-from compliance.mechanisms.technique_registry import REGISTRY_DIR, load_registries
+from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line import answer
@@ -34,10 +33,10 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
     directories = [path for path in targets if path.is_dir()]
     rows: list[JudgedRow] = []
     if directories:
-        rows += rows_of_runs(directories, declaration, registries, sources=sources)
+        rows += rows_of_runs(directories, declaration, registries, sources)
     for path in targets:
         if not path.is_dir():
-            rows += read_rows(path, registries, sources=sources)
+            rows += read_rows(path, registries, sources)
     for pair in options["expect"]:
         if pair.count("/") != 1:
             raise InputError(f"--expect {pair}: not of the form MECHANISM/VARIANT", "write --expect baseline/none")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.row import rows_of_runs
-from compliance.mechanisms.validation import registries_or_error
+from compliance.mechanisms.technique_registry import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
@@ -72,10 +72,9 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
     """Add results from their run directories, as `verify` takes them. A run that is there is left alone."""
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
-    registries, load_error = registries_or_error()
     console = Console()
     with console.status("reading runs"):
-        rows = [one.row for one in rows_of_runs(list(paths), declaration, registries, load_error, sources)]
+        rows = [one.row for one in rows_of_runs(list(paths), declaration, registries_or_error(), sources)]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
     answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from compliance.mechanisms.block import MechanismBlock
+from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from compliance.mechanisms.validation import registries_or_error, validate
+from compliance.mechanisms.technique_registry import registries_or_error, validate
 from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from qsl.dataset import Dataset, load_dataset
@@ -141,7 +141,7 @@ def prepare(
         notes.append("./audit.config is not used: an audit needs --audit-conf")
     notes += _compatibility_notes(config, environment)
     if config.mechanism is not None:
-        notes += validate(config.mechanism.root, *registries_or_error())["issues"]
+        notes += validate(config.mechanism.root, registries_or_error())["issues"]
     check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
     plan = LegPlan(
         scenario=config.scenario,

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from compliance.mechanisms.declaration import FIELD_NAMES, FIELDS, declare, from_environment, read_declaration_file
-from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries
-from compliance.mechanisms.validation import validate
+from compliance.mechanisms.declaration import (
+    FIELD_NAMES,
+    DeclaredFields,
+    declare,
+    from_environment,
+    read_declaration_file,
+)
+from compliance.mechanisms.technique_registry import QUALITY_FILE, REGISTRY_DIR, load_registries, validate
 from runs.errors import InputError
 from tests.support.mechanism_rows import eagle3, fp8, row
 
@@ -46,12 +51,12 @@ def test_registries_hold_exactly_what_was_agreed() -> None:
 
 
 def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
-    assert len(FIELDS) == 14
-    texts = {"float": "0.5", "int": "3", "str": "text"}
-    environment = {entry.variable: texts[entry.kind] for entry in FIELDS}
-    declared = declare(from_environment(environment))
-    assert declared.values == {entry.name: {"float": 0.5, "int": 3, "str": "text"}[entry.kind] for entry in FIELDS}
-    assert declared.issues == ()
+    numbers = [name for name in FIELD_NAMES if not str(DeclaredFields.model_fields[name].annotation).startswith("str")]
+    assert (len(FIELD_NAMES), len(numbers)) == (14, 5)
+    environment = {name.upper(): "1" for name in FIELD_NAMES}
+    declared = declare(from_environment({**environment, "SUPPORT_STATUS": "supported", "MECHANISM": "x"}))
+    assert declared.values == {name: 1 if name in numbers else "1" for name in FIELD_NAMES} | {"mechanism": "x"}
+    assert (declared.issues, declared.support_status) == ((), "reviewed_preview")
 
 
 def test_command_line_wins_over_environment_wins_over_file() -> None:
@@ -83,12 +88,15 @@ def test_nothing_declared_is_a_baseline() -> None:
         ("speculative_wasted_tokens", "12.7", 12, True),
         ("speculative_wasted_tokens", "", None, False),
         ("speculative_wasted_tokens", "10" * 400, None, True),
+        ("speculative_wasted_tokens", "1e30", None, True),
         ("mechanism_notes", 7, "7", True),
+        ("mechanism", "\udcff", "\\udcff", True),
+        ("support_status", "gold", None, True),
     ],
 )
 def test_coercion(name: str, value: Any, taken: Any, told: bool) -> None:
     declared = declare({name: value})
-    assert declared.values[name] == taken
+    assert declared.given.get(name) == taken
     assert [issue.split()[0] for issue in declared.issues] == ([name] if told else [])
 
 

@@ -12,13 +12,18 @@ from hypothesis import strategies as st
 
 from compliance.mechanisms import row as row_file
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
-from compliance.mechanisms.eligibility import eligibility
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
 from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import read_rows
-from compliance.mechanisms.technique_registry import REGISTRY_DIR, VARIANTS_FILE, load_registries
-from compliance.mechanisms.validation import registries_or_error, validate
+from compliance.mechanisms.technique_registry import (
+    REGISTRY_DIR,
+    VARIANTS_FILE,
+    eligibility,
+    load_registries,
+    registries_or_error,
+    validate,
+)
 from runs.errors import InputError
 from runs.record.layout import RunDir
 from tests.conftest import ROOT
@@ -40,17 +45,15 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
 def test_nothing_in_a_row_raises(fields: dict[str, Any]) -> None:
-    validate(fields, REGISTRIES)
     as_text(judge_rows([judged(fields)], REGISTRIES))
 
 
 def test_declaration_files_that_are_shipped_are_registered() -> None:
     for name, mechanism in (("baseline", "baseline"), ("fp8-kv", "kv_quantization")):
-        fields, status = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
-        record = validate(declare(fields).values, REGISTRIES)
+        fields = read_declaration_file(ROOT / "configs" / f"mechanism-{name}.yaml")
         assert fields["mechanism"] == mechanism
-        assert record["issues"] == []
-        assert criteria({**fields, "support_status": status}) == []
+        assert validate(declare(fields).values, REGISTRIES)["issues"] == []
+        assert criteria(fields) == []
 
 
 @pytest.mark.parametrize("damage", ["missing", "not json", "of another schema", "an entry twice", "in other case"])
@@ -68,16 +71,14 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
         path.write_text(json.dumps({**content, "variants": [*content["variants"], other]}))
     elif damage == "an entry twice":
         path.write_text(json.dumps({**content, "variants": [*content["variants"], content["variants"][0]]}))
-    registries, error = registries_or_error(tmp_path / "registry")
-    assert registries is None
-    assert error is not None
-    assert error.startswith("registry_load_error: ")
-    record = validate(fp8(), registries, error)
+    registries = registries_or_error(tmp_path / "registry")
+    record = validate(fp8(), registries)
     assert [record[name] for name in list(record)[:3]] == [None, None, None]
-    assert record["issues"] == [error]
-    lossy = judge_rows([judged(fp8())], registries, error, strict=True)
+    (issue,) = record["issues"]
+    assert issue.startswith(f"registry_load_error: {'cannot read ' * (damage == 'missing')}{path}")
+    lossy = judge_rows([judged(fp8())], registries, strict=True)
     assert (lossy.status, lossy.closed) == ("fail", True)
-    plain = judge_rows([judged(row())], registries, error, strict=True)
+    plain = judge_rows([judged(row())], registries, strict=True)
     assert (plain.status, plain.closed) == ("pass", False)
 
 
@@ -333,7 +334,7 @@ def test_more_rows_than_fit_into_memory_are_refused(
     file.write_text("[{}, {}, {}]")
     monkeypatch.setattr(row_file, limit, 2)
     with pytest.raises(InputError, match=said):
-        read_rows(file, None)
+        read_rows(file, REGISTRIES)
 
 
 def test_coverage() -> None:

@@ -7,7 +7,7 @@ import click
 import pytest
 
 import compliance.evidence.accuracy
-from compliance.mechanisms.declaration import FIELDS
+from compliance.mechanisms.declaration import FIELD_NAMES
 from runs.benchmark import Target
 from runs.errors import HarnessError
 from runs.record.layout import ResultDir
@@ -25,8 +25,8 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     """Runs `gate …` or `store …`, with no declaration from outside; returns the exit code, and what was printed or the
     error's message."""
-    for entry in FIELDS:
-        monkeypatch.delenv(entry.variable, raising=False)
+    for name in FIELD_NAMES:
+        monkeypatch.delenv(name.upper(), raising=False)
 
     def run(name: str, *arguments: object) -> tuple[int, str]:
         command: click.Command = {"gate": gate, "store": store}[name]
