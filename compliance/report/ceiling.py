@@ -5,15 +5,15 @@ and output (attention's own, which is less for prompts of this benchmark's lengt
 token reads the keys and values of its context; with one query at a time also all weights, which a batch shares.
 """
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from qsl.weights import read_weights
-from runs.errors import HarnessError
+from runs.errors import HarnessError, InputError
 from runs.reading import read_object
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
@@ -65,11 +65,11 @@ def measure_cpu() -> Device:
 
     source = torch.ones(64 * 2**20, dtype=torch.float32)
     target = torch.empty_like(source)
-    copy_s = min(_timed(lambda: target.copy_(source)) for _ in range(5))
+    copy_s = _best_s(lambda: target.copy_(source))
     size = 1536
     left = torch.ones(size, size)
     product = torch.empty_like(left)
-    product_s = min(_timed(lambda: torch.mm(left, left, out=product)) for _ in range(5))
+    product_s = _best_s(lambda: torch.mm(left, left, out=product))
     return Device(
         f"this processor, {torch.get_num_threads()} threads",
         2 * source.nbytes / copy_s,
@@ -78,79 +78,82 @@ def measure_cpu() -> Device:
     )
 
 
-def _timed(work: Any) -> float:
-    start_s = time.perf_counter()
-    work()
-    return time.perf_counter() - start_s
+def _best_s(work: Callable[[], object]) -> float:
+    def once() -> float:
+        start_s = time.perf_counter()
+        work()
+        return time.perf_counter() - start_s
+
+    return min(once() for _ in range(5))
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """Output tokens per second that the devices of a leg allow at most."""
-
-    device: Device
-    count: int
-    arithmetic: float
-    memory: float
-    parameters: int
-
-    @property
-    def lowest(self) -> float:
-        return min(self.arithmetic, self.memory)
-
-
-def ceiling(manifest: Manifest, requests: RequestTable, measured: Device | None) -> Ceiling | str:
-    """The bounds of a leg, or why there are none.
+def ceiling_rows(
+    manifest: Manifest, requests: RequestTable, tokens_per_second: float | None, measured: Device | None
+) -> list[tuple[str, str]]:
+    """What the devices of a leg allow and how near it came, or why that is not known.
 
     Args:
-        measured: of a leg on a CPU.
+        tokens_per_second: what the leg reached.
+        measured: this machine's processor, for legs that ran on it.
     """
-    if not manifest.resolved.engine_record.computes_here:
-        return f"not known for engine {manifest.resolved.engine}"
-    configuration = manifest.engine.get("configuration") or {}
-    if manifest.accelerator:
-        name = str(manifest.accelerator[0].get("name"))
-        device = find_device(name)
-        if device is None:
-            return f"{name} is not in the table of devices"
-    elif measured is None:
-        return "the leg ran on a processor: --measure-machine measures this machine's, if it is the same one"
-    else:
-        device = measured
-    count = 1
-    if manifest.accelerator:
-        sizes = [int(configuration.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
-        count = int(np.prod(sizes)) * max(1, len(manifest.replicas))
     try:
-        folder = Path(str(manifest.model.get("folder")))
-        shape = read_object(folder / "config.json", "")
-        parameters = read_weights(folder).parameters
-    except (HarnessError, OSError):
-        return f"the model's folder {manifest.model.get('folder')} is not here"
+        device, count = _devices_of(manifest, measured)
+        arithmetic, memory = (count * one for one in bounds(device, manifest, requests))
+    except HarnessError as error:
+        return [("not known", error.message)]
+    rows = [
+        ("device", f"{count} × {device.name} ({device.source})"),
+        ("memory allows", f"{memory:,.0f} tokens/s, with {device.bytes_per_second / 1e9:,.1f} GB/s a device"),
+        ("arithmetic allows", f"{arithmetic:,.0f} tokens/s, with {device.flops / 1e12:,.2f} TFLOP/s a device"),
+    ]
+    if tokens_per_second:
+        share = tokens_per_second / min(arithmetic, memory)
+        rows.append(("reached", f"{tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower one"))
+    return rows
+
+
+def _devices_of(manifest: Manifest, measured: Device | None) -> tuple[Device, int]:
+    if not manifest.resolved.engine_record.computes_here:
+        raise InputError(f"not known for engine {manifest.resolved.engine}", "")
+    if not manifest.accelerator:
+        if measured is None:
+            text = "the leg ran on a processor: --measure-machine measures this machine's, if it is the same one"
+            raise InputError(text, "")
+        return measured, 1
+    name = str(manifest.accelerator[0].get("name"))
+    if (device := find_device(name)) is None:
+        raise InputError(f"{name} is not in the table of devices", "")
+    engine = manifest.engine.get("configuration") or {}
+    sizes = [int(engine.get(f"{name}_parallel_size") or 1) for name in ("tensor", "data", "pipeline")]
+    return device, math.prod(sizes) * max(1, len(manifest.replicas))
+
+
+def bounds(device: Device, manifest: Manifest, requests: RequestTable) -> tuple[float, float]:
+    """Output tokens per second that one device's arithmetic and its memory allow at most.
+
+    Raises:
+        InputError: the model is not here.
+    """
+    engine = manifest.engine.get("configuration") or {}
+    folder = Path(str(manifest.model.get("folder")))
+    shape, parameters = read_object(folder / "config.json", ""), read_weights(folder).parameters
     if not parameters:
-        return f"{folder} holds no safetensors files"
-    weight_bytes = parameters * BYTES.get(str(configuration.get("quantization") or configuration.get("dtype")), 2)
-    kv_bytes = _kv_bytes_per_token(shape, configuration)
-    speed = 2 if "fp8" in str(configuration.get("quantization")) else 1  # of 8-bit arithmetic, on all devices above
+        raise InputError(f"{folder} holds no safetensors files", "")
+    weight_bytes = parameters * BYTES.get(str(engine.get("quantization") or engine.get("dtype")), 2)
+    speed = 2 if "fp8" in str(engine.get("quantization")) else 1  # of 8-bit arithmetic, on all devices above
     prompt, output = requests.prompt_tokens.astype(float), requests.output_tokens.astype(float)
     total = float(output.sum())
     work = 2.0 * parameters * float((prompt + output).sum())
-    context = float((output * (prompt + output / 2)).sum())
     alone = manifest.resolved.scenario == "SingleStream"
-    read = context * kv_bytes + (total * weight_bytes if alone else float(output.max()) * weight_bytes)
-    return Ceiling(
-        device,
-        count,
-        total / (work / (device.flops * speed * count)),
-        total / (read / (device.bytes_per_second * count)),
-        parameters,
-    )
+    read = float((output * (prompt + output / 2)).sum()) * _kv_bytes_per_token(shape, engine)
+    read += weight_bytes * (total if alone else float(output.max()))
+    return total * device.flops * speed / work, total * device.bytes_per_second / read
 
 
-def _kv_bytes_per_token(shape: dict[str, Any], configuration: dict[str, Any]) -> float:
+def _kv_bytes_per_token(shape: dict[str, Any], engine: dict[str, Any]) -> float:
     heads = int(shape["num_attention_heads"])
     kv_heads = int(shape.get("num_key_value_heads") or heads)
     head = int(shape.get("head_dim") or int(shape["hidden_size"]) // heads)
-    kind = str(configuration.get("kv_cache_dtype") or "auto")
-    width = 1 if "8" in kind else BYTES.get(str(configuration.get("dtype")), 2)
+    kind = str(engine.get("kv_cache_dtype") or "auto")
+    width = 1 if "8" in kind else BYTES.get(str(engine.get("dtype")), 2)
     return float(2 * int(shape["num_hidden_layers"]) * kv_heads * head * width)

@@ -6,12 +6,10 @@ Made from findings, the catalogue of rules and the files that are there. Nothing
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from compliance.evidence.part import Part
 from compliance.finding import Finding
-from compliance.report.templates import render_template
 from compliance.rules import RULES, Kind, Rule
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
@@ -75,56 +73,45 @@ _NEEDS = {
 }
 
 
-@dataclass
-class Table:
-    """Rows under a header; cells are plain text."""
-
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
-@dataclass
-class Section:
-    """A heading and what stands below it."""
-
-    title: str
-    depth: int = 2
-    paragraphs: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    points: list[str] = field(default_factory=list)
-
-
-def document(verdicts: Sequence[Verification], when: str) -> list[Section]:
-    """The document's sections.
+def as_markdown(verdicts: Sequence[Verification], when: str) -> str:
+    """The document.
 
     Args:
         when: date and time of the verification.
     """
     harness = harness_facts()
     commit = str(harness.get("git_commit") or "unknown") + (", changed" if harness.get("git_changed") else "")
-    sections = [
-        Section(
-            "Verification",
-            1,
-            [f"Made {when} by mlperf-llama-vllm {HARNESS_VERSION} (commit {commit}) from the files named below alone."],
+    blocks = [
+        "# Verification",
+        _plain(
+            f"Made {when} by mlperf-llama-vllm {HARNESS_VERSION} (commit {commit}) from the files named below alone."
+        ),
+        _table(
+            ("result", "outcome", "performance", "accuracy"),
             [
-                Table(
-                    ("result", "outcome", "performance", "accuracy"),
-                    [
-                        (
-                            ", ".join(verdict.directories),
-                            verdict.outcome,
-                            *(_judged(verdict, mode) for mode in ("performance", "accuracy")),
-                        )
-                        for verdict in verdicts
-                    ],
-                )
+                (", ".join(one.directories), one.outcome, _judged(one, "performance"), _judged(one, "accuracy"))
+                for one in verdicts
             ],
-        )
+        ),
     ]
     for number, verdict in enumerate(verdicts, start=1):
-        sections += _result(verdict, f"Result {number}" if len(verdicts) > 1 else "The result")
-    return sections
+        blocks += _result(verdict, f"Result {number}" if len(verdicts) > 1 else "The result")
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([\\<>*\[\]])", r"\\\1", printable(" ".join(text.split())))
+
+
+def _points(points: Iterable[str]) -> str:
+    return "\n".join(f"- {_plain(point)}" for point in points)
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [header, *rows]
+    cells = [[_plain(cell).replace("|", "\\|") for cell in line] for line in lines]
+    cells.insert(1, ["---"] * len(header))
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _judged(verdict: Verification, mode: str) -> str:
@@ -136,48 +123,49 @@ def _judged(verdict: Verification, mode: str) -> str:
     )
 
 
-def _result(verdict: Verification, title: str) -> Iterator[Section]:
-    head = Section(f"{title}: {verdict.outcome}", points=list(verdict.reasons))
+def _result(verdict: Verification, title: str) -> Iterator[str]:
+    """Blocks of Markdown; empty ones are left out."""
+    yield f"## {_plain(title)}: {verdict.outcome}"
     if verdict.error is not None:
-        head.paragraphs.append(f"Nothing could be judged: {verdict.error.message} Fix: {verdict.error.fix}")
+        yield _plain(f"Nothing could be judged: {verdict.error.message} Fix: {verdict.error.fix}")
     if verdict.unofficial:
-        head.paragraphs.append("It is not official, for these reasons: " + "; ".join(verdict.unofficial) + ".")
-    yield head
+        yield _plain("It is not official, for these reasons: " + "; ".join(verdict.unofficial) + ".")
+    yield _points(verdict.reasons)
     for part in verdict.parts:
         yield from _part(part, verdict)
     if verdict.checks:
-        yield Section("Both legs together", 3, tables=[_claims(verdict.checks, {})])
-    yield _not_checked(verdict)
-    yield Section(
-        "What a reviewer would ask next", 3, points=list(_questions(verdict)) or ["nothing follows from these files"]
-    )
+        yield "### Both legs together"
+        yield _claims(verdict.checks, {})
+    yield "### What was not checked"
+    yield from _not_checked(verdict)
+    yield "### What a reviewer would ask next"
+    yield _points(_questions(verdict)) or _points(["nothing follows from these files"])
 
 
-def _part(part: Part, verdict: Verification) -> Iterator[Section]:
-    strict = verdict.official_asked or part.claims_official
-    yield Section(
-        f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}",
-        3,
-        [
-            f"The verdict rests on this: {part.rule}.",
-            "Held to the official rules."
-            if strict
-            else "Its own record says that it is not official; breaches of official rules are told and do not fail it.",
-        ],
-        [Table(("number", ""), [tuple(line.split(None, 1)) if " " in line else (line, "") for line in part.lines])]
-        if part.lines
-        else [],
-        part.notes,
+def _part(part: Part, verdict: Verification) -> Iterator[str]:
+    yield "### " + _plain(
+        f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}"
     )
+    yield _plain(f"The verdict rests on this: {part.rule}.")
+    yield (
+        "Held to the official rules."
+        if verdict.official_asked or part.claims_official
+        else "Its own record says that it is not official; breaches of official rules are told and do not fail it."
+    )
+    if part.lines:
+        yield _table(("number", ""), [(*line.split(None, 1), "")[:2] for line in part.lines])
+    yield _points(part.notes)
     lines = _record_lines(RunDir(Path(part.directory)).detail)
     for kind, claim in KINDS.items():
         found = [finding for finding in part.findings if finding.kind == kind]
         if found:
-            yield Section(claim, 4, tables=[_claims(found, lines)])
-    yield Section("Files", 4, tables=[_files(Path(part.directory))])
+            yield f"#### {claim}"
+            yield _claims(found, lines)
+    yield "#### Files"
+    yield _files(Path(part.directory))
 
 
-def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> Table:
+def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> str:
     rows = [
         (
             finding.known.summary,
@@ -189,7 +177,7 @@ def _claims(findings: Iterable[Finding], lines: dict[str, int]) -> Table:
         )
         for finding in findings
     ]
-    return Table(("claim", "rule", "from", "found", "required", "result"), rows)
+    return _table(("claim", "rule", "from", "found", "required", "result"), rows)
 
 
 def _where(finding: Finding, lines: dict[str, int]) -> str:
@@ -216,47 +204,40 @@ def _record_lines(detail: Path) -> dict[str, int]:
     return found
 
 
-def _files(folder: Path) -> Table:
+def _files(folder: Path) -> str:
     """What was there to be read, by name, so that a reader can tell whether he has the same."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
     except OSError:
         paths = []
-    rows = [(path.name, f"{path.stat().st_size:,}", sha256_of(path)) for path in paths]
-    return Table(("file", "bytes", "SHA-256"), rows)
+    return _table(("file", "bytes", "SHA-256"), [(p.name, f"{p.stat().st_size:,}", sha256_of(p)) for p in paths])
 
 
 # What was not checked -----------------------------------------------------------------------------------------------
 
 
-def _not_checked(verdict: Verification) -> Section:
-    section = Section("What was not checked", 3)
+def _not_checked(verdict: Verification) -> Iterator[str]:
+    points = []
     for part in verdict.parts:
         lacking = _lacking(part)
-        section.points += [
-            f"{part.mode}: {rule.id}: {rule.summary}: there is no {name}" for rule, name in lacking.items()
-        ]
+        points += [f"{part.mode}: {rule.id}: {rule.summary}: there is no {name}" for rule, name in lacking.items()]
         seen = {finding.rule for finding in part.findings}
         silent = [rule for rule in _rules_of(part) if rule.id not in seen and rule not in lacking]
-        looked = [rule for rule in silent if rule.kind == "contradiction"]
+        looked = "; ".join(f"{rule.id} ({rule.summary})" for rule in silent if rule.kind == "contradiction")
         if looked:
-            section.paragraphs.append(
-                f"{part.mode.capitalize()}: looked for and not found, told only when found: "
-                + "; ".join(f"{rule.id} ({rule.summary})" for rule in looked)
-                + "."
-            )
-        section.points += [
+            yield _plain(f"{part.mode.capitalize()}: looked for and not found, told only when found: {looked}.")
+        points += [
             f"{part.mode}: {rule.id}: {rule.summary}: no finding (nothing to ask here, or told only when broken)"
             for rule in silent
             if rule.kind != "contradiction"
         ]
     for mode in ("performance", "accuracy"):
         if all(part.mode != mode for part in verdict.parts):
-            section.points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
+            points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
     for kind, command in ELSEWHERE.items():
         if count := sum(rule.kind == kind for rule in RULES.values()):
-            section.points.append(f"the {count} rules of `{command}`")
-    return section
+            points.append(f"the {count} rules of `{command}`")
+    yield _points(points)
 
 
 def _rules_of(part: Part) -> list[Rule]:
@@ -313,33 +294,3 @@ def _about_the_record(part: Part) -> Iterator[str]:
         yield f"{part.mode}: which changes did the harness have that commit {commit} has not?"
     if not manifest.resolved.trace:
         yield f"{part.mode}: is there a run with --enable-log-trace, whose times are LoadGen's own?"
-
-
-# Writing ------------------------------------------------------------------------------------------------------------
-
-
-def as_markdown(sections: Sequence[Section]) -> str:
-    """The document as Markdown."""
-    blocks = []
-    for section in sections:
-        blocks.append(f"{'#' * section.depth} {_plain(section.title)}")
-        blocks += map(_plain, section.paragraphs)
-        for table in section.tables:
-            lines = [table.header, tuple("---" for _ in table.header), *table.rows]
-            blocks.append("\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines))
-        if section.points:
-            blocks.append("\n".join(f"- {_plain(point)}" for point in section.points))
-    return "\n\n".join(blocks) + "\n"
-
-
-def as_html(sections: Sequence[Section]) -> str:
-    """The document as one HTML file."""
-    return render_template("document.html", sections=sections)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"([\\<>*\[\]])", r"\\\1", printable(" ".join(text.split())))
-
-
-def _cell(text: str) -> str:
-    return "---" if text == "---" else _plain(text).replace("|", "\\|")

@@ -12,9 +12,9 @@ from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.evidence.performance import verify_performance
 from compliance.finding import Finding
 from compliance.report import pictures
-from compliance.report.ceiling import Ceiling, Device, ceiling
+from compliance.report.ceiling import Device, ceiling_rows
 from compliance.report.pictures import Limit, Picture
-from compliance.report.series import cdf, course
+from compliance.report.series import cdf, time_series
 from compliance.verify.find_results import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
@@ -36,7 +36,7 @@ _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "p99_9", "max")
 class LegSection:
     """One leg on the page; plain values, ready to be set into the template."""
 
-    key: str  # unique on the page, for anchors and ids
+    key: str  # unique on the page: its anchor
     name: str
     directory: str
     scenario: str
@@ -100,11 +100,11 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
         _judge(section, root)
     derived = _derived(section, run, requests) if result.reported is not None else None
     _distributions(section, derived)
-    _course(section, requests, derived, result)
+    _over_time(section, requests, derived, result)
     _lengths(section, requests)
     _replicas(section, requests)
     section.tables = [
-        ("How far from the limit", _ceiling_rows(ceiling(manifest, requests, measured), section)),
+        ("How far from the limit", ceiling_rows(manifest, requests, section.tokens_per_second, measured)),
         ("Where the queries' time went, by vLLM's statistics", _time_rows(manifest)),
         ("What ran", _machine_rows(manifest)),
         ("Settings in force", _setting_rows(manifest, result)),
@@ -192,11 +192,10 @@ def _distributions(section: LegSection, derived: Derived | None) -> None:
         limit = Limit(limit_ns / 1e6, verdict.late, verdict.allowed) if verdict and limit_ns else None
         numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
         if numbers is not None:
-            name = f"{section.key}-{label.lower()}"
-            section.pictures.append(pictures.distribution(name, label, cdf(values_ns), numbers.p99 / 1e6, limit))
+            section.pictures.append(pictures.distribution(label, cdf(values_ns), numbers.p99 / 1e6, limit))
 
 
-def _course(section: LegSection, requests: RequestTable, derived: Derived | None, result: Result) -> None:
+def _over_time(section: LegSection, requests: RequestTable, derived: Derived | None, result: Result) -> None:
     lateness_ns: NDArray[np.int64] | None = None
     late: NDArray[np.bool_] | None = None
     if derived is not None and derived.scenario == "Server":
@@ -205,21 +204,21 @@ def _course(section: LegSection, requests: RequestTable, derived: Derived | None
         for label, values_ns in _measures_ns(derived).items():
             if (limit_ns := derived.limits_ns.get(label.lower())) is not None:
                 late |= values_ns > limit_ns
-    over_time = course(requests, lateness_ns=lateness_ns, late=late)
+    over_time = time_series(requests, lateness_ns=lateness_ns, late=late)
     mean = result.reported.tokens_per_second if result.reported is not None else None
     section.pictures += [
-        pictures.queries_open(f"{section.key}-open", over_time),
-        pictures.tokens_made(f"{section.key}-tokens", over_time, mean),
+        pictures.queries_open(over_time),
+        pictures.tokens_made(over_time, mean),
     ]
     if lateness_ns is not None:
-        section.pictures.append(pictures.lateness(f"{section.key}-lateness", over_time))
+        section.pictures.append(pictures.lateness(over_time))
 
 
 def _lengths(section: LegSection, requests: RequestTable) -> None:
     section.finish_reasons = dict(Counter(requests.finish_reason).most_common())
     section.pictures += [
-        pictures.token_lengths(f"{section.key}-in", "Tokens in", requests.prompt_tokens, pictures.ONE),
-        pictures.token_lengths(f"{section.key}-out", "Tokens out", requests.output_tokens, pictures.TWO),
+        pictures.token_lengths("Tokens in", requests.prompt_tokens, pictures.ONE),
+        pictures.token_lengths("Tokens out", requests.output_tokens, pictures.TWO),
     ]
 
 
@@ -228,25 +227,7 @@ def _replicas(section: LegSection, requests: RequestTable) -> None:
     if replica is None or len(numbers := np.unique(replica)) < 2:
         return
     tokens = {int(number): int(requests.output_tokens[replica == number].sum()) for number in numbers}
-    section.pictures.append(pictures.replicas(f"{section.key}-replicas", tokens))
-
-
-def _ceiling_rows(found: Ceiling | str, section: LegSection) -> list[tuple[str, str]]:
-    if isinstance(found, str):
-        return [("not known", found)]
-    device = found.device
-    rows = [
-        ("device", f"{found.count} × {device.name} ({device.source})"),
-        ("its memory", f"{device.bytes_per_second / 1e9:,.1f} GB/s"),
-        ("its arithmetic", f"{device.flops / 1e12:,.2f} TFLOP/s"),
-        ("parameters", f"{found.parameters:,}"),
-        ("memory allows", f"{found.memory:,.0f} tokens/s"),
-        ("arithmetic allows", f"{found.arithmetic:,.0f} tokens/s"),
-    ]
-    if section.tokens_per_second:
-        share = section.tokens_per_second / found.lowest
-        rows.append(("reached", f"{section.tokens_per_second:,.1f} tokens/s, {share:.1%} of the lower one"))
-    return rows
+    section.pictures.append(pictures.replicas(tokens))
 
 
 def _time_rows(manifest: Manifest) -> list[tuple[str, str]]:

@@ -1,15 +1,12 @@
-"""Pictures as SVG text for a page: matplotlib draws, the page's style sheet gives the colours.
+"""Pictures for a page, drawn by matplotlib: SVG on white, in light and in dark pages alike."""
 
-Each colour below is a stand-in that matplotlib writes and that is replaced by a variable of the page, so that one
-picture is right in light, in dark and in print.
-"""
-
+import base64
+import functools
 import io
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import matplotlib as mpl
 import numpy as np
@@ -17,13 +14,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from compliance.report.series import Cdf, Course, Ints
-from runs.wording import milliseconds
+from compliance.report.series import Cdf, Ints, TimeSeries
+from runs.wording import milliseconds, printable
 
-INK, MUTED, GRID, ONE, TWO, GOOD, BAD = (f"#0{n}0a0{n}" for n in range(1, 8))
-VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", ONE: "one", TWO: "two", GOOD: "good", BAD: "bad"}
-LIGHT = {"ink": "#1f2328", "muted": "#59636e", "grid": "#dde1e6", "one": "#0969da", "two": "#bc4c00"}
-LIGHT |= {"good": "#1a7f37", "bad": "#cf222e"}
+INK, MUTED, GRID, ONE, TWO, GOOD, BAD = ["#1f2328", "#59636e", "#dde1e6", "#0969da", "#bc4c00", "#1a7f37", "#cf222e"]
 
 SIZE_INCHES = (4.6, 2.9)  # small enough to be read on a telephone
 LENGTH_BINS = 32
@@ -57,42 +51,40 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG element, and what it shows in words for those who do not see it."""
+    """An SVG file, and what it shows in words for those who do not see it."""
 
-    svg: str
+    svg: bytes
     words: str
 
-
-def _picture(name: str, words: str, draw: Callable[[Any], None]) -> Picture:
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        for part in (figure, axes):
-            part.patch.set_visible(False)  # the paper is the page's
-        text = _svg(figure)
-    return Picture(_inline(text, name), words)
+    @property
+    def url(self) -> str:
+        """The file itself as the address of an image."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
 
 
-def _svg(figure: Figure) -> str:
+P = ParamSpec("P")
+
+
+def _picture(draw: Callable[Concatenate[Any, P], str]) -> Callable[P, Picture]:
+    """From a function that draws into axes, and says what it drew, to one that makes the picture."""
+
+    @functools.wraps(draw)
+    def make(*args: P.args, **kwargs: P.kwargs) -> Picture:
+        with mpl.rc_context(_STYLE):
+            figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+            words = draw(figure.add_subplot(), *args, **kwargs)
+            return Picture(_svg(figure), words)
+
+    return make
+
+
+def _svg(figure: Figure) -> bytes:
     """The same picture has the same bytes: no date, no random ids."""
-    text = io.StringIO()
+    file = io.BytesIO()
     # Of itself: `savefig` draws everything twice, once to find the layout, which drawing finds too.
     canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(text, metadata={"Date": None, "Creator": None})
-    found = text.getvalue()
-    return found[found.index("<svg") :]
-
-
-def _inline(text: str, name: str) -> str:
-    """The `svg` element alone, its ids made unique on the page, its colours the page's."""
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'href="#', f'href="#{name}-', text)
-    text = text.replace("url(#", f"url(#{name}-")
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var(--{variable})")
-    return re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    canvas.print_svg(file, metadata={"Date": None, "Creator": None})
+    return file.getvalue()
 
 
 # One leg ------------------------------------------------------------------------------------------------------------
@@ -107,25 +99,23 @@ class Limit:
     allowed: int
 
 
-def distribution(name: str, label: str, values: Cdf, p99_ms: float, limit: Limit | None) -> Picture:
+@_picture
+def distribution(axes: Any, label: str, values: Cdf, p99_ms: float, limit: Limit | None) -> str:
     """The share of queries at or below a latency."""
     words = f"{label}: p99 {milliseconds(p99_ms)} ms"
     if limit is not None:
         words += f" of {milliseconds(limit.ms)} ms; {limit.late} late"
         words += f" of {limit.allowed} allowed" if limit.allowed >= 0 else ", too few queries to allow any"
-
-    def draw(axes: Any) -> None:
-        axes.step(values.values_ms, values.shares * 100, where="post", color=ONE)
-        axes.axhline(99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.plot([p99_ms], [99], "o", color=ONE, markersize=5)
-        if limit is not None:
-            axes.axvline(limit.ms, color=BAD if limit.late > limit.allowed else GOOD, linestyle="--", linewidth=1.4)
-        _time_axis(axes, [*values.values_ms[[0, -1]], *([limit.ms] if limit else [])])
-        axes.set_ylim(0, 101)
-        axes.set_ylabel("% of queries")
-        axes.set_title(words if len(words) < 50 else words.replace("; ", ";\n"))
-
-    return _picture(name, words, draw)
+    axes.step(values.values_ms, values.shares * 100, where="post", color=ONE)
+    axes.axhline(99, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
+    axes.plot([p99_ms], [99], "o", color=ONE, markersize=5)
+    if limit is not None:
+        axes.axvline(limit.ms, color=BAD if limit.late > limit.allowed else GOOD, linestyle="--", linewidth=1.4)
+    _time_axis(axes, [*values.values_ms[[0, -1]], *([limit.ms] if limit else [])])
+    axes.set_ylim(0, 101)
+    axes.set_ylabel("% of queries")
+    axes.set_title(words if len(words) < 50 else words.replace("; ", ";\n"))
+    return words
 
 
 def _plain_number(value: float, _place: object = None) -> str:
@@ -146,61 +136,55 @@ def _time_axis(axes: Any, values_ms: Sequence[float]) -> None:
     axes.set_xlabel("ms")
 
 
-def queries_open(name: str, of: Course) -> Picture:
+@_picture
+def queries_open(axes: Any, of: TimeSeries) -> str:
     """Queries that wait and queries that are computed, over time."""
     words = "queries waiting for their first token and being answered" if of.waiting is not None else "queries open"
-
-    def draw(axes: Any) -> None:
-        label = "being answered" if of.waiting is not None else "open"
-        axes.fill_between(of.edges_s, 0, of.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
-        if of.waiting is not None:
-            top = of.computing + of.waiting
-            axes.fill_between(of.edges_s, of.computing, top, color=TWO, alpha=0.75, linewidth=0, label="waiting")
-            axes.legend(loc="upper right", ncols=2)
-        highest = float((of.computing + (0 if of.waiting is None else of.waiting)).max())
-        axes.set_ylim(bottom=0, top=max(1.2 * highest, 1.0))  # room for the legend
-        _over_time(axes, of, "queries", "Waiting and being answered" if of.waiting is not None else "Open queries")
-
-    return _picture(name, words, draw)
+    label = "being answered" if of.waiting is not None else "open"
+    axes.fill_between(of.edges_s, 0, of.computing, color=ONE, alpha=0.75, linewidth=0, label=label)
+    if of.waiting is not None:
+        top = of.computing + of.waiting
+        axes.fill_between(of.edges_s, of.computing, top, color=TWO, alpha=0.75, linewidth=0, label="waiting")
+        axes.legend(loc="upper right", ncols=2)
+    highest = float((of.computing + (0 if of.waiting is None else of.waiting)).max())
+    axes.set_ylim(bottom=0, top=max(1.2 * highest, 1.0))  # room for the legend
+    _over_time(axes, of, "queries", "Waiting and being answered" if of.waiting is not None else "Open queries")
+    return words
 
 
-def tokens_made(name: str, of: Course, mean: float | None) -> Picture:
+@_picture
+def tokens_made(axes: Any, of: TimeSeries, mean: float | None) -> str:
     """Output tokens per second over time."""
     how = "spread from first token to completion" if of.tokens_are_spread else "counted when an answer is complete"
-
-    def draw(axes: Any) -> None:
-        axes.stairs(of.tokens_per_second, of.edges_s, fill=True, color=ONE, alpha=0.3)
-        axes.stairs(of.tokens_per_second, of.edges_s, color=ONE, linewidth=1.2)
-        if mean is not None:
-            axes.axhline(mean, color=MUTED, linestyle="--", linewidth=1.2)
-        axes.set_ylim(bottom=0)
-        _over_time(
-            axes, of, "tokens/s", "Output tokens/s" + (f", {_plain_number(mean)} over all" if mean is not None else "")
-        )
-
-    return _picture(name, f"output tokens per second over time, {how}", draw)
+    axes.stairs(of.tokens_per_second, of.edges_s, fill=True, color=ONE, alpha=0.3)
+    axes.stairs(of.tokens_per_second, of.edges_s, color=ONE, linewidth=1.2)
+    if mean is not None:
+        axes.axhline(mean, color=MUTED, linestyle="--", linewidth=1.2)
+    axes.set_ylim(bottom=0)
+    _over_time(
+        axes, of, "tokens/s", "Output tokens/s" + (f", {_plain_number(mean)} over all" if mean is not None else "")
+    )
+    return f"output tokens per second over time, {how}"
 
 
-def lateness(name: str, of: Course) -> Picture:
+@_picture
+def lateness(axes: Any, of: TimeSeries) -> str:
     """How long after their time LoadGen handed queries over, and where queries missed a limit."""
     assert of.lateness_ms is not None
     values = of.lateness_ms
     late = 0 if of.late is None else int(of.late.sum())
     words = f"LoadGen's lateness, at most {milliseconds(float(values.max()))} ms; {late} queries beyond a limit"
-
-    def draw(axes: Any) -> None:
-        axes.stairs(values, of.edges_s, color=ONE, fill=True, alpha=0.75)
-        axes.set_ylim(bottom=0, top=max(float(values.max()) * 1.15, 1e-3))
-        if of.late is not None and late:
-            middles = (of.edges_s[:-1] + of.edges_s[1:]) / 2
-            where = of.late > 0
-            axes.plot(middles[where], np.zeros(int(where.sum())), "|", color=BAD, markersize=12, clip_on=False)
-        _over_time(axes, of, "ms", words[:1].upper() + words[1:].replace("; ", ";\n"))
-
-    return _picture(name, words, draw)
+    axes.stairs(values, of.edges_s, color=ONE, fill=True, alpha=0.75)
+    axes.set_ylim(bottom=0, top=max(float(values.max()) * 1.15, 1e-3))
+    if of.late is not None and late:
+        middles = (of.edges_s[:-1] + of.edges_s[1:]) / 2
+        where = of.late > 0
+        axes.plot(middles[where], np.zeros(int(where.sum())), "|", color=BAD, markersize=12, clip_on=False)
+    _over_time(axes, of, "ms", words[:1].upper() + words[1:].replace("; ", ";\n"))
+    return words
 
 
-def _over_time(axes: Any, of: Course, label: str, title: str) -> None:
+def _over_time(axes: Any, of: TimeSeries, label: str, title: str) -> None:
     axes.set_xlim(0, of.edges_s[-1])
     axes.set_xlabel("s")
     axes.set_ylabel(label)
@@ -208,38 +192,34 @@ def _over_time(axes: Any, of: Course, label: str, title: str) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
 
 
-def token_lengths(name: str, title: str, tokens: Ints, colour: str) -> Picture:
+@_picture
+def token_lengths(axes: Any, title: str, tokens: Ints, colour: str) -> str:
     """How many tokens prompts or answers had; `tokens` of each sample."""
     counts, edges = np.histogram(tokens, LENGTH_BINS)
     title = f"{title}, {_plain_number(float(np.mean(tokens)))} a sample"
-
-    def draw(axes: Any) -> None:
-        axes.stairs(counts, edges, fill=True, color=colour, alpha=0.75)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("tokens")
-        axes.set_ylabel("samples")
-        axes.set_title(title)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-    return _picture(name, f"{title.lower()}, from {edges[0]:,.0f} to {edges[-1]:,.0f}", draw)
+    axes.stairs(counts, edges, fill=True, color=colour, alpha=0.75)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("tokens")
+    axes.set_ylabel("samples")
+    axes.set_title(title)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    return f"{title.lower()}, from {edges[0]:,.0f} to {edges[-1]:,.0f}"
 
 
-def replicas(name: str, tokens_of: Mapping[int, int]) -> Picture:
+@_picture
+def replicas(axes: Any, tokens_of: Mapping[int, int]) -> str:
     """Output tokens of each engine, by its number."""
     tokens = list(tokens_of.values())
     uneven = max(tokens) / (sum(tokens) / len(tokens)) if sum(tokens) else 1.0
     words = f"Output tokens of {len(tokens)} replicas; the busiest has {uneven:.3f} of the mean"
-
-    def draw(axes: Any) -> None:
-        axes.bar(list(map(str, tokens_of)), tokens, color=ONE, alpha=0.8)
-        axes.grid(visible=False, axis="x")
-        axes.set_xlabel("replica")
-        axes.set_title(words.replace("; ", ";\n"))
-        axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
-        if len(tokens) > 16:
-            axes.set_xticks([])
-
-    return _picture(name, words, draw)
+    axes.bar(list(map(str, tokens_of)), tokens, color=ONE, alpha=0.8)
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("replica")
+    axes.set_title(words.replace("; ", ";\n"))
+    axes.yaxis.set_major_formatter(FuncFormatter(_plain_number))
+    if len(tokens) > 16:
+        axes.set_xticks([])
+    return words
 
 
 # Several legs -------------------------------------------------------------------------------------------------------
@@ -254,25 +234,23 @@ class Bar:
     valid: bool
 
 
-def side_by_side(name: str, title: str, bars: Sequence[Bar]) -> Picture:
+@_picture
+def side_by_side(axes: Any, title: str, bars: Sequence[Bar]) -> str:
     """Rates of several legs; one that is not VALID is hollow."""
-
-    def draw(axes: Any) -> None:
-        places = range(len(bars))
-        drawn = axes.barh(places, [bar.value for bar in bars], color=[ONE if bar.valid else "none" for bar in bars])
-        for patch, bar in zip(drawn, bars, strict=True):
-            patch.set_edgecolor(ONE if bar.valid else BAD)
-            patch.set_linewidth(1.2)
-        axes.set_yticks(places, told_apart([bar.label for bar in bars]))
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
-        axes.bar_label(drawn, [f"{_plain_number(bar.value)}" for bar in bars], padding=3, fontsize=10, color=INK)
-        axes.set_xlim(right=max(bar.value for bar in bars) * 1.3)
-        axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
-        axes.locator_params(axis="x", nbins=3)  # so that labels of seven digits do not touch
-        axes.set_title(title)
-
-    return _picture(name, f"{title}: " + ", ".join(f"{bar.label} {_plain_number(bar.value)}" for bar in bars), draw)
+    places = range(len(bars))
+    drawn = axes.barh(places, [bar.value for bar in bars], color=[ONE if bar.valid else "none" for bar in bars])
+    for patch, bar in zip(drawn, bars, strict=True):
+        patch.set_edgecolor(ONE if bar.valid else BAD)
+        patch.set_linewidth(1.2)
+    axes.set_yticks(places, told_apart([bar.label for bar in bars]))
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.bar_label(drawn, [f"{_plain_number(bar.value)}" for bar in bars], padding=3, fontsize=10, color=INK)
+    axes.set_xlim(right=max(bar.value for bar in bars) * 1.3)
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain_number))
+    axes.locator_params(axis="x", nbins=3)  # so that labels of seven digits do not touch
+    axes.set_title(title)
+    return f"{title}: " + ", ".join(f"{bar.label} {_plain_number(bar.value)}" for bar in bars)
 
 
 def told_apart(labels: list[str]) -> list[str]:
@@ -280,7 +258,7 @@ def told_apart(labels: list[str]) -> list[str]:
     parts = [label.split("/") for label in labels]
     levels = zip(*(part[:-1] for part in parts), strict=False)
     shared = len(list(itertools.takewhile(lambda level: len(set(level)) == 1, levels)))
-    names = ["/".join(part[shared:]) for part in parts]
+    names = [printable("/".join(part[shared:])) for part in parts]
     return [name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}" for name in names]
 
 
@@ -329,13 +307,15 @@ def rate_panels(record: Mapping[str, Any]) -> list[RatePanel]:
     return panels
 
 
-def rates(name: str, panel: RatePanel) -> Picture:
+@_picture
+def rates(axes: Any, panel: RatePanel) -> str:
     """A panel for a page."""
-    return _picture(name, panel.title, lambda axes: _draw_rates(axes, panel))
+    _draw_rates(axes, panel)
+    return panel.title
 
 
-def rates_file(title: str, panels: Sequence[RatePanel]) -> str:
-    """All panels as an SVG file of its own, on white."""
+def rates_file(title: str, panels: Sequence[RatePanel]) -> bytes:
+    """All panels as one SVG file."""
     width, height = SIZE_INCHES
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(1.6 * width, height * max(1, len(panels)) + 0.4), layout="constrained")
@@ -344,10 +324,7 @@ def rates_file(title: str, panels: Sequence[RatePanel]) -> str:
             _draw_rates(figure.add_subplot(len(panels), 1, place), panel)
         if not panels:
             figure.text(0.5, 0.4, "no answers", ha="center")
-        text = _svg(figure)
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, LIGHT[variable])
-    return text.replace("<svg ", '<svg style="background: white" ', 1)
+        return _svg(figure)
 
 
 def _draw_rates(axes: Any, panel: RatePanel) -> None:

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
 from compliance.report import pictures
 from compliance.report.ceiling import Device
 from compliance.report.leg_section import LegSection, leg_section
 from compliance.report.pictures import Bar, Picture
-from compliance.report.templates import render_template
 from runs.environment import HARNESS_VERSION
 from runs.errors import HarnessError
-from runs.wording import milliseconds
+from runs.wording import milliseconds, printable
 
 MOST_SECTIONS = 24  # legs that are drawn; more of them stand in the table alone
 
@@ -54,7 +56,7 @@ def make_page(
             page.left_out.append(f"{name}: {error.message}")
     page.left_out += [f"{name}: not drawn, the page has {MOST_SECTIONS} legs" for name, _ in legs[MOST_SECTIONS:]]
     page.overview = _overview(page.legs)
-    page.tunes = [_tune(tune, f"tune{number}") for number, tune in enumerate(tunes, start=1)]
+    page.tunes = [_tune(tune) for tune in tunes]
     return page
 
 
@@ -64,11 +66,11 @@ def _overview(legs: Sequence[LegSection]) -> list[Picture]:
     for name, title in (("tokens_per_second", "Tokens/s"), ("samples_per_second", "Samples/s")):
         bars = [Bar(leg.name, value, leg.good) for leg in legs if (value := getattr(leg, name))]
         if len(bars) > 1:
-            found.append(pictures.side_by_side(f"overview-{name}", title, bars[:12]))
+            found.append(pictures.side_by_side(title, bars[:12]))
     return found
 
 
-def _tune(tune: TuneRecord, key: str) -> dict[str, Any]:
+def _tune(tune: TuneRecord) -> dict[str, Any]:
     record = tune.record
     rows = [
         {
@@ -82,7 +84,7 @@ def _tune(tune: TuneRecord, key: str) -> dict[str, Any]:
         for step, legs in (("probe", record.get("probes", [])), ("confirmation", record.get("confirmations", [])))
         for leg in legs
     ]
-    drawn = [pictures.rates(f"{key}-{panel.label}", panel) for panel in pictures.rate_panels(record)]
+    drawn = [pictures.rates(panel) for panel in pictures.rate_panels(record)]
     return {"directory": tune.directory, "record": record, "rows": rows, "pictures": drawn}
 
 
@@ -92,5 +94,21 @@ def _of_limit(leg: dict[str, Any], name: str) -> str:
 
 
 def render(page: Page) -> str:
-    """The page as HTML text."""
-    return render_template("page.html", page=page, version=HARNESS_VERSION)
+    """The page as HTML text, every text of it escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_harmless,
+    )
+    environment.filters["number"] = _number
+    return environment.get_template("page.html").render(page=page, version=HARNESS_VERSION)
+
+
+def _harmless(value: Any) -> Any:
+    return printable(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.{0 if float(value).is_integer() else 2}f}"

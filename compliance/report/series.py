@@ -32,7 +32,7 @@ def cdf(values_ns: Ints) -> Cdf:
 
 
 @dataclass(frozen=True)
-class Course:
+class TimeSeries:
     """A leg over time. `edges_s` has one more entry than the rates; counts stand at the edges."""
 
     edges_s: Floats
@@ -44,7 +44,9 @@ class Course:
     late: Ints | None  # queries of each bin, by their time of issue, that missed a limit
 
 
-def course(requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None) -> Course:
+def time_series(
+    requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDArray[np.bool_] | None = None
+) -> TimeSeries:
     """Reduce a leg to BINS intervals.
 
     Args:
@@ -63,7 +65,7 @@ def course(requests: RequestTable, *, lateness_ns: Ints | None = None, late: NDA
     answered = _count_until(first, edges) if known else begun
     made = _tokens_until(first, completed, requests.output_tokens, edges)
     bins = np.clip(np.searchsorted(edges, issued, side="right") - 1, 0, BINS - 1)
-    return Course(
+    return TimeSeries(
         edges_s=edges,
         waiting=begun - answered if known else None,
         computing=answered - done,

@@ -2,13 +2,13 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from compliance.evidence.accuracy import with_scorer
+from compliance.report.document import as_markdown
 from compliance.verify.find_results import ResultLegs, find_results
 from compliance.verify.result_verdict import (
     RECORD_NAME,
@@ -34,10 +34,8 @@ from scenarios.console import say
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
     "somebody else's result, by the official rules: verify RESULT --official --output verdict",
-    "every claim and how it was checked: verify RESULT --document verification.html",
+    "every claim and how it was checked: verify RESULT --document verification.md",
 )
-
-DOCUMENT_KINDS = (".md", ".html")
 
 
 @click.command(cls=Command, examples=EXAMPLES)
@@ -61,11 +59,9 @@ DOCUMENT_KINDS = (".md", ".html")
 )
 @click.option(
     "--document",
-    "documents",
     type=PATH,
     metavar="FILE",
-    multiple=True,
-    help="Also write the verification document there: Markdown (.md) or HTML (.html); may be given twice.",
+    help="Also write the verification document there, as Markdown (.md).",
 )
 @click.option("--json", type=PATH, metavar="[FILE]", help="Also write the records of all results there.")
 def verify(
@@ -77,7 +73,7 @@ def verify(
     dataset_path: Path | None,
     model_path: str | None,
     output: Path | None,
-    documents: tuple[Path, ...],
+    document: Path | None,
     json: Path | None,
 ) -> ExitCode:
     """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside legs of this
@@ -96,9 +92,8 @@ def verify(
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
         if path is not None and performance_only:
             raise InputError(f"{name} has no use with --performance-only", "leave it out")
-    for document in documents:
-        if document.suffix not in DOCUMENT_KINDS:
-            raise InputError(f"--document {document}: not a .md or .html file", "end its name in .md or in .html")
+    if document is not None and document.suffix != ".md":
+        raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
     sources = score_sources(dataset_path, model_path)
     console = Console()
     only = ACCURACY if accuracy_only else PERFORMANCE if performance_only else None
@@ -120,21 +115,11 @@ def verify(
     record = {"schema_version": 1, "exit_code": int(worst), "results": [as_json(verdict) for verdict in verdicts]}
     answer.put(**record)
     write_record("--json", json, record)
-    _write_documents(verdicts, documents, console)
+    if document is not None:
+        with writing("--document", document):
+            write_atomic(document, as_markdown(verdicts, moment(time.time_ns())))
+        say(console, f"written to {document}")
     return worst
-
-
-def _write_documents(verdicts: list[Verification], paths: Sequence[Path], console: Console) -> None:
-    if not paths:
-        return
-    from compliance.report.document import as_html, as_markdown, document  # brings the templates' library along
-
-    sections = document(verdicts, moment(time.time_ns()))
-    for path in paths:
-        text = as_html(sections) if path.suffix == ".html" else as_markdown(sections)
-        with writing("--document", path):
-            write_atomic(path, text)
-        say(console, f"written to {path}")
 
 
 def _folders(results: list[ResultLegs], output: Path | None) -> list[Path | None]:

@@ -20,7 +20,14 @@ const frame = document.querySelector("iframe");
 frame.onload = () => {
   const page = frame.contentDocument, root = page.documentElement;
   const box = one => { const r = one.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
-  const pictures = [...page.querySelectorAll("figure svg")].map(svg => ({
+  const svgs = [...page.querySelectorAll("figure img")].map(img => {
+    const bytes = Uint8Array.from(atob(img.src.split(",")[1]), letter => letter.charCodeAt(0));
+    const svg = new DOMParser().parseFromString(new TextDecoder().decode(bytes), "image/svg+xml").documentElement;
+    svg.setAttribute("style", `display: block; width: ${img.clientWidth}px; height: ${img.clientHeight}px`);
+    img.replaceWith(page.adoptNode(svg));
+    return svg;
+  });
+  const pictures = svgs.map(svg => ({
     box: box(svg),
     shapes: svg.querySelectorAll("path, use, rect").length,
     texts: [...svg.querySelectorAll("text")].map(text => ({words: text.textContent, box: box(text)})),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compliance.report import ceiling as module
-from compliance.report.ceiling import Ceiling, Device, ceiling, find_device
+from compliance.report.ceiling import Device, bounds, ceiling_rows, find_device
 from runs.record.manifest import LegPlan, Manifest
 from tests.compliance.report.test_series import table
 
@@ -56,32 +56,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_both_bounds(folder: Path) -> None:
     requests = table(100)
-    found = ceiling(manifest(folder, "Offline"), requests, None)
-    assert isinstance(found, Ceiling)
+    leg = manifest(folder, "Offline")
+    arithmetic, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), leg, requests)
     output = 1100
     work = 2 * ONE_BILLION * (int(requests.prompt_tokens.sum()) + output)
-    assert found.arithmetic == pytest.approx(output / (work / (2 * 989e12)))
+    assert arithmetic == pytest.approx(output / (work / 989e12))
     # 2 × 32 layers × 8 heads × 128 numbers of 2 bytes: 131,072 bytes a token of context; weights at least 11 times.
     context = float((requests.output_tokens * (requests.prompt_tokens + requests.output_tokens / 2)).sum())
     read = context * 131_072 + 11 * 2 * ONE_BILLION
-    assert found.memory == pytest.approx(output / (read / (2 * 3.35e12)))
-    assert found.lowest == min(found.memory, found.arithmetic)
+    assert memory == pytest.approx(output / (read / 3.35e12))
+    rows = dict(ceiling_rows(leg, requests, min(arithmetic, memory), None))
+    assert rows["device"] == "2 × H100 (NVIDIA H100 data sheet, SXM)"
+    assert rows["memory allows"].startswith(f"{2 * memory:,.0f} tokens/s")
+    assert rows["arithmetic allows"].startswith(f"{2 * arithmetic:,.0f} tokens/s")
+    assert rows["reached"].endswith("tokens/s, 50.0% of the lower one")
 
 
 def test_one_query_at_a_time_reads_all_weights_for_each_token(folder: Path) -> None:
-    found = ceiling(manifest(folder, "SingleStream"), table(10), None)
-    assert isinstance(found, Ceiling)
-    assert found.memory < 2 * 3.35e12 / (2 * ONE_BILLION)
+    _, memory = bounds(Device("one", 3.35e12, 989e12, "a test"), manifest(folder, "SingleStream"), table(10))
+    assert memory < 3.35e12 / (2 * ONE_BILLION)
 
 
 def test_what_is_not_known_is_said(folder: Path) -> None:
-    unknown = manifest(folder, "Offline")
-    unknown.accelerator = [{"name": "NVIDIA GeForce RTX 4090"}]
-    assert ceiling(unknown, table(3), None) == "NVIDIA GeForce RTX 4090 is not in the table of devices"
-    unknown.accelerator = []
-    assert "--measure-machine" in str(ceiling(unknown, table(3), None))
-    device = Device("this processor", 1e10, 1e11, "measured")
-    assert isinstance(ceiling(unknown, table(3), device), Ceiling)
-    away = manifest(folder / "away", "Offline")
-    assert "is not here" in str(ceiling(away, table(3), None))
+    def said(leg: Manifest, measured: Device | None = None) -> str:
+        return dict(ceiling_rows(leg, table(3), None, measured)).get("not known", "")
+
+    leg = manifest(folder, "Offline")
+    leg.accelerator = [{"name": "NVIDIA GeForce RTX 4090"}]
+    assert said(leg) == "NVIDIA GeForce RTX 4090 is not in the table of devices"
+    leg.accelerator = []
+    assert "--measure-machine" in said(leg)
+    assert said(leg, Device("this processor", 1e10, 1e11, "measured")) == ""
+    assert str(folder / "away") in said(manifest(folder / "away", "Offline"))
     assert np.isfinite(module.measure_cpu().flops)

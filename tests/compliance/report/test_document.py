@@ -12,7 +12,6 @@ from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.conftest import Finished, StartedMain
-from tests.support.browser import lay_out, needs_browser
 from tests.support.legs import arguments
 
 RunMain = Callable[..., Finished]
@@ -25,11 +24,11 @@ def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "leg"
 
 
-def made(leg: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str, Path]:
-    """What verify did, its document as Markdown, and where the HTML is."""
-    text, page = folder / "documents" / "leg.md", folder / "documents" / "leg.html"
-    finished = run_main("verify", leg, "--output", folder / "verdict", "--document", text, "--document", page)
-    return finished, text.read_text(), page
+def made(leg: Path, folder: Path, run_main: RunMain) -> tuple[Finished, str]:
+    """What verify did, and its document."""
+    path = folder / "documents" / "leg.md"
+    finished = run_main("verify", leg, "--output", folder / "verdict", "--document", path)
+    return finished, path.read_text()
 
 
 def row(text: str, rule: str) -> list[str]:
@@ -40,7 +39,7 @@ def row(text: str, rule: str) -> list[str]:
 def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
     leg: Path, tmp_path: Path, run_main: RunMain
 ) -> None:
-    finished, text, _ = made(leg, tmp_path, run_main)
+    finished, text = made(leg, tmp_path, run_main)
     assert finished.code == ExitCode.OK
     claim, rule, where, found, required, result = row(text, "perf-min-duration")
     assert claim == RULES["perf-min-duration"].summary
@@ -56,7 +55,7 @@ def test_each_rule_has_its_claim_its_source_its_line_and_its_result(
 
 
 def test_every_rule_is_accounted_for(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
-    _, text, _ = made(leg, tmp_path, run_main)
+    _, text = made(leg, tmp_path, run_main)
     asked = [
         rule.id
         for rule in RULES.values()
@@ -73,7 +72,7 @@ def test_what_is_missing_is_not_called_checked(leg: Path, tmp_path: Path, run_ma
     shutil.copytree(leg, bare)
     for name in ("requests.jsonl", "seal.json", "result.json", "progress.json"):
         (bare / name).unlink()
-    _, text, _ = made(bare, tmp_path, run_main)
+    _, text = made(bare, tmp_path, run_main)
     unchecked = text.partition("### What was not checked")[2]
     for rule in ("log-records", "record-seal", "record-result", "record-progress"):
         assert re.search(rf"- performance: {rule}: .*there is no", unchecked), rule
@@ -85,23 +84,15 @@ def test_a_leg_that_cannot_be_judged_says_so(leg: Path, tmp_path: Path, run_main
     shutil.copytree(leg, cut)
     detail = RunDir(cut).detail
     detail.write_bytes(detail.read_bytes()[:3000])
-    finished, text, _ = made(cut, tmp_path, run_main)
+    finished, text = made(cut, tmp_path, run_main)
     assert finished.code != ExitCode.OK
     assert "Nothing could be judged" in text
     assert "all rules on performance" in text
 
 
-@needs_browser
-def test_in_a_browser(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
-    _, _, page = made(leg, tmp_path, run_main)
-    for width in (360, 1600):
-        seen = lay_out(page, width, tmp_path)
-        assert seen["console"] == []
-        assert seen["scrollWidth"] <= width
-
-
 def test_bad_input(leg: Path, tmp_path: Path, run_main: RunMain) -> None:
-    finished = run_main("verify", leg, "--output", tmp_path / "v", "--document", tmp_path / "document.pdf")
+    finished = run_main("verify", leg, "--output", tmp_path / "v", "--document", tmp_path / "document.html")
     assert finished.code == ExitCode.BAD_INPUT
-    assert "not a .md or .html file" in finished.stderr
+    assert "document.html: the document is Markdown" in finished.stderr
+    assert "fix: end its name in .md" in finished.stderr
     assert not (tmp_path / "v").exists()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from compliance.report.series import BINS, CDF_POINTS, cdf, course
+from compliance.report.series import BINS, CDF_POINTS, cdf, time_series
 from runs.record.requests_log import NO_TIME, Digests, RequestTable
 
 
@@ -26,7 +26,7 @@ def table(count: int, *, offline: bool = False) -> RequestTable:
 
 def test_what_is_drawn_is_bounded_whatever_the_number_of_queries() -> None:
     requests = table(300_000)
-    over_time = course(requests, lateness_ns=requests.seq, late=requests.seq % 1000 == 0)
+    over_time = time_series(requests, lateness_ns=requests.seq, late=requests.seq % 1000 == 0)
     assert len(cdf(requests.complete_ns - requests.issue_ns).shares) <= CDF_POINTS
     assert len(over_time.tokens_per_second) == BINS
     assert over_time.lateness_ms is not None
@@ -45,13 +45,13 @@ def test_distribution_holds_the_percentiles() -> None:
 
 def test_tokens_are_neither_lost_nor_made() -> None:
     for requests in (table(50), table(50, offline=True), table(1)):
-        over_time = course(requests)
+        over_time = time_series(requests)
         made = (over_time.tokens_per_second * np.diff(over_time.edges_s)).sum()
         assert made == pytest.approx(requests.output_tokens.sum(), rel=1e-6)
 
 
 def test_tokens_are_spread_over_the_time_of_an_answer() -> None:
-    over_time = course(table(1))  # 20 ms; first token after 10 ms, then one each ms
+    over_time = time_series(table(1))  # 20 ms; first token after 10 ms, then one each ms
     middle = over_time.edges_s[:-1]
     assert over_time.tokens_are_spread
     assert (over_time.tokens_per_second[middle < 0.0099] == 0).all()
@@ -59,11 +59,11 @@ def test_tokens_are_spread_over_the_time_of_an_answer() -> None:
 
 
 def test_queries_open() -> None:
-    over_time = course(table(100))
+    over_time = time_series(table(100))
     assert over_time.waiting is not None
     assert over_time.waiting.max() == pytest.approx(10, abs=1)
     assert over_time.computing.max() == pytest.approx(10, abs=1)
     assert over_time.computing[-1] == 0
-    offline = course(table(100, offline=True))
+    offline = time_series(table(100, offline=True))
     assert offline.waiting is None
     assert offline.computing.max() == pytest.approx(20, abs=1)
