@@ -53,7 +53,7 @@ def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator
     manifest = leg.manifest
     if manifest is None:
         if leg.run.seal.is_file() and not leg.foreign:
-            yield fail("record-seal", f"{leg.run.manifest.name} is missing beside a seal", leg.run.manifest)
+            yield fail("attested", f"{leg.run.manifest.name} is missing beside {leg.run.seal.name}", leg.run.manifest)
         return
     yield from contradicted(_hashes(leg, manifest, scores_text))
     yield from record_is_whole(leg.run, manifest)

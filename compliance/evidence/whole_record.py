@@ -9,21 +9,17 @@ from compliance.evidence.told_twice import Fact, contradicted
 from compliance.finding import Finding, applied, fail
 from runs.errors import InputError
 from runs.reading import read_record
+from runs.record.attestation import BrokenFile, broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import SCHEMA_VERSION, Manifest
 from runs.record.progress import read_last_progress
-from runs.record.seal import BrokenFile, SealedFile, broken_files, read_seal
 
 # What the official truncation tool appends to accuracy.txt. [tools/submission/truncate_accuracy_log.py]
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
-# A leg is sealed when it ends; its files take a moment to hash, and a clock may be set meanwhile.
-SEAL_EARLY_S, SEAL_LATE_S = 60.0, 3600.0
-
-
 def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
-    """Every file as it was sealed, and the last heartbeat of this leg.
+    """Every file as the leg's statement has it, and the last heartbeat of this leg.
 
     A leg of an older version is judged as far as it goes: `record-version` tells of it.
     """
@@ -32,43 +28,41 @@ def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
         yield applied("record-version", "version of the record", False, said, f"{SCHEMA_VERSION}", run.manifest)
     if not manifest.sealed:
         return
-    yield from _seal(run, manifest)
+    yield from attested(run)
     yield from _progress(run, manifest)
 
 
-def _seal(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
+def attested(run: RunDir) -> Iterator[Finding]:
+    """Is the statement of a leg signed, and are its files those that were stated?"""
     try:
-        seal = read_seal(run)
-        broken = list(broken_files(run, seal))
+        attestation = read_attestation(run)
+        broken = list(broken_files(run, attestation))
+        if _truncated_since(run, broken, attestation.files):
+            broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     except InputError as error:
-        yield fail("record-seal", error.message, run.seal)
+        yield fail("attested", error.message, run.seal)
         return
-    after_s = (seal.sealed_ns - (manifest.end_time_ns or 0)) / 1e9
-    if manifest.current and not -SEAL_EARLY_S <= after_s <= SEAL_LATE_S:
-        yield fail("record-seal", f"sealed {after_s:,.0f} s after the leg ended, and not at its end", run.seal)
-    if _truncated_since(run, broken, seal.files):
-        broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     for one in broken:
-        sealed = f", sealed with {one.sealed.sha256}" if one.sealed else ", and the seal has no such file"
-        found = f": SHA-256 {one.sha256}" if one.sha256 else ""
-        yield fail("record-seal", f"{one.name} was {_SAID[one.state]}{found}{sealed}", run.root / one.name)
+        stated = f", stated: {one.stated}" if one.stated else ", and the statement has no such file"
+        found = f": SHA-256 {one.found}" if one.found else ""
+        yield fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name)
 
 
-_SAID = {"changed": "changed since the leg ended", "missing": "taken away", "added": "put there after the leg ended"}
+_SAID = {"changed": "changed after the leg ended", "missing": "removed", "added": "added after the leg ended"}
 
 
-def _truncated_since(run: RunDir, broken: list[BrokenFile], sealed: dict[str, SealedFile]) -> bool:
-    """Were log and text changed by the official truncation alone? The text then ends with the sealed log's hash."""
+def _truncated_since(run: RunDir, broken: list[BrokenFile], stated: dict[str, str]) -> bool:
+    """Were log and text changed by the official truncation alone? The text then ends with the stated log's hash."""
     names = {one.name for one in broken if one.state == "changed"}
     log, text = run.accuracy_log.name, run.accuracy_text.name
     if not {log, text} <= names:
         return False
     content = read_record(run.accuracy_text, "give the leg's own accuracy.txt")
     appended = _APPENDED_HASH.search(content)
-    if appended is None or appended[1].decode() != sealed[log].sha256:
+    if appended is None or appended[1].decode() != stated[log]:
         return False
     return any(
-        hashlib.sha256(before).hexdigest() == sealed[text].sha256
+        hashlib.sha256(before).hexdigest() == stated[text]
         for before in (content[: appended.start()], content[: appended.start()] + b"\n")
     )
 

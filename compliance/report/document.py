@@ -66,7 +66,7 @@ _NEEDS = {
     "record-answers": "requests.jsonl",
     "record-hash": "manifest.json",
     "record-manifest": "manifest.json",
-    "record-seal": "seal.json",
+    "attested": "seal.json",
     "record-progress": "progress.json",
     "record-result": "result.json",
     "accuracy-text-differs": "accuracy.txt",

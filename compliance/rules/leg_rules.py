@@ -17,7 +17,7 @@ _CONTRADICTIONS = catalogue(
         ("record-hash", "error", "[ours]", "the files are those that the leg left", _WHOLE),
         ("record-answers", "error", "[ours]", "the logged answers are those of the record of requests", _WHOLE),
         ("record-manifest", "error", "[ours]", "manifest.json and the logs are of one leg", _WHOLE),
-        ("record-seal", "error", "[ours]", "no file of the leg was changed since it ended", _WHOLE),
+        ("attested", "error", "[ours]", "the files are those of the statement that the leg signed at its end", _WHOLE),
         ("record-progress", "error", "[ours]", "the last heartbeat is of this leg, whole and done", _WHOLE),
         ("record-result", "error", "[ours]", "result.json says what the logs say", "give the leg's own result.json"),
         ("accuracy-text-differs", "error", "[ours]", "accuracy.txt has the scores of these answers",

@@ -22,7 +22,7 @@ SIGN_OFF = Policy(
         "record-hash": "P-5/changed_after_the_run",
         "record-answers": "P-4/answers_differ",
         "record-manifest": "P-5/foreign_file",
-        "record-seal": "P-5/changed_after_the_run",
+        "attested": "P-5/changed_after_the_run",
         "record-progress": "P-5/foreign_file",
         # What any result has to keep.
         "perf-validity": "B-3/not_valid",

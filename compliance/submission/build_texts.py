@@ -13,7 +13,9 @@ from runs.record.manifest import Manifest
 from runs.record.servers import clients
 
 _FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
-_NOT_OF_THE_RUN = frozenset({"output_log_dir", "mechanism"})  # what is declared stands in the table of facts
+_NOT_OF_THE_RUN = frozenset(
+    {"output_log_dir", "signing_key", "mechanism"}
+)  # what is declared stands in the table of facts
 
 
 def rehearsal_text(reasons: list[str]) -> str:

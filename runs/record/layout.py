@@ -57,7 +57,8 @@ class RunDir(Folder):
     result = PathIn("result.json")
     accuracy_text = PathIn("accuracy.txt")
     accuracy_json = PathIn("accuracy.json")
-    seal = PathIn("seal.json")  # every other file with length and SHA-256; written last
+    seal = PathIn("seal.json")  # the signed statement of all other files; written last
+    time_stamp = PathIn("seal.tsr")  # of seal.json, by a time-stamping authority (`main.py anchor`)
 
     @property
     def own_names(self) -> frozenset[str]:
@@ -95,7 +96,7 @@ class RunDir(Folder):
         with _alone_in(self.root):
             self.refuse_taken()
             if self.never_began:
-                for name in (*self.own_names, self.seal.name):
+                for name in (*self.own_names, self.seal.name, self.time_stamp.name):
                     (self.root / name).unlink(missing_ok=True)
             yield
 

@@ -28,7 +28,7 @@ from scenarios.audit.config import AuditOptions
 from scenarios.console import say
 from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.forecast import expected_count
-from scenarios.leg.parent import run_leg
+from scenarios.leg.parent import Previous, run_leg
 from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
 
@@ -40,6 +40,7 @@ def run_audit(
     *,
     dry_run: bool = False,
     done: Callable[[Path], None] = lambda _: None,
+    previous: Previous = lambda: None,
 ) -> ExitCode:
     """Run or judge an audit, write its outcome and print it.
 
@@ -48,6 +49,7 @@ def run_audit(
         console: for progress and outcome.
         done: told of the file that the outcome went to.
         dry_run: check everything and show the first leg; start and write nothing.
+        previous: the digest of the statement that the same campaign wrote before.
 
     Returns:
         OK for PASS, NEGATIVE for FAIL.
@@ -61,7 +63,7 @@ def run_audit(
         return (
             _show_plan(test, options, legs, console, done)
             if dry_run
-            else _run_audit(test, options, legs, console, done)
+            else _run_audit(test, options, legs, console, done, previous)
         )
 
 
@@ -90,7 +92,12 @@ def _show_plan(
 
 
 def _run_audit(
-    test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console, done: Callable[[Path], None]
+    test: AuditTest,
+    options: AuditOptions,
+    legs: dict[str, Any],
+    console: Console,
+    done: Callable[[Path], None],
+    previous: Previous,
 ) -> ExitCode:
     if options.ref is not None and options.run is not None:
         folder = _folder(legs, test, "existing")
@@ -100,7 +107,7 @@ def _run_audit(
         config = make_config(legs)
         folder = _folder(legs, test, config.scenario)
         _refuse_existing(folder)
-        request, finished = _run_legs(test, options, config, folder, console)
+        request, finished = _run_legs(test, options, config, folder, console, previous)
     result = _verdict(test, request, finished)
     _make(folder)
     write_audit(folder, result)
@@ -110,7 +117,7 @@ def _run_audit(
 
 
 def _run_legs(
-    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, console: Console
+    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, console: Console, previous: Previous
 ) -> tuple[AuditRequest, list[LegArtifacts]]:
     """Check everything, then run leg after leg."""
 
@@ -120,10 +127,10 @@ def _run_legs(
     request = audit_request(options, config.scenario, first)
     test.validate(request)
     _make(folder)
-    return request, legs_in_turn(test, request, lambda spec: _run_one(spec, config, folder, console))
+    return request, legs_in_turn(test, request, lambda spec: _run_one(spec, config, folder, console, previous))
 
 
-def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console) -> LegArtifacts:
+def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, previous: Previous) -> LegArtifacts:
     text = spec.render()
     conf: Path | None = None
     if text is not None:
@@ -131,7 +138,7 @@ def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console) -
         write_atomic(conf, text)
     leg_config = _leg_config(config, spec, folder, conf)
     say(console, f"\naudit leg {spec.label}")
-    run_leg(leg_config, lambda: prepare(leg_config, partial(say, console)), console)
+    run_leg(leg_config, lambda: prepare(leg_config, partial(say, console)), console, previous=previous)
     leg = LegArtifacts(spec, FinishedLeg(RunDir(folder / spec.label)))
     leg.check_engaged()
     return leg

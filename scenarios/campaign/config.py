@@ -28,7 +28,16 @@ from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 NOT_FOR_CAMPAIGNS = frozenset({"scenario", "accuracy", "audit_conf", "lg_model_name"})
 # One campaign, one system under test: these are the same in all its legs.
 ONE_FOR_ALL = frozenset(
-    {"engine", "vllm", "network_sut", "model_path", "dataset_path", "total_sample_count", "output_log_dir"}
+    {
+        "engine",
+        "vllm",
+        "network_sut",
+        "model_path",
+        "dataset_path",
+        "total_sample_count",
+        "output_log_dir",
+        "signing_key",
+    }
 )
 
 PERFORMANCE, ACCURACY = "performance", "accuracy"

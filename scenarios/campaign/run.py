@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from rich.text import Text
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
 from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
 from runs.files import write_json
+from runs.record.attestation import last_statement
+from runs.record.layout import CampaignDir
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
@@ -164,7 +167,7 @@ class _Run:
         self._note("leg starts", leg=name)
         self._failed.pop(name, None)
         try:
-            _run(leg.leg, self._console)
+            _run(leg.leg, self._console, self._campaign.place)
         except Interrupted:
             raise
         except HarnessError as error:
@@ -261,13 +264,17 @@ class _Run:
             journal.write(line)
 
 
-def _run(leg: CampaignLeg, console: Console) -> None:
-    """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files."""
+def _run(leg: CampaignLeg, console: Console, place: CampaignDir) -> None:
+    """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files.
+
+    Each leg names the statement of the leg that the campaign ran before it.
+    """
+    previous = partial(last_statement, place.root)
     if leg.audit is not None:
-        run_audit(leg.audit, dict(leg.values), console)
+        run_audit(leg.audit, dict(leg.values), console, previous=previous)
         return
     config = make_config(leg.values)
-    run_leg(config, lambda: prepare(config, lambda text: say(console, text)), console)
+    run_leg(config, lambda: prepare(config, lambda text: say(console, text)), console, previous=previous)
 
 
 def _plain(value: object) -> object:

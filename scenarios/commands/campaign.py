@@ -25,6 +25,7 @@ EXAMPLES = (
 @click.option("--output-log-dir", type=PATH, metavar="DIR", help="Where it goes. Default: output/<name of FILE>.")
 @click.option("--model-path", metavar="MODEL", help="Model folder or hub id, above that of FILE.")
 @click.option("--dataset-path", type=PATH, metavar="FILE", help="Data set, above that of FILE.")
+@click.option("--signing-key", type=PATH, metavar="FILE", help="Key that signs the legs, above that of FILE.")
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; run and write nothing.")
 @click.option(
     "--restart-changed",

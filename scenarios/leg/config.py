@@ -68,6 +68,12 @@ class LegOptions(BaseModel):
     output_log_dir: Path | None = option_field(
         None, "Run directory; must not hold a run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
     )
+    signing_key: Path | None = option_field(
+        None,
+        "Ed25519 private key (PEM) that signs seal.json. Default: this account's, made on first use.",
+        "loadgen",
+        "FILE",
+    )
 
     # Engine
     engine: str = option_field(

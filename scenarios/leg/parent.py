@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from scenarios.leg.plan import PreparedLeg
     from scenarios.leg.run_record import LegOutcome
 
+Previous = Callable[[], str | None]  # the digest of the statement that the same campaign wrote before
+
 
 def _early_leg(config: RunConfig) -> EarlyLeg:
     kind = engine_kind(config.engine)
@@ -54,6 +56,7 @@ def run_leg(
     prepare: Callable[[], "PreparedLeg"],
     console: Console,
     watch: Callable[[Progress], None] = lambda _: None,
+    previous: Previous = lambda: None,
 ) -> "LegOutcome":
     """Prepare, run and judge one leg, and print its closing summary.
 
@@ -62,6 +65,7 @@ def run_leg(
         prepare: makes the checked leg; called with signals already under control.
         console: for progress and summary.
         watch: also told of each heartbeat; ends the leg by raising a HarnessError.
+        previous: the digest of the statement that the same campaign wrote before.
 
     Raises:
         HarnessError: the leg did not run to its end; the run directory's manifest and result say why.
@@ -69,12 +73,13 @@ def run_leg(
     started_s = time.monotonic()
     with signals_raise(), _early_leg(config) as process:
         # Imported only here, while the process imports the engine's code, which takes longer.
-        from runs.record.seal import write_seal
+        from runs.record.attestation import attest, load_signer
         from scenarios.leg import run_record
         from scenarios.leg.start_times import recall, remember
         from scenarios.leg.summary import closing_summary
 
         leg = prepare()
+        signer = load_signer(config.signing_key)
         if config.output_log_dir is None:
             leg.run_dir = RunDir(free_directory(leg.run_dir.root))
         run_record.announce(leg, console)
@@ -96,6 +101,12 @@ def run_leg(
         with signals_held(), _failure_on_record(leg):  # a record that says finished has its seal
             run_record.close_record(leg, manifest, "finished", outcome.exit_code)
             remember(leg.plan, manifest.observed.get(START_STAGES, {}))
-            seal_sha256 = write_seal(leg.run_dir)
+            seal_sha256 = attest(
+                leg.run_dir,
+                signer,
+                record_version=manifest.schema_version,
+                harness_commit=manifest.harness["git_commit"],
+                previous=previous(),
+            )
         closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256, manifest.chosen_rate)
     return outcome

@@ -20,6 +20,7 @@ from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import InputError, SetupError
 from runs.loadgen.user_conf import Setting, lookup, parse_conf, read_conf_text, with_setting
+from runs.record.attestation import load_signer
 from runs.record.engine_records import engine_record
 from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, LegPlan
@@ -81,6 +82,8 @@ def prepare(
         InputError, SetupError: see the message.
     """
     notes: list[str] = []
+    if config.signing_key is not None:
+        load_signer(config.signing_key)
     kind = kind or _engine_kind(config)
     benchmark = _benchmark(config)
     mode: Mode = "accuracy" if config.accuracy else "performance"

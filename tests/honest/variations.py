@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from runs.files import write_json
+from runs.record.attestation import attest, signer_of
 from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir
 from runs.record.progress import PHASES
@@ -277,12 +279,10 @@ def _large_pids(pair: Pair) -> None:
         close(run)
 
 
-@varied(VARIATIONS, "paused-between-end-and-seal")
-def _slow_seal(pair: Pair) -> None:
-    """The files of a long leg took minutes to hash."""
+@varied(VARIATIONS, "legs-signed-with-different-keys")
+def _two_keys(pair: Pair) -> None:
     for run in pair.legs:
-        seal = orjson.loads(run.seal.read_bytes())
-        write_json(run.seal, seal | {"sealed_ns": seal["sealed_ns"] + 1_200_000_000_000})
+        attest(run, signer_of(Ed25519PrivateKey.generate()), record_version=3, harness_commit=None, previous=None)
 
 
 @varied(VARIATIONS, "host-without-a-processor-name")

@@ -269,13 +269,3 @@ def scores_raised_in_the_record_alone(pair: Pair) -> None:
 @tampering("Offline", covered=False)
 def record_of_the_scores_gone(pair: Pair) -> None:
     pair.accuracy.accuracy_json.unlink()
-
-
-@tampering(covered=False, sealed=False)
-def sealed_long_after_the_leg(pair: Pair) -> None:
-    edit(pair.performance.seal, lambda content: content.update(sealed_ns=content["sealed_ns"] + 86_400 * 10**9))
-
-
-@tampering(covered=False, sealed=False)
-def sealed_before_the_leg(pair: Pair) -> None:
-    edit(pair.performance.seal, lambda content: content.update(sealed_ns=0))

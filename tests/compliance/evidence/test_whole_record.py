@@ -41,7 +41,7 @@ def test_one_byte_more_is_found_by_its_file(legs: DummyLegs, tmp_path: Path, nam
     verdict = judged(run)
     assert verdict.exit_code in (2, 4)
     if verdict.error is None:
-        assert "record-seal" in rules(verdict)
+        assert "attested" in rules(verdict)
         assert any(finding.files[0].name == name for part in verdict.parts for finding in part.contradictions)
 
 
@@ -203,7 +203,7 @@ def test_a_heartbeat_of_another_leg_is_a_contradiction(
 def test_a_leg_without_its_seal_is_a_contradiction(legs: DummyLegs, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Offline")
     run.seal.unlink()
-    assert rules(judged(run)) == {"record-seal"}
+    assert rules(judged(run)) == {"attested"}
 
 
 def test_the_official_truncation_breaks_no_seal(legs: DummyLegs, tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_the_official_truncation_breaks_no_seal(legs: DummyLegs, tmp_path: Path)
     run.accuracy_log.write_bytes(content[:4096] + b"\n\n...\n\n" + content[-4096:])
     with run.accuracy_text.open("a") as stream:
         stream.write(f"\nhash={whole}\n")
-    assert "record-seal" not in rules(judged(run))
+    assert "attested" not in rules(judged(run))
     run.accuracy_text.write_text(run.accuracy_text.read_text().replace("'rouge1': ", "'rouge1': 1"))
-    assert "record-seal" in rules(judged(run))
+    assert "attested" in rules(judged(run))
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode, Interrupted
+from runs.record.attestation import broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from runs.record.seal import broken_files, read_seal
 from scenarios.leg.supervisor import signals_held, signals_raise
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import (
@@ -79,18 +79,18 @@ def test_interrupted(phase: str, number: signal.Signals, start_main: StartMain, 
 def test_interrupted_when_all_is_judged(run_main: RunMain, tmp_path: Path) -> None:
     code = """
     import os, signal
-    from runs.record import seal
-    write = seal.write_seal
-    def write_seal(run):
+    from runs.record import attestation
+    write = attestation.attest
+    def attest(*arguments, **more):
         os.kill(os.getpid(), signal.SIGTERM)
-        return write(run)
-    seal.write_seal = write_seal
+        return write(*arguments, **more)
+    attestation.attest = attest
     """
     finished = run_main(*arguments("Offline", tmp_path / "run"), environment=patched(tmp_path, in_parent=code))
     run = RunDir(tmp_path / "run")
     assert finished.code == ExitCode.INTERRUPTED, finished.stderr
     assert read_manifest(run.manifest).status == "finished"
-    assert list(broken_files(run, read_seal(run))) == []
+    assert list(broken_files(run, read_attestation(run))) == []
 
 
 @pytest.mark.slow

@@ -1,0 +1,256 @@
+"""seal.json: the signed statement of a finished leg about its files, written last.
+
+It is a DSSE envelope around an in-toto Statement v1. The subjects are all other files of the run directory with their
+SHA-256; the predicate (docs/run-directory.md) says which record it is, which harness wrote it, and which statement the
+same campaign wrote before. The signature is Ed25519. The id of a key is the public key itself, 64 hex digits, so an
+envelope can be checked without any other file.
+
+Who holds the key can sign again. A statement therefore proves integrity; when it was made, an anchor proves
+(runs/record/anchors.py).
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import orjson
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from runs.errors import InputError, SetupError
+from runs.files import sha256_of, write_json
+from runs.reading import MAX_WEIGHTS_BYTES, files_below, first_problem, json_object, read_whole
+from runs.record.layout import RunDir
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+MOST_KEY_BYTES = 65536
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+KeyId = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Form = TypeVar("Form", bound=BaseModel)
+
+_FIX = "take the unchanged run directory, or run the leg again"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class _Digest(_Part):
+    sha256: Sha256
+
+
+class _Subject(_Part):
+    name: str
+    digest: _Digest
+
+
+class Predicate(_Part):
+    """What a leg states beside its files."""
+
+    record_version: int  # of manifest.json
+    harness_commit: str | None  # None where the harness runs outside a checkout
+    previous: Sha256 | None  # digest of the statement that the same campaign wrote before; None outside a campaign
+
+
+class _Statement(_Part):
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(default="https://in-toto.io/Statement/v1", alias="_type")
+    subject: list[_Subject]
+    predicate_type: Literal["urn:mlperf-llama-vllm:leg:v1"] = Field(
+        default="urn:mlperf-llama-vllm:leg:v1", alias="predicateType"
+    )
+    predicate: Predicate
+
+
+class _Signature(_Part):
+    keyid: KeyId
+    sig: str
+
+
+class _Envelope(_Part):
+    payload: str
+    payload_type: str = Field(alias="payloadType")
+    signatures: list[_Signature] = Field(min_length=1, max_length=1)
+
+
+@dataclass(frozen=True)
+class Attestation:
+    """A statement whose signature holds."""
+
+    digest: str  # SHA-256 of seal.json: what is anchored
+    key: str  # id of the key that signed it
+    files: dict[str, str]  # SHA-256 by path relative to the run directory
+    predicate: Predicate
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A file that is not as the statement has it."""
+
+    name: str
+    state: Literal["changed", "missing", "added"]
+    stated: str | None  # SHA-256 in the statement
+    found: str | None  # SHA-256 of the file that is there; None where it cannot be read
+
+
+def attest(
+    run: RunDir, signer: CryptoSigner, *, record_version: int, harness_commit: str | None, previous: str | None
+) -> str:
+    """Write the statement of a finished leg; none of its files may be written afterwards.
+
+    Returns:
+        The hex SHA-256 of seal.json.
+    """
+    statement = _Statement(
+        subject=[
+            _Subject(name=name, digest=_Digest(sha256=sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)))
+            for name, path in _files(run)
+        ],
+        predicate=Predicate(record_version=record_version, harness_commit=harness_commit, previous=previous),
+    )
+    envelope = Envelope(orjson.dumps(statement.model_dump(by_alias=True)), PAYLOAD_TYPE, {})
+    envelope.sign(signer)
+    write_json(run.seal, envelope.to_dict())
+    return sha256_of(run.seal)
+
+
+def read_attestation(run: RunDir) -> Attestation:
+    """Read the statement of a leg and check its signature. Its files are not looked at.
+
+    Raises:
+        InputError: missing, damaged, of another type, or not signed by the key that it names.
+    """
+    path = run.seal
+    written = read_whole(path, _FIX, within=run.root)
+    content = _validated(_Envelope, json_object(written, path, _FIX), path)
+    if content.payload_type != PAYLOAD_TYPE:
+        raise InputError(f"{path}: the payload is {content.payload_type[:80]!r}, not {PAYLOAD_TYPE}", _FIX, path=path)
+    keyid = content.signatures[0].keyid
+    try:
+        key = SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(bytes.fromhex(keyid)), keyid)
+        envelope = Envelope.from_dict(content.model_dump(by_alias=True))
+        envelope.verify([key], 1)
+    except (VerificationError, ValueError) as error:
+        raise InputError(f"{path}: the signature is not one of the key {keyid}", _FIX, path=path) from error
+    statement = _validated(_Statement, json_object(envelope.payload, path, _FIX), path)
+    files = {subject.name: subject.digest.sha256 for subject in statement.subject}
+    if len(files) < len(statement.subject):
+        raise InputError(f"{path} states a file twice", _FIX, path=path)
+    return Attestation(hashlib.sha256(written).hexdigest(), keyid, files, statement.predicate)
+
+
+def _validated(form: type[Form], content: dict[str, Any], path: Path) -> Form:
+    try:
+        return form.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path} is no statement of a leg: {first_problem(error)}", _FIX, path=path) from error
+
+
+def broken_files(run: RunDir, attestation: Attestation) -> Iterator[BrokenFile]:
+    """Files that were changed or removed, and files with a name of the leg's own that were added.
+
+    Files with other names, such as a verdict that was written beside the leg, are no part of it.
+    """
+    present = dict(_files(run))
+    for name, stated in sorted(attestation.files.items()):
+        if name not in present:
+            yield BrokenFile(name, "missing", stated, None)
+        elif (found := _digest(present[name])) != stated:
+            yield BrokenFile(name, "changed", stated, found)
+    for name in sorted(run.own_names & present.keys() - attestation.files.keys()):
+        yield BrokenFile(name, "added", None, _digest(present[name]))
+
+
+def _digest(path: Path) -> str | None:
+    with contextlib.suppress(InputError):  # such as a sparse file of terabytes
+        return sha256_of(path)
+    return None
+
+
+def _files(run: RunDir) -> Iterator[tuple[str, Path]]:
+    for path in files_below(run.root):
+        if path not in (run.seal, run.time_stamp) and path.is_file():
+            yield path.relative_to(run.root).as_posix(), path
+
+
+def last_statement(folder: Path) -> str | None:
+    """The digest of the last link in the chain of statements below a folder: the one that none names as previous."""
+    statements: dict[str, Path] = {}
+    named: set[str | None] = set()
+    for path in folder.rglob(RunDir(folder).seal.name):
+        with contextlib.suppress(InputError):
+            attestation = read_attestation(RunDir(path.parent))
+            statements[attestation.digest] = path
+            named.add(attestation.predicate.previous)
+    return max(statements.keys() - named, key=lambda digest: statements[digest].stat().st_mtime_ns, default=None)
+
+
+# Keys ------------------------------------------------------------------------------------------------------------
+
+
+def load_signer(path: Path | None) -> CryptoSigner:
+    """The key that legs are signed with.
+
+    Args:
+        path: PEM file of an Ed25519 private key; None: the account's own, which is made on first use.
+
+    Raises:
+        InputError: the file holds no such key.
+        SetupError: the account's key cannot be made.
+    """
+    path = path or _own_key()
+    fix = "make one with: openssl genpkey -algorithm ed25519 -out FILE"
+    content = read_whole(path, fix, max_bytes=MOST_KEY_BYTES, option="--signing-key")
+    try:
+        key = load_pem_private_key(content, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: it has a passphrase
+        raise InputError(f"--signing-key {path} is no private key in PEM without a passphrase", fix) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"--signing-key {path} is another key than Ed25519", fix)
+    return signer_of(key)
+
+
+def signer_of(key: Ed25519PrivateKey) -> CryptoSigner:
+    """Signs under the public key as its id."""
+    public = key.public_key()
+    return CryptoSigner(key, SSlibKey.from_crypto(public, public.public_bytes_raw().hex()))
+
+
+def _own_key() -> Path:
+    try:
+        home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+        path = Path(home).expanduser().absolute() / "mlperf-llama-vllm" / "signing-key.pem"
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_key(path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: the account has no home
+        why = getattr(error, "strerror", None) or error
+        raise SetupError(
+            f"the signing key cannot be made in the account's configuration folder: {why}",
+            "name a key with --signing-key FILE, or set XDG_CONFIG_HOME to a folder you may write to",
+        ) from error
+    return path
+
+
+def _make_key(path: Path) -> None:
+    """Make a key that its owner alone may read. Of several that are made at the same time the first one stays."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(CryptoSigner.generate_ed25519().private_bytes)
+            stream.flush()
+            os.fsync(stream.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        Path(temporary).unlink()

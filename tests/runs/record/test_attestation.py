@@ -1,0 +1,258 @@
+"""The statement of a finished leg: what is in it, that any change is found, and that its key is kept well."""
+
+import base64
+import json
+import stat
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from runs.errors import InputError, SetupError
+from runs.files import sha256_of
+from runs.record.attestation import (
+    PAYLOAD_TYPE,
+    Predicate,
+    attest,
+    broken_files,
+    last_statement,
+    load_signer,
+    read_attestation,
+    signer_of,
+)
+from runs.record.layout import RunDir
+from tests.support.editing import SIGNER
+
+Json = dict[str, Any]
+
+
+def seal(run: RunDir, previous: str | None = None) -> str:
+    return attest(run, SIGNER, record_version=3, harness_commit="abc", previous=previous)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    leg = RunDir(tmp_path / "leg")
+    (leg.root / "replicas").mkdir(parents=True)
+    for name in sorted(leg.own_names - {"audit.config"}):
+        (leg.root / name).write_text(name)
+    (leg.root / "replicas" / "0.log").write_text("a log")
+    return leg
+
+
+def broken(run: RunDir) -> list[tuple[str, str]]:
+    return [(one.name, one.state) for one in broken_files(run, read_attestation(run))]
+
+
+def test_an_unchanged_leg_fits_its_statement(run: RunDir) -> None:
+    digest = seal(run)
+    (run.root / "verify_performance.txt").write_text("a verdict, written later")
+    run.time_stamp.write_bytes(b"a time stamp, fetched later")
+    attestation = read_attestation(run)
+    assert attestation.digest == digest == sha256_of(run.seal)
+    assert attestation.key == SIGNER.public_key.keyid
+    assert attestation.predicate == Predicate(record_version=3, harness_commit="abc", previous=None)
+    assert broken(run) == []
+
+
+def test_the_envelope_is_one_that_other_tools_read(run: RunDir) -> None:
+    """DSSE and in-toto, by their specifications; the signature is checked by openssl."""
+    seal(run)
+    envelope = json.loads(run.seal.read_bytes())
+    payload = base64.b64decode(envelope["payload"])
+    statement = json.loads(payload)
+    assert envelope["payloadType"] == PAYLOAD_TYPE == "application/vnd.in-toto+json"
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert {"name": "manifest.json", "digest": {"sha256": sha256_of(run.manifest)}} in statement["subject"]
+    assert {one["name"] for one in statement["subject"]} == run.own_names - {"audit.config"} | {"replicas/0.log"}
+    assert statement["predicateType"] == "urn:mlperf-llama-vllm:leg:v1"
+    assert statement["predicate"] == {"record_version": 3, "harness_commit": "abc", "previous": None}
+    (signature,) = envelope["signatures"]
+    key, signed, sig = (run.root.parent / name for name in ("key.der", "signed", "sig"))
+    key.write_bytes(bytes.fromhex("302a300506032b6570032100" + signature["keyid"]))
+    signed.write_bytes(b"DSSEv1 28 %b %d %b" % (PAYLOAD_TYPE.encode(), len(payload), payload))
+    sig.write_bytes(base64.b64decode(signature["sig"]))
+    command = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", key, "-in", signed, "-sigfile", sig]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", sorted({*RunDir(Path()).own_names - {"audit.config"}, "replicas/0.log"}))
+def test_one_changed_byte_is_found_by_its_name(run: RunDir, name: str) -> None:
+    seal(run)
+    with (run.root / name).open("r+b") as stream:
+        stream.write(b"X")
+    assert broken(run) == [(name, "changed")]
+
+
+def test_a_file_that_cannot_be_read_is_a_changed_one(run: RunDir) -> None:
+    seal(run)
+    with run.engine_log.open("r+b") as stream:
+        stream.truncate(2**40)
+    assert broken(run) == [("engine.log", "changed")]
+
+
+def test_a_file_removed_or_added_is_found(run: RunDir) -> None:
+    seal(run)
+    run.engine_log.unlink()
+    run.audit_config.write_text("*.*.mode = 2")
+    assert broken(run) == [("engine.log", "missing"), ("audit.config", "added")]
+
+
+# What is no statement ----------------------------------------------------------------------------------------------
+
+
+def resigned(envelope: Json, change: Callable[[Json], object]) -> Json:
+    """The envelope with another statement, which the test's key signs again."""
+    from securesystemslib.dsse import Envelope
+
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    change(statement)
+    again = Envelope(json.dumps(statement).encode(), envelope["payloadType"], {})
+    again.sign(SIGNER)
+    return again.to_dict()
+
+
+def edited(change: Callable[[Json], object]) -> Callable[[Json], Json]:
+    def edit(envelope: Json) -> Json:
+        change(envelope)
+        return envelope
+
+    return edit
+
+
+def stating(change: Callable[[Json], object]) -> Callable[[Json], Json]:
+    return lambda envelope: resigned(envelope, change)
+
+
+DAMAGES: dict[str, tuple[Callable[[Json], object], str]] = {
+    "no object": (lambda _: [], "holds no object"),
+    "the seal of an older version": (
+        lambda _: {"schema_version": 1, "sealed_ns": 1, "files": {}},
+        "no statement of a leg: payload",
+    ),
+    "no signature": (edited(lambda one: one.update(signatures=[])), "signatures"),
+    "two signatures": (edited(lambda one: one.update(signatures=one["signatures"] * 2)), "signatures"),
+    "a payload that is no base64": (edited(lambda one: one.update(payload="!")), "the signature is not one of the key"),
+    "another payload type": (
+        edited(lambda one: one.update(payloadType="text/plain")),
+        "the payload is 'text/plain', not application/vnd.in-toto+json",
+    ),
+    "a changed payload": (
+        edited(lambda one: one.update(payload=base64.b64encode(b"{}").decode())),
+        "the signature is not one of the key",
+    ),
+    "a changed signature": (
+        edited(lambda one: one["signatures"][0].update(sig="AAAA")),
+        "the signature is not one of the key",
+    ),
+    "the id of another key": (
+        edited(lambda one: one["signatures"][0].update(keyid="ab" * 32)),
+        "the signature is not one of the key",
+    ),
+    "an id that is no key": (edited(lambda one: one["signatures"][0].update(keyid="mine")), "keyid"),
+    "a foreign statement": (stating(lambda one: one.update(_type="https://in-toto.io/Statement/v0.1")), "_type"),
+    "a foreign predicate": (
+        stating(lambda one: one.update(predicateType="https://slsa.dev/provenance/v1")),
+        "predicateType",
+    ),
+    "a subject without a digest": (stating(lambda one: one["subject"][0].pop("digest")), "subject.0.digest"),
+    "a subject twice": (stating(lambda one: one["subject"].append(one["subject"][0])), "states a file twice"),
+    "a predicate without its fields": (stating(lambda one: one.update(predicate={})), "predicate.record_version"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_no_statement_is_refused(run: RunDir, name: str) -> None:
+    change, said = DAMAGES[name]
+    seal(run)
+    run.seal.write_text(json.dumps(change(json.loads(run.seal.read_bytes()))))
+    with pytest.raises(InputError) as caught:
+        read_attestation(run)
+    assert str(run.seal) in caught.value.message
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("content", ["", "no JSON", '{"payload": "", "payload": ""}'])
+def test_what_is_no_json_is_refused(run: RunDir, content: str) -> None:
+    run.seal.write_text(content)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_attestation(run)
+
+
+# The chain -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_statement_is_the_one_that_none_names(tmp_path: Path) -> None:
+    assert last_statement(tmp_path) is None
+    digest = None
+    for number in (2, 1, 3):  # the order of time, not of names
+        folder = tmp_path / f"leg-{number}"
+        folder.mkdir()
+        digest = seal(RunDir(folder), previous=digest)
+        assert last_statement(tmp_path) == digest
+    (tmp_path / "leg-3").rename(tmp_path / "discarded")
+    assert last_statement(tmp_path) == digest
+
+
+# Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_is_made_on_first_use_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with ThreadPoolExecutor(8) as pool:
+        signers = list(pool.map(lambda _: load_signer(None), range(8)))
+    assert len({one.public_key.keyid for one in signers}) == 1
+    (key,) = (tmp_path / "config").rglob("*.*")
+    assert key == tmp_path / "config" / "mlperf-llama-vllm" / "signing-key.pem"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+
+
+def test_a_key_by_openssl_can_be_named(run: RunDir, tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(path)], check=True)
+    signer = load_signer(path)
+    attest(run, signer, record_version=3, harness_commit=None, previous=None)
+    assert read_attestation(run).key == signer.public_key.keyid
+
+
+def test_without_a_home_the_option_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file" / "config"))
+    with pytest.raises(SetupError) as caught:
+        load_signer(None)
+    assert "--signing-key" in caught.value.fix
+
+
+def openssl_key(path: Path, *words: str) -> None:
+    subprocess.run(["openssl", "genpkey", *words, "-out", str(path)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "cannot read"),
+        (lambda path: path.mkdir(), "a directory"),
+        (lambda path: path.write_text("a key"), "no private key in PEM"),
+        (lambda path: openssl_key(path, "-algorithm", "x25519"), "another key than Ed25519"),
+        (lambda path: openssl_key(path, "-algorithm", "ed25519", "-aes256", "-pass", "pass:x"), "without a passphrase"),
+    ],
+)
+def test_a_bad_key_file_is_refused(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
+    path = tmp_path / "key.pem"
+    make(path)
+    with pytest.raises(InputError) as caught:
+        load_signer(path)
+    assert said in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_a_key_signs_alike(run: RunDir) -> None:
+    """So archives of legs that are sealed again stay the same."""
+    first = seal(run)
+    assert seal(run) == first
+    other = signer_of(Ed25519PrivateKey.generate())
+    assert attest(run, other, record_version=3, harness_commit="abc", previous=None) != first
