@@ -53,16 +53,6 @@ class EnginePlan:
     notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
 
 
-@dataclass(frozen=True)
-class TextFacts:
-    """What an engine without a model may know of the text behind the ids: special ids, and ids of the references."""
-
-    bos_id: int
-    eos_id: int
-    space_id: int
-    references: Callable[[], list[list[int]]]
-
-
 class EngineKind(ABC, Generic[Options]):
     """One kind of engine, by name.
 
@@ -127,12 +117,11 @@ class EngineKind(ABC, Generic[Options]):
         return
 
     @abstractmethod
-    def make(self, plan: LegPlan, text: TextFacts | None = None) -> Engine:
+    def make(self, plan: LegPlan) -> Engine:
         """An engine for a plan, not yet started; called in the process that it will live in.
 
         Args:
             plan: with the options and in the environment of this kind's own plan.
-            text: None where the caller has none to give (the engine may then refuse to be made).
 
         Raises:
             InputError, SetupError: the plan is not one that this kind can run.

@@ -96,7 +96,6 @@ VALUES = [
     *[[*LEG, "--dummy-slots", value] for value in ("-1", "x", "1.5")],
     *[[*LEG, "--dummy-shortest-tokens", value] for value in ("500", "0", "-1")],
     *[[*LEG, "--dummy-fault", value] for value in ("boom", "die@", "die@x", "die@-1", "")],
-    *[[*LEG, "--dummy-cheat", value] for value in ("none", "")],
     *[[*LEG, "--engine-arg", value] for value in ("x", "=1", "")],
     *[[*LEG, "--sampling-arg", value] for value in ("temperature=hot", "no_such=1", "top_p=nan", "max_tokens=-1", "x")],
     *[[*LEG, "--scenario", value] for value in ("MultiStream", "", "Offline ")],

@@ -122,7 +122,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         batch_field="slots",
         variable_prefix="",
         configuration=DummyConfiguration,
-        hidden_options=("faults", "cheats"),
+        hidden_options=("faults", "cheats"),  # the second in older records
         software=(),
         option_prefix="dummy_",
     ),

@@ -1,13 +1,7 @@
 """The engine of a leg's plan."""
 
-from functools import partial
-from pathlib import Path
-
-from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
-from qsl.dataset import load_dataset
 from runs.record.manifest import LegPlan, ReplicasPlan
 from sut.engine import Engine
-from sut.engine_kind import TextFacts
 from sut.engines import engine_kind
 from sut.replicas.cluster.cluster import ClusterLaunch
 from sut.replicas.fleet import Fleet, Start
@@ -24,7 +18,7 @@ def make_engine(plan: LegPlan) -> Engine:
     """
     if plan.replicas is not None:
         return _fleet(plan, plan.replicas)
-    return engine_kind(plan.engine).make(plan, TextFacts(BOS_ID, EOS_ID, ord(" "), partial(_references, plan)))
+    return engine_kind(plan.engine).make(plan)
 
 
 def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
@@ -45,8 +39,3 @@ def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
         start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
     look_s = LOOK_S if may_gather(plan.loadgen_scenario) else 0.0
     return Fleet(start, plan.stall_timeout_s, look_s)
-
-
-def _references(plan: LegPlan) -> list[list[int]]:
-    targets = load_dataset(Path(plan.dataset_path), count=plan.sample_count).targets
-    return [ids[1:] for ids in ByteTokenizer().encode_batch(targets)]  # without BOS

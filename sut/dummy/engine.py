@@ -4,7 +4,7 @@ Its answer to a prompt is a stretch of the prompt itself behind the words that a
 article), of a length that depends on the prompt. What it computes costs time: a constant and a time per prompt token
 until the first output token, then a time per output token. A number of slots says how many requests are computed at a
 time; the others wait in order. With a time per prompt token and few slots, saving computation makes it faster, as with
-a real engine. It can be told to cheat (sut/dummy/cheats.py).
+a real engine.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import heapq
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal, get_args
 
@@ -61,23 +60,6 @@ class Fault:
         return cls(kind, int(at or 0))  # type: ignore[arg-type]  # membership was checked above
 
 
-@dataclass
-class Service:
-    """What the engine computes for one request, and what it answers."""
-
-    answer: list[int]
-    prefill_tokens: int
-    decode_tokens: int
-    first_id: int | None = None  # reported as the first token instead of the answer's
-    first_at_once: bool = False  # reported before anything is computed
-    first_held_s: float = 0.0  # reported no sooner than so long after submission, though it is there
-    done_at_once: bool = False  # answered before anything is computed; the computation follows
-
-
-# Changes what is done for a request. Called once a timed request, in order of submission.
-Cheat = Callable[[Request, Service], None]
-
-
 @dataclass(eq=False)
 class DummyEngine(Engine):
     sampling: SamplingPolicy  # only the longest output matters
@@ -89,7 +71,6 @@ class DummyEngine(Engine):
     slots: int = 0  # requests computed at a time; 0 = all
     shortest_tokens: int = SHORTEST_OUTPUT  # lengths spread from here to the longest
     faults: tuple[Fault, ...] = ()
-    cheats: Sequence[Cheat] = ()  # in this order
 
     def __post_init__(self) -> None:
         # When each slot in use is free again, on the loop's clock: the future is computed, not waited for, so that
@@ -137,41 +118,35 @@ class DummyEngine(Engine):
             request.sink.failed(request, ExecutionError(f"dummy fault: query {request.seq} failed in the engine"))
             return
         ids = [] if fault == "empty" else self.answer(request.prompt_ids)
-        service = Service(ids, len(request.prompt_ids), max(0, len(ids) - 1))
-        if request.seq >= 0:  # warm-ups are served honestly
-            for cheat in self.cheats:
-                cheat(request, service)
-        self._serve(request, service)
+        self._serve(request, ids)
         if fault == "twice":
             self._loop.call_later(self.ttft_ms / 1e3, self._finish, request, ids)
 
-    def _serve(self, request: Request, service: Service) -> None:
-        """Book a slot, and the times of the first token and of the end."""
-        now_s = start_s = self._loop.time()
+    def _serve(self, request: Request, ids: list[int]) -> None:
+        """Plan the first token and the end."""
+        prefill_s = self.ttft_ms / 1e3 + self.prefill_us / 1e6 * len(request.prompt_ids)
+        first_s, end_s = self._book(prefill_s, self.tpot_ms / 1e3 * max(0, len(ids) - 1))
+        self._loop.call_at(first_s, self._first, request, ids, end_s)
+
+    def _book(self, prefill_s: float, decode_s: float) -> tuple[float, float]:
+        """Occupy a slot from now or from when one is free; the times of the first token and of the end."""
+        start_s = self._loop.time()
         if self.slots and len(self._slots_free_s) == self.slots:
-            start_s = max(now_s, heapq.heappop(self._slots_free_s))
-        computed = service.prefill_tokens + service.decode_tokens > 0
-        first_s = start_s + self.prefill_us / 1e6 * service.prefill_tokens + (self.ttft_ms / 1e3 if computed else 0.0)
-        end_s = first_s + self.tpot_ms / 1e3 * service.decode_tokens
+            start_s = max(start_s, heapq.heappop(self._slots_free_s))
+        first_s = start_s + prefill_s
+        end_s = first_s + decode_s
         if self.slots:
             heapq.heappush(self._slots_free_s, end_s)
-        if service.done_at_once:
-            first_s = end_s = now_s
-        elif service.first_at_once:
-            first_s = now_s
-        first_s = max(first_s, now_s + service.first_held_s)
-        end_s = max(end_s, first_s)
-        self._loop.call_at(first_s, self._first, request, service, end_s)
+        return first_s, end_s
 
-    def _first(self, request: Request, service: Service, end_s: float) -> None:
+    def _first(self, request: Request, ids: list[int], end_s: float) -> None:
         if self._dead:
             return
         self._activity += 1
-        self._generated_tokens += bool(service.answer)
-        if service.answer:
-            first_id = service.answer[0] if service.first_id is None else service.first_id
-            request.sink.first_token(request, first_id)
-        self._loop.call_at(end_s, self._finish, request, service.answer)
+        self._generated_tokens += bool(ids)
+        if ids:
+            request.sink.first_token(request, ids[0])
+        self._loop.call_at(end_s, self._finish, request, ids)
 
     def _finish(self, request: Request, ids: list[int]) -> None:
         if self._dead:

@@ -1,19 +1,15 @@
 """The dummy engine as a kind of engine."""
 
-import math
 from typing import Any
 
 from pydantic import BaseModel
 
 from runs.benchmark import SamplingPolicy
-from runs.benchmarks import BENCHMARKS
-from runs.errors import InputError, SetupError
+from runs.errors import InputError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan
-from sut.dummy.cheats import CHEAT_KINDS, CheatContext, OvercountingSut, make_cheats, parse_cheat
-from sut.dummy.engine import SHORTEST_OUTPUT, Cheat, DummyEngine, Fault
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
-from sut.loadgen_sut import LoadgenSut
+from sut.dummy.engine import SHORTEST_OUTPUT, DummyEngine, Fault
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 
 LONGEST = 1e9  # ms, or µs: days
 
@@ -36,9 +32,6 @@ class DummyOptions(BaseModel):
         "dummy",
         "KIND[@N]",
     )
-    dummy_cheat: list[str] = option_field(
-        [], f"Cheat on purpose; repeatable (docs/red-team.md): {', '.join(CHEAT_KINDS)}.", "dummy", "KIND"
-    )
 
 
 class DummyKind(EngineKind[DummyOptions]):
@@ -58,8 +51,6 @@ class DummyKind(EngineKind[DummyOptions]):
                 f"--dummy-shortest-tokens {asked.dummy_shortest_tokens}: an output has {most} at most",
                 f"give 1 to {most}",
             )
-        if asked.dummy_cheat and leg.model_folder is not None:
-            raise InputError("--dummy-cheat needs the dummy engine with its own tokenizer", "leave --model-path out")
         options = {
             "ttft_ms": asked.dummy_ttft_ms,
             "tpot_ms": asked.dummy_tpot_ms,
@@ -67,7 +58,6 @@ class DummyKind(EngineKind[DummyOptions]):
             "slots": asked.dummy_slots,
             "shortest_tokens": asked.dummy_shortest_tokens,
             "faults": list(asked.dummy_fault),
-            "cheats": [parse_cheat(text) for text in asked.dummy_cheat],
             "lead_tokens": leg.lead_tokens,
         }
         return EnginePlan(options, unofficial_reasons=["the dummy engine runs no model"])
@@ -78,31 +68,7 @@ class DummyKind(EngineKind[DummyOptions]):
             "admission_tokens": (1024, 2048, 4096, 8192),
         }
 
-    def make(self, plan: LegPlan, text: TextFacts | None = None) -> DummyEngine:
+    def make(self, plan: LegPlan) -> DummyEngine:
         options = dict(plan.engine_options)
-        sampling = SamplingPolicy(**plan.sampling)
         options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
-        options["cheats"] = _cheats(plan, sampling, text) if options["cheats"] else ()
-        return DummyEngine(sampling, **options)
-
-    def sut_class(self, plan: LegPlan) -> type[LoadgenSut]:
-        """Another one only where it is asked to miscount."""
-        return OvercountingSut if "overcount" in plan.engine_options["cheats"] else LoadgenSut
-
-
-def _cheats(plan: LegPlan, sampling: SamplingPolicy, text: TextFacts | None) -> tuple[Cheat, ...]:
-    if text is None:
-        raise SetupError("the dummy engine cheats in the leg's own process only", "leave --dummy-cheat out")
-    kinds = plan.engine_options["cheats"]
-    references = text.references() if "reference" in kinds else []
-    limits = BENCHMARKS[plan.loadgen_key].limits
-    context = CheatContext(
-        plan.mode == "performance",
-        text.bos_id,
-        text.eos_id,
-        text.space_id,
-        sampling.max_tokens,
-        references,
-        ttft_limit_s=limits.ttft_ms / 1e3 if limits else math.inf,
-    )
-    return make_cheats(kinds, context)
+        return DummyEngine(SamplingPolicy(**plan.sampling), **options)

@@ -18,7 +18,7 @@ from sut.endpoint.network_sut import NetworkSut
 from sut.endpoint.probes import PROBE_TOKENS
 from sut.endpoint.questions import DIALECTS
 from sut.endpoint.served import words
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
@@ -142,7 +142,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
             unofficial_reasons=reasons,
         )
 
-    def make(self, plan: LegPlan, text: TextFacts | None = None) -> EndpointEngine:
+    def make(self, plan: LegPlan) -> EndpointEngine:
         options = plan.engine_options
         servers = addresses(options["api_server"])
         index, clients = map(int, os.environ.get(CLIENT, "0/1").split("/"))

@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.vllm.argument_types import check_types
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
 from sut.vllm.engine import VllmEngine
@@ -182,7 +182,7 @@ class VllmKind(EngineKind[VllmOptions]):
         except Exception:  # a broken installation raises anything
             traceback.print_exc()
 
-    def make(self, plan: LegPlan, text: TextFacts | None = None) -> VllmEngine:
+    def make(self, plan: LegPlan) -> VllmEngine:
         one_at_a_time = (
             plan.scenario == "SingleStream" and parallel_size(plan.engine_options, "data_parallel_size") == 1
         )

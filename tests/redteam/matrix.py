@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runs.errors import ExitCode
-from sut.dummy.cheats import CHEAT_KINDS
 from tests.support import warm
+from tests.support.cheats import CHEAT, CHEAT_KINDS
 from tests.untrusted.judges import call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,11 +61,11 @@ def run_legs(kind: str, scenario: str, folder: Path) -> Row:
     """Run the legs of a system that cheats in one way, or of an honest one (''): check with legs → what it says."""
     by_first_token = scenario == "SingleStream" and kind in ("first-early", "first-forced")
     model = WIDE_MODEL if kind == "first-late" else SLOW_MODEL if by_first_token else MODEL
-    system = _system(kind, scenario, folder, model)
+    system = _system(scenario, folder, model)
     accuracy, performance = folder / "accuracy", folder / "performance"
     legs = [
-        _main(folder, *system, "--accuracy", "--output-log-dir", accuracy),
-        _main(folder, *system, "--output-log-dir", performance),
+        _main(folder, kind, *system, "--accuracy", "--output-log-dir", accuracy),
+        _main(folder, kind, *system, "--output-log-dir", performance),
     ]
     row = {"run": STOPPED if ExitCode.FAILED in legs else PASSES}
     for test in ("output_caching", "TEST06"):
@@ -85,8 +85,8 @@ def judge(folder: Path) -> Row:
 
 def run_audit(test: str, scenario: str, folder: Path, kind: str = "") -> str:
     """Run one audit with its own legs: what it says."""
-    system = _system(kind, scenario, folder, FAST_MODEL if test == "TEST06" else MODEL)
-    return _said(_main(folder, "audit", "--test", test, *system, "--output-log-dir", folder / test))
+    system = _system(scenario, folder, FAST_MODEL if test == "TEST06" else MODEL)
+    return _said(_main(folder, kind, "audit", "--test", test, *system, "--output-log-dir", folder / test))
 
 
 def judge_legs(test: str, accuracy: Path, performance: Path, folder: Path) -> str:
@@ -95,14 +95,13 @@ def judge_legs(test: str, accuracy: Path, performance: Path, folder: Path) -> st
     return _said(_told(folder, call("audit", "--test", test, *existing)))
 
 
-def _system(kind: str, scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
+def _system(scenario: str, folder: Path, model: tuple[str, ...]) -> list[object]:
     """The options of a system's legs."""
     folder.mkdir(parents=True, exist_ok=True)
     user_conf = folder / "user.conf"
     user_conf.write_text(USER_CONF)
     return [
         "--scenario", scenario, "--engine", "dummy", "--user-conf", user_conf, "--total-sample-count", SAMPLES, *model,
-        *(("--dummy-cheat", kind) if kind else ()),
     ]  # fmt: skip
 
 
@@ -137,9 +136,9 @@ def _said(code: int) -> str:
     return words[ExitCode(code)]
 
 
-def _main(folder: Path, *arguments: object) -> int:
+def _main(folder: Path, kind: str, *arguments: object) -> int:
     # What a cheat keeps on disk is its own.
-    code, stdout, stderr = warm.run(arguments, folder, 120, {"TMPDIR": str(folder)})
+    code, stdout, stderr = warm.run(arguments, folder, 120, {"TMPDIR": str(folder), CHEAT: kind})
     return _told(folder, (code, stdout + stderr))
 
 

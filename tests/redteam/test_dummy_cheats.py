@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from runs.errors import InputError
-from sut.dummy.cheats import (
+from sut.dummy.engine import DummyEngine
+from sut.engine import EngineLimits, Request
+from sut.feed import Feed
+from tests.support.cheats import (
     BURST_S,
     CANNED_ANSWER,
     CHEAT_KINDS,
@@ -19,13 +21,11 @@ from sut.dummy.cheats import (
     HONEST_QUERIES,
     OVERCOUNT_TOKENS,
     CheatContext,
+    CheatingEngine,
     OvercountingSut,
-    make_cheats,
-    parse_cheat,
+    Service,
+    make_cheat,
 )
-from sut.dummy.engine import DummyEngine, Service
-from sut.engine import EngineLimits, Request
-from sut.feed import Feed
 from tests.support.fakes import FakeLoadgen, FakeRecorder, Sample
 from tests.support.official import SAMPLING
 
@@ -49,7 +49,7 @@ def served(
 ) -> list[Service]:
     """What a cheat makes of requests for samples, one after the other."""
     context = CheatContext(performance, BOS, EOS, SPACE, LONGEST, references=[[7] * 5, [8] * 200, [9]], now_s=now_s)
-    (cheat,) = make_cheats([kind], context)
+    cheat = make_cheat(kind, context)
     services = []
     for seq, sample in enumerate(samples):
         service = Service(list(ANSWER), len(PROMPTS[sample]), len(ANSWER) - 1)
@@ -68,13 +68,8 @@ FULL = 49 + 49  # prompt tokens, output tokens after the first
 def test_every_kind_is_described_and_made() -> None:
     context = CheatContext(True, BOS, EOS, SPACE, LONGEST)
     for kind in CHEAT_KINDS:
-        assert parse_cheat(kind) == kind
-        assert len(make_cheats([kind], context)) == (kind != "overcount")
-
-
-def test_unknown_kind() -> None:
-    with pytest.raises(InputError, match="--dummy-cheat caching: unknown kind"):
-        parse_cheat("caching")
+        assert callable(make_cheat(kind, context))
+        assert CHEAT_KINDS[kind]
 
 
 @pytest.mark.parametrize("kind", ["cache-index", "cache-prompt"])
@@ -219,13 +214,19 @@ class TimedSink:
         raise error
 
 
-def run_engine(prompts: list[list[int]], *kinds: str, **options: Any) -> list[TimedSink]:
+def engine_of(kind: str, **options: Any) -> DummyEngine:
+    """One that cheats; the honest one for ''."""
+    if not kind:
+        return DummyEngine(SAMPLING, **options)
+    return CheatingEngine(SAMPLING, cheat=make_cheat(kind, CheatContext(True, BOS, EOS, SPACE, LONGEST)), **options)
+
+
+def run_engine(prompts: list[list[int]], kind: str = "", **options: Any) -> list[TimedSink]:
     """Serve prompts submitted at once; times count from the submission and are exact: the loop's clock is replaced
     by one that jumps from timer to timer."""
 
     async def work() -> list[TimedSink]:
-        cheats = make_cheats(list(kinds), CheatContext(True, BOS, EOS, SPACE, LONGEST))
-        engine = DummyEngine(SAMPLING, cheats=cheats, **options)
+        engine = engine_of(kind, **options)
         await engine.start()
         sinks = [TimedSink() for _ in prompts]
         for seq, (sink, prompt) in enumerate(zip(sinks, prompts, strict=True)):
@@ -304,8 +305,7 @@ def test_early_answer_still_costs_the_slot() -> None:
     assert (early.done, waiting.done) == (near(0), near(0))
 
     async def work() -> float:
-        cheats = make_cheats(["answer-early"], CheatContext(True, BOS, EOS, SPACE, LONGEST))
-        engine = DummyEngine(SAMPLING, cheats=cheats, slots=1, **MODEL)
+        engine = engine_of("answer-early", slots=1, **MODEL)
         await engine.start()
         engine.submit(Request(TimedSink(), PROMPT, seq=0, sample_index=0))
         late = TimedSink()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sut.dummy.cheats import CHEAT_KINDS
 from tests.redteam.matrix import (
     CAUGHT,
     CHECKS,
@@ -22,6 +21,7 @@ from tests.redteam.matrix import (
     judge_legs,
     run_audit,
 )
+from tests.support.cheats import CHEAT_KINDS
 
 # The document says why.
 UNSEEN = {

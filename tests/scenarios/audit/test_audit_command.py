@@ -22,6 +22,7 @@ from runs.record.requests_log import read_requests
 from scenarios.audit.config import AuditOptions
 from scenarios.audit.run import run_audit
 from tests.conftest import Finished, StartedMain
+from tests.support.cheats import CHEAT
 from tests.support.legs import patched, until
 
 RunMain = Callable[..., Finished]
@@ -85,8 +86,8 @@ def test_an_honest_engine_passes_and_its_legs_are_what_they_should_be(run_main: 
 @pytest.mark.parametrize("cheat", ["cache-prompt", "cache-not-in-a-row"])
 def test_a_caching_engine_fails(run_main: RunMain, tmp_path: Path, cheat: str) -> None:
     out = tmp_path / "run"
-    cheating = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3, "--dummy-cheat", cheat)
-    finished = run_main(*arguments("output_caching", "SingleStream", out, *cheating))
+    costs = ("--samples", 20, "--dummy-ttft-ms", 5, "--dummy-tpot-ms", 0.3)
+    finished = run_main(*arguments("output_caching", "SingleStream", out, *costs), environment={CHEAT: cheat})
     assert finished.code == ExitCode.NEGATIVE, finished.stdout + finished.stderr
     result = record(out, "output_caching")
     assert not result["passed"]

@@ -9,7 +9,7 @@ from runs.record.manifest import LegPlan
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from sut.dummy.engine import DummyEngine
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts, TextFacts
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from tests.support.official import SAMPLING
 
 
@@ -35,7 +35,7 @@ class Echo(EngineKind[EchoOptions]):
     def longest_sequence(self, asked: EchoOptions) -> int:
         return 1000
 
-    def make(self, plan: LegPlan, text: TextFacts | None = None) -> DummyEngine:
+    def make(self, plan: LegPlan) -> DummyEngine:
         return DummyEngine(SAMPLING)
 
 

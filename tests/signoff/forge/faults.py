@@ -171,8 +171,9 @@ def edit_trace(run: RunDir, by_ns: int) -> None:
 
 def scrub(run: RunDir) -> None:
     """Take an engine's cheats out of the record."""
-    set_manifest(run, "resolved.engine_options.cheats", [])
     content = orjson.loads(run.manifest.read_bytes())
+    if "cheats" in (options := content["resolved"]["engine_options"]):  # of a leg that was told to by an option
+        options["cheats"] = []
     content["asked"].pop("dummy_cheat", None)
     write_json(run.manifest, content)
 

@@ -1,8 +1,11 @@
-"""Ways of cheating for the dummy engine, one switch each, to prove which check catches which (docs/red-team.md).
+"""The dummy engine with ways of cheating, to prove which check catches which (docs/red-team.md).
 
-Nothing here is used by an honest run. Each cheat changes what the engine computes for a request, or what it says.
+Each cheat changes what the engine computes for a request, or what it says. The environment variable DUMMY_CHEAT of a
+`main.py` that a test starts (tests/support/warm.py) names the cheat of its legs; the leg's process alone knows of it.
 """
 
+import math
+import os
 import random
 import tempfile
 import time
@@ -13,11 +16,18 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from runs.errors import InputError
-from sut.dummy.engine import Cheat, Service
+from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
+from qsl.dataset import load_dataset
+from runs.benchmark import SamplingPolicy
+from runs.benchmarks import BENCHMARKS
+from runs.record.manifest import LegPlan
+from sut import engines
+from sut.dummy.engine import DummyEngine, Fault
+from sut.dummy.kind import DummyKind
 from sut.engine import Request
 from sut.loadgen_sut import LoadgenSut
 
+CHEAT = "DUMMY_CHEAT"  # environment variable
 HONEST_QUERIES = 32
 BURST_S = 0.010
 PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
@@ -30,6 +40,23 @@ DROP_ONE_IN = 4
 REPEATS = 8
 OVERCOUNT_TOKENS = 16
 LITTLE = 12  # one part in so many is left out
+
+
+@dataclass
+class Service:
+    """What the engine computes for one request, and what it answers."""
+
+    answer: list[int]
+    prefill_tokens: int
+    decode_tokens: int
+    first_id: int | None = None  # reported as the first token instead of the answer's
+    first_at_once: bool = False  # reported before anything is computed
+    first_held_s: float = 0.0  # reported no sooner than so long after submission, though it is there
+    done_at_once: bool = False  # answered before anything is computed; the computation follows
+
+
+# Changes what is done for a request. Called once a timed request, in order of submission.
+Cheat = Callable[[Request, Service], None]
 
 
 @dataclass(frozen=True)
@@ -77,20 +104,82 @@ def _honest(request: Request, service: Service) -> None:
     """Nothing is changed."""
 
 
-def parse_cheat(text: str) -> str:
-    """One of the kinds.
-
-    Raises:
-        InputError: another one.
-    """
-    if text not in CHEAT_KINDS:
-        raise InputError(f"--dummy-cheat {text}: unknown kind", f"use one of {', '.join(CHEAT_KINDS)}")
-    return text
+def make_cheat(kind: str, context: CheatContext) -> Cheat:
+    """A cheat of a kind. The engine itself is honest under `overcount`: only the SUT counts (`OvercountingSut`)."""
+    return _honest if kind == "overcount" else _MAKERS[kind](context)
 
 
-def make_cheats(kinds: list[str], context: CheatContext) -> tuple[Cheat, ...]:
-    """The cheats, in the order given; `overcount` is not among them, since only the SUT counts (`OvercountingSut`)."""
-    return tuple(_MAKERS[kind](context) for kind in kinds if kind != "overcount")
+# The engine -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class CheatingEngine(DummyEngine):
+    """The dummy engine whose service a cheat changes."""
+
+    cheat: Cheat = _honest
+
+    def _serve(self, request: Request, ids: list[int]) -> None:
+        service = Service(ids, len(request.prompt_ids), max(0, len(ids) - 1))
+        if request.seq >= 0:  # warm-ups are served honestly
+            self.cheat(request, service)
+        now_s = self._loop.time()
+        computed = service.prefill_tokens + service.decode_tokens > 0
+        prefill_s = self.prefill_us / 1e6 * service.prefill_tokens + (self.ttft_ms / 1e3 if computed else 0.0)
+        first_s, end_s = self._book(prefill_s, self.tpot_ms / 1e3 * service.decode_tokens)
+        if service.done_at_once:
+            first_s = end_s = now_s
+        elif service.first_at_once:
+            first_s = now_s
+        first_s = max(first_s, now_s + service.first_held_s)
+        end_s = max(end_s, first_s)
+        first = service.answer if service.first_id is None else [service.first_id]
+        self._loop.call_at(first_s, self._say, request, first, service.answer, end_s)
+
+    def _say(self, request: Request, first: list[int], ids: list[int], end_s: float) -> None:
+        """`first` in place of the answer's own first token."""
+        self._activity += 1
+        self._generated_tokens += bool(ids)
+        if ids:
+            request.sink.first_token(request, first[0])
+        self._loop.call_at(end_s, self._finish, request, ids)
+
+
+@dataclass(frozen=True)
+class CheatingKind(DummyKind):
+    """The dummy engine in a leg's process where it cheats in one way."""
+
+    kind: str
+
+    def make(self, plan: LegPlan) -> CheatingEngine:
+        options = dict(plan.engine_options)
+        options["faults"] = tuple(Fault.parse(fault) for fault in options["faults"])
+        sampling, limits = SamplingPolicy(**plan.sampling), BENCHMARKS[plan.loadgen_key].limits
+        context = CheatContext(
+            plan.mode == "performance",
+            BOS_ID,
+            EOS_ID,
+            ord(" "),
+            sampling.max_tokens,
+            _references(plan) if self.kind == "reference" else [],
+            ttft_limit_s=limits.ttft_ms / 1e3 if limits else math.inf,
+        )
+        return CheatingEngine(sampling, **options, cheat=make_cheat(self.kind, context))
+
+    def sut_class(self, plan: LegPlan) -> type[LoadgenSut]:
+        return OvercountingSut if self.kind == "overcount" else LoadgenSut
+
+
+def _references(plan: LegPlan) -> list[list[int]]:
+    targets = load_dataset(Path(plan.dataset_path), count=plan.sample_count).targets
+    return [ids[1:] for ids in ByteTokenizer().encode_batch(targets)]  # without BOS
+
+
+def install() -> None:
+    """In a leg's process: put the engine that cheats in the honest one's place, where the environment names a cheat."""
+    kind = os.environ.get(CHEAT)
+    if kind:
+        assert kind in CHEAT_KINDS, kind
+        engines.KINDS["dummy"] = CheatingKind(kind)
 
 
 # Caches of all kinds --------------------------------------------------------------------------------------------
