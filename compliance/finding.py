@@ -1,30 +1,114 @@
-"""What a rule found: the one form in which everything that is judged here is said.
+"""Rules, and what they found: the one form in which everything that is judged here is said.
 
-A rule is a function over facts that yields findings. What becomes of a finding (does it block, under which id is it
-told, with which exit code) is up to the command that asked: its policy. Programs look at `rule`, `severity` and
-`numbers`; the texts are for people, and nothing ever depends on their wording.
+A rule is declared once, at the function that decides it: id, severity, source, summary, fix. Commands, divisions and
+rounds choose among rules by id and kind; they never give one another name. Programs look at `rule`, `severity` and
+`numbers`; the texts are for people, and nothing depends on their wording.
+
+Sources:
+  [rules]    mlcommons/inference_policies, inference_rules.adoc; [submission] its submission_rules.adoc
+  [checker]  mlcommons/inference commit b66003e1, tools/submission/submission_checker, file.function
+  [loadgen]  LoadGen 6.0.17: what it writes, so what an unchanged log looks like
+  [ours]     follows from what a result claims; the official checker does not look at it
 """
 
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from compliance.rules import Kind, Rule, UnknownRuleError, find_rule
+from runs.errors import HarnessError
 
+# contradiction: files that cannot all be true. result: without it there is no result at all, official or not.
+# official: asked of a result that claims to be official. plausible: what no honest system does, asked of any result.
+# tree: asked of a submission tree. submit: asked before one is built. gate: asked of a declared technique.
+# signoff: asked by the independent sign-off. audit: asked of an audit's legs. machine: what a leg needs to start.
+Kind = Literal[
+    "contradiction", "result", "official", "plausible", "tree", "signoff", "audit", "submit", "gate", "machine"
+]  # fmt: skip
+ON_LEGS: frozenset[Kind] = frozenset({"contradiction", "result", "official", "plausible"})
+
+Worth = Literal["error", "warning", "note"]
 # error: the rule was broken. warning: it was, and that alone refutes nothing. note: something a reader should know.
 # pass: the rule was applied and kept.
 Severity = Literal["error", "warning", "note", "pass"]
+Row = tuple[str, Worth, str, str, str]  # id, severity, source, summary, fix
+Decider = TypeVar("Decider", bound=Callable[..., Any])
 
-
+OURS = "[ours]"
+RERUN = "run the leg again and submit LoadGen's own logs"
 _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "note", "pass": "pass"}
+
+
+class UnknownRuleError(HarnessError):
+    """A finding of a rule that nobody declared: a mistake in this program, and no verdict."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. `id` is stable: scripts may rely on it."""
+
+    id: str
+    kind: Kind
+    severity: Worth  # what a breach is worth by itself; note: nothing is broken, a reader should know
+    source: str  # where the rule comes from
+    summary: str  # the rule in a few words
+    fix: str  # what to do about a breach
+    decide: Callable[..., Any] | None = field(default=None, compare=False)  # what decides it
+
+
+RULES: dict[str, Rule] = {}  # of the modules that are imported
+
+
+def declare(kind: Kind, rows: Iterable[Row], decide: Callable[..., Any] | None = None) -> None:
+    """Add rules of one kind.
+
+    Raises:
+        UnknownRuleError: there is one of that id.
+    """
+    for rule_id, severity, source, summary, fix in rows:
+        if rule_id in RULES:
+            raise UnknownRuleError(f"two rules are named {rule_id}", "give each an id of its own")
+        RULES[rule_id] = Rule(rule_id, kind, severity, source, summary, fix, decide)
+
+
+def decides(kind: Kind, *rows: Row) -> Callable[[Decider], Decider]:
+    """Declare the rules that a function decides."""
+
+    def declared(function: Decider) -> Decider:
+        declare(kind, rows, function)
+        return function
+
+    return declared
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule of this package, also of modules that nobody has imported yet."""
+    import compliance
+
+    for module in pkgutil.walk_packages(compliance.__path__, "compliance."):
+        if not module.name.startswith("compliance.report"):  # it judges nothing
+            import_module(module.name)
+    return RULES
+
+
+def find_rule(rule_id: str) -> Rule:
+    """The rule of that id.
+
+    Raises:
+        UnknownRuleError: nobody declared it.
+    """
+    if rule_id not in RULES:
+        raise UnknownRuleError(f"there is no rule {rule_id}", "declare it at the function that decides it")
+    return RULES[rule_id]
 
 
 @dataclass(frozen=True)
 class Finding:
     """One rule, applied to one thing."""
 
-    rule: str  # id in the catalogue (compliance/rules)
+    rule: str  # its id
     severity: Severity  # what this finding is worth; mostly the rule's own
     text: str  # what was looked at, in a few words; or the whole finding as a sentence, where `found` is empty
     # the files (or directories) that it is about; of a contradiction all those that it is between
@@ -41,7 +125,7 @@ class Finding:
 
     @property
     def known(self) -> Rule:
-        """What the catalogue says of the rule."""
+        """The rule."""
         return find_rule(self.rule)
 
     @property
@@ -78,7 +162,7 @@ class Finding:
         return f"{_WORDS[self.severity]}: {self.sentence}"
 
     def as_json(self) -> dict[str, Any]:
-        """With what the catalogue says of the rule."""
+        """With what the rule says of itself."""
         return {
             "rule": self.rule,
             "kind": self.kind,
@@ -118,23 +202,3 @@ def warn(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
 def note(rule: str, text: str, *files: Path, **numbers: Any) -> Finding:
     """Something a reader should know."""
     return Finding(rule, "note", text, files, numbers)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What a command makes of the rules of others: under which of its own rules it tells each of them."""
-
-    name: str  # the command's
-    rules: Mapping[str, str | None]  # rule → the command's rule; None: it has another way to tell of it
-
-    def rule_for(self, finding: Finding) -> str | None:
-        """The command's rule.
-
-        Raises:
-            UnknownRuleError: nobody has said what the command makes of this rule.
-        """
-        if finding.rule not in self.rules:
-            raise UnknownRuleError(
-                f"{self.name} does not know the rule {finding.rule}", f"add it to the policy of {self.name}"
-            )
-        return self.rules[finding.rule]

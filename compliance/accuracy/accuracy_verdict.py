@@ -12,7 +12,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from compliance.accuracy.metrics import Metric, Scores
-from compliance.finding import Finding, applied
+from compliance.finding import RERUN, Finding, applied, decides
 from qsl.embedded.articles import bundled_baseline
 from runs.benchmark import Benchmark, Target
 from runs.errors import InputError
@@ -48,6 +48,12 @@ class AccuracyVerdict:
         return [score_line(check) for check in self.checks if not check.passed]
 
 
+@decides(
+    "result",
+    ("accuracy-target", "error", "[checker] accuracy_check.accuracy_result_check", "scores reach their targets",
+     "correct the system; the model must reach 99 % of the reference"),
+    ("accuracy-count", "error", "[rules] accuracy mode", "as many answers were scored as the target has", RERUN),
+)  # fmt: skip
 def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, label: str) -> AccuracyVerdict:
     """Compare scores with their targets as the official checker does, which reads means with four decimals.
 

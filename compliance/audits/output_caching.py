@@ -28,7 +28,7 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, Finding, applied, decides
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
@@ -250,6 +250,11 @@ def _mildest(rounds: list[tuple[LegArtifacts, LegArtifacts]], threshold: float) 
     return min(compared, key=lambda comparison: (not comparison.passed, comparison.excess))
 
 
+@decides(
+    "audit",
+    ("caching-second-reference", "error", OURS, "unique samples are not answered faster later on",
+     "find out what is kept between queries; run the audit again on an idle machine"),
+)  # fmt: skip
 def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
     """The same unique samples in another process. A system that keeps answers across processes has them by then, and
     would pass the pairs of legs that follow."""
@@ -261,6 +266,11 @@ def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
             )
 
 
+@decides(
+    "audit",
+    ("caching-answered", "error", OURS, "the samples asked for were answered",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Finding]:
     needed = leg.requested * (1 - threshold)
     yield applied(
@@ -273,6 +283,13 @@ def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Finding]:
     )
 
 
+@decides(
+    "audit",
+    ("caching-engine", "error", "[rules] no caching of queries", "the engine caches no prompts",
+     "run with prefix caching off"),
+    ("caching-tokens", "error", "[rules] no caching of queries", "no prompt token came from a cache",
+     "run with prefix caching off"),
+)  # fmt: skip
 def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     """What the engine itself says. It can only speak against a run: a cheat would deny everything."""
     if leg.manifest is None:

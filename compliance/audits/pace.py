@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compliance.audits.base import LegArtifacts
-from compliance.finding import Finding, applied, check_json
+from compliance.finding import OURS, Finding, applied, check_json, decides
 from runs.errors import ExecutionError
 
 # First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
@@ -109,6 +109,11 @@ def pace_of(leg: LegArtifacts) -> Pace:
     )
 
 
+@decides(
+    "audit",
+    ("caching-pace", "error", OURS, "repeated samples are not answered faster than unique ones",
+     "find out what is kept between queries; run the audit again on an idle machine"),
+)  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
     """Is `test` faster than `reference` by more than its lengths and the threshold explain?"""
     lengths = {**test.lengths, **reference.lengths}  # the reference's own, where it has the sample
@@ -212,6 +217,11 @@ def _without(time_ns: float, disturbance_ns: float) -> float:
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
+@decides(
+    "audit",
+    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def _same_lengths(reference: Pace, test: Pace) -> Finding:
     """Answers to repeated samples, as long as in the reference leg."""
     known = [index for index in test.issued if index in reference.lengths]

@@ -20,7 +20,7 @@ from compliance.audits.base import (
     LegSpec,
     in_force,
 )
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, Finding, applied, decides
 from runs.errors import InputError, SetupError
 from runs.reading import read_record
 
@@ -176,6 +176,7 @@ class _Summary:
         return value.strip()
 
 
+@decides("audit", ("test04-judgement", "note", OURS, "what end-to-end numbers say beside the official comparison", ""))
 def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Finding]:
     """End-to-end numbers of both runs; they inform and do not decide."""
     if not (reference.run.detail.exists() and test.run.detail.exists()):

@@ -21,7 +21,7 @@ from compliance.audits.base import (
     in_force,
 )
 from compliance.evidence.plausibility import shared_answers
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, Finding, applied, decides
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -121,6 +121,27 @@ _RULES = {
 }
 
 
+@decides(
+    "audit",
+    ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as asked for",
+     "correct the system and run the audit again"),
+    ("test06-ids", "error", "[rules] TEST06", "answers are whole token ids",
+     "correct the system and run the audit again"),
+    ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed",
+     "correct the system and run the audit again"),
+    ("test06-token-count", "error", "[rules] TEST06: token counts", "as many tokens are counted as given",
+     "correct the system and run the audit again"),
+    ("test06-first-token", "error", "[rules] TEST06: first token", "the first token is the answer's",
+     "correct the system and run the audit again"),
+    ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id",
+     "correct the system and run the audit again"),
+    ("test06-special-ids", "error", OURS, "no answer has other special ids",
+     "correct the system and run the audit again"),
+    ("test06-end-once", "error", "[rules] TEST06: end of sequence", "an answer ends once",
+     "correct the system and run the audit again"),
+    ("test06-end-last", "error", "[rules] TEST06: end of sequence", "nothing follows the end",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def judge_entries(
     entries: Sequence[AccuracyEntry],
     *,

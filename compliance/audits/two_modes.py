@@ -26,7 +26,7 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.test06 import Ids, dtype_of
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, Finding, applied, decides
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
@@ -141,6 +141,13 @@ class OutputLength(TwoModeAudit):
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
     default_threshold = 0.10
 
+    @decides(
+        "audit",
+        ("length-samples", "error", OURS, "both legs answered the same samples",
+         "correct the system and run the audit again"),
+        ("length-mean", "error", OURS, "performance answers are as long as the accuracy leg's",
+         "correct the system and run the audit again"),
+    )  # fmt: skip
     def compare(self, accuracy: LegArtifacts, performance: LegArtifacts, threshold: float) -> AuditResult:
         _, answers = accuracy_answers(accuracy)
         issued = _lengths(performance)
@@ -239,6 +246,11 @@ def agreed_tokens(one: Ids, other: Ids) -> int:
     return int(different[0]) if len(different) else both
 
 
+@decides(
+    "audit",
+    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: float) -> Finding:
     agreed = total = 0
     different = []
@@ -264,6 +276,11 @@ def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: f
     )
 
 
+@decides(
+    "audit",
+    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -> Finding:
     table = performance.requests
     pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
@@ -282,6 +299,11 @@ def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -
     )
 
 
+@decides(
+    "audit",
+    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers",
+     "correct the system and run the audit again"),
+)  # fmt: skip
 def _own_record(performance: LegArtifacts) -> Finding:
     """LoadGen's log and our record tell of the same answers."""
     table = performance.requests

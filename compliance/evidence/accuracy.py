@@ -28,7 +28,7 @@ from compliance.evidence.part import Part
 from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer
-from compliance.finding import Finding, applied, fail
+from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
 from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
@@ -79,6 +79,10 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
                 _scoring(leg, sources)
 
 
+@decides(
+    "result",
+    ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
+)  # fmt: skip
 def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     """Judge an accuracy leg.
 
@@ -180,6 +184,10 @@ def _scores(
     return beside
 
 
+@decides(
+    "contradiction",
+    ("accuracy-text-differs", "error", OURS, "accuracy.txt has the scores of these answers", "score the answers again"),
+)  # fmt: skip
 def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], scored: Scores) -> Iterator[Finding]:
     """Whether the scores that lie beside the answers are theirs."""
     wrong = [
@@ -192,6 +200,11 @@ def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], s
         yield fail("accuracy-text-differs", said, path, leg.run.accuracy_log)
 
 
+@decides(
+    "result",
+    ("accuracy-scored-again", "error", OURS, "the answers were scored again, with the data set of the leg",
+     "name the data set and the model: --dataset-path, --model-path"),
+)  # fmt: skip
 def _score_again(leg: FinishedLeg, part: Part, sources: ScoreSources) -> Scores | None:
     asked = sources.dataset_path is not None and sources.model_path is not None
     try:
@@ -252,6 +265,11 @@ def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
     return local_model(name, revision if isinstance(revision, str) else None)
 
 
+@decides(
+    "result",
+    ("accuracy-no-target", "error", OURS, "there are reference scores to compare with",
+     "run the whole data set with the benchmark's model"),
+)  # fmt: skip
 def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
     metric = metric_of(leg.benchmark)
     targets, label = target_of(leg)

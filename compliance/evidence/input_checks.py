@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from compliance.evidence.part import Part
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, Finding, applied, decides
 from qsl.weights import read_weights
 from runs.files import sha256_of
 from runs.reading import MIB
@@ -15,6 +15,11 @@ from runs.record.servers import clients, unofficial_servers
 SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes take longer than a judge may
 
 
+@decides(
+    "result",
+    ("record-model", "error", OURS, "the model's folder, where it is there, holds the model of the record",
+     "bring the folder back as it was when the leg ran, or move it away; or run the leg again"),
+)  # fmt: skip
 def add_model_on_record(part: Part, leg: FinishedLeg) -> None:
     """Does the folder of the record, where it is on this machine, hold the model?"""
     manifest = leg.manifest
@@ -39,6 +44,17 @@ def _differs(path: Path, digest: str) -> bool:
     return not path.is_file() or (path.stat().st_size <= SMALL_BYTES and sha256_of(path) != digest)
 
 
+@decides(
+    "official",
+    ("record-data-set", "error", "runs/benchmarks names the source of its hash", "the data set is the official one",
+     "fetch it from MLCommons, and run the leg with that file"),
+    ("record-weights", "error", "[rules] model; runs/benchmarks names the source of its hashes",
+     "the model is the official one: whole, and in its own precision unchanged",
+     "run the benchmark's model: as published, or quantised by `main.py quantize`"),
+    ("record-servers", "error", "[rules] model and caching; what a server computes with is its operator's word",
+     "it is declared what servers compute with, and the rules allow it",
+     "declare it with --api-declaration, and turn off what is not allowed"),
+)  # fmt: skip
 def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:
     """What a leg of ours ran; nothing of other legs, whose logs do not tell it, nor of the model of a server."""
     manifest, official = leg.manifest, leg.benchmark.model

@@ -9,7 +9,7 @@ from typing import Any
 from compliance.accuracy.accuracy_verdict import AccuracyVerdict, accuracy_text, read_scores, scores_record
 from compliance.evidence.told_twice import Fact, contradicted
 from compliance.evidence.whole_record import record_is_whole
-from compliance.finding import Finding, fail
+from compliance.finding import OURS, Finding, decides, fail
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import TRUNCATION_MARK
@@ -48,6 +48,11 @@ def hash_in_accuracy_text(text: str, path: Path) -> str | None:
     return found.pop() if found else None
 
 
+@decides(
+    "contradiction",
+    ("record-manifest", "error", OURS, "manifest.json and the logs are of one leg",
+     "give the leg's own files, all of them as it left them"),
+)  # fmt: skip
 def record_contradictions(leg: FinishedLeg, scores_text: str | None) -> Iterator[Finding]:
     """What a leg's manifest says and its logs do not."""
     manifest = leg.manifest
@@ -230,6 +235,10 @@ def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
 _NOT_COMPARED = {"notes", "reasons", "disagreements", "loop_lag"}
 
 
+@decides(
+    "contradiction",
+    ("record-result", "error", OURS, "result.json says what the logs say", "give the leg's own result.json"),
+)  # fmt: skip
 def result_record(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     """Does result.json, written when the leg ended, still say what the logs say, and the leg's exit code as well?"""
     manifest, path = leg.manifest, leg.run.result

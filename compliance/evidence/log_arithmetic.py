@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compliance.finding import Finding, fail
+from compliance.finding import RERUN, Finding, decides, fail
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
@@ -53,6 +53,14 @@ _SAME_VALUE = {
 }
 
 
+@decides(
+    "contradiction",
+    ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", RERUN),
+    ("log-order", "error", "[loadgen]", "the samples issued are those that the seeds in force give", RERUN),
+    ("log-arithmetic", "error", "[loadgen]", "a log's numbers can stand together", RERUN),
+    ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
+    ("log-summary", "error", "[loadgen]", "summary and detail log tell one story", RERUN),
+)  # fmt: skip
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail))]

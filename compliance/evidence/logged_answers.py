@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from compliance.evidence.leg_record import hash_in_accuracy_text
-from compliance.finding import Finding, applied, fail
+from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.reading import read_record
@@ -58,6 +58,12 @@ def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterato
     yield from as_recorded(leg, entries)
 
 
+@decides(
+    "contradiction",
+    ("log-records", "error", OURS, "LoadGen's numbers follow from the per-sample records", RERUN),
+    ("record-answers", "error", OURS, "the logged answers are those of the record of requests",
+     "give the leg's own files, all of them as it left them"),
+)  # fmt: skip
 def as_recorded(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """Each logged answer against our own record of it."""
     path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
@@ -94,6 +100,11 @@ def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Fi
         yield fail("record-answers", text, leg.run.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
 
 
+@decides(
+    "contradiction",
+    ("record-hash", "error", OURS, "the files are those that the leg left",
+     "give the leg's own files, all of them as it left them"),
+)  # fmt: skip
 def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
     said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
     if said is not None and said != (found := leg.hashes[log.name]):
@@ -101,6 +112,16 @@ def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
         yield fail("record-hash", sentence, leg.run.accuracy_text, log)
 
 
+@decides(
+    "result",
+    ("accuracy-answers", "error", "[rules] accuracy mode", "every sample has one honest answer", RERUN),
+    ("accuracy-token-counts", "error", "[loadgen]", "each answer has as many ids as were counted", RERUN),
+)  # fmt: skip
+@decides(
+    "official",
+    ("accuracy-longest", "error", "[rules] generation settings", "no answer is longer than the benchmark generates",
+     "generate at most that many tokens"),
+)  # fmt: skip
 def _entry_checks(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     path, expected = leg.run.accuracy_log, expected_samples(leg.detail)
     distinct = len({entry.qsl_idx for entry in entries})

@@ -9,7 +9,7 @@ from compliance.evidence.log_arithmetic import PRINTED, detail_contradictions, d
 from compliance.evidence.logged_answers import as_recorded
 from compliance.evidence.part import Part
 from compliance.evidence.plausibility import performance_plausible
-from compliance.finding import Finding, applied, fail
+from compliance.finding import RERUN, Finding, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.summary_log import SummaryLog
@@ -76,6 +76,15 @@ def _disagreement(item: Disagreement, leg: FinishedLeg) -> Finding:
     return fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
 
 
+@decides(
+    "result",
+    ("perf-validity", "error", "[rules] results are valid", "LoadGen calls the result VALID",
+     "see `main.py verify` for the reason, correct user.conf and run the leg again"),
+    ("perf-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
+     "remove audit.config and run the leg again"),
+    ("perf-cut-short", "error", "[rules] a run is not cut short", "no max_duration and no max_query_count",
+     "remove the setting and run the leg again"),
+)  # fmt: skip
 def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     """Without these there is no performance result, official or not."""
     detail = leg.detail
@@ -97,6 +106,26 @@ def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
             yield applied("perf-cut-short", name, False, f"{value}", "0: a run is not cut short", detail.path)
 
 
+@decides(
+    "official",
+    ("perf-benchmark-scenario", "error", "[rules] scenarios", "the benchmark has this scenario",
+     "run a scenario of the benchmark"),
+    ("perf-min-duration", "error", "[checker] performance_check.min_duration_check", "min_duration is 600 s or more",
+     "set min_duration = 600000 and run the leg again"),
+    ("perf-duration", "error", "[rules] minimum duration", "the run took 600 s or more",
+     "raise Offline target_qps or lower SingleStream target_latency, and run again"),
+    ("perf-samples", "error", "[checker] performance_check.min_query_count_check",
+     "Offline's query has the whole data set", "do not lower min_query_count"),
+    ("perf-percentile", "error", "[loadgen] mlperf.conf", "the percentile is the scenario's",
+     "leave target_latency_percentile alone"),
+    ("perf-queries", "error", "[rules] early stopping", "there are queries enough for early stopping", "run longer"),
+    ("perf-equal-issue", "error", "[rules] equal issue", "each sample is issued equally often",
+     "leave sample_concatenate_permutation alone"),
+    ("perf-token-latencies", "error", "[checker] performance_check.llm_check", "token latencies are in use",
+     "leave use_token_latencies alone"),
+    ("perf-output-tokens", "error", "[rules] generation settings",
+     "no more output tokens a sample than the benchmark generates", "generate at most that many tokens"),
+)  # fmt: skip
 def _official_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
     """What the benchmark demands of an official result beyond LoadGen's own verdict."""
     detail, benchmark = leg.detail, leg.benchmark
@@ -147,6 +176,15 @@ def _official_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
         yield from _limit_checks(leg, numbers)
 
 
+@decides(
+    "official",
+    ("perf-ttft", "error", "[checker] performance_check.llm_check; Interactive: [loadgen] mlperf.conf",
+     "p99 TTFT is below the scenario's limit", "lower target_qps"),
+    ("perf-tpot", "error", "[checker] performance_check.llm_check; Interactive: [loadgen] mlperf.conf",
+     "p99 TPOT is below the scenario's limit", "lower target_qps"),
+    ("perf-limits", "error", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
+     "leave ttft_latency and tpot_latency alone"),
+)  # fmt: skip
 def _limit_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
     detail, official = leg.detail, leg.benchmark.limits
     limits: list[tuple[str, int, LatencyNumbers | None]] = []
@@ -175,6 +213,13 @@ def _limit_checks(leg: FinishedLeg, numbers: Numbers) -> Iterator[Finding]:
         )
 
 
+@decides(
+    "official",
+    ("perf-data-set", "error", "[rules] data set", "the whole data set was in use", RERUN),
+    ("perf-sample-count", "error", "[checker] performance_check.performance_sample_count_check",
+     "performance_sample_count is the data set's size", "leave performance_sample_count_override alone"),
+    ("accuracy-samples", "error", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN),
+)  # fmt: skip
 def sample_set_checks(leg: FinishedLeg) -> Iterator[Finding]:
     """The data set's size and how much of it was in use; asked of both kinds of legs."""
     detail = leg.detail
@@ -189,6 +234,13 @@ def sample_set_checks(leg: FinishedLeg) -> Iterator[Finding]:
         yield applied("perf-sample-count", name, size >= needed, f"{size:,}", required, detail.path)
 
 
+@decides(
+    "official",
+    ("perf-seeds", "error", "[checker] performance_check.seeds_check", "the seeds are the round's",
+     "run with the LoadGen of the round, or name the round with --round"),
+    ("accuracy-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
+     "run with the LoadGen of the round"),
+)  # fmt: skip
 def seeds_check(detail: DetailLog, rule: str) -> Finding:
     """Are the seeds those of a round?"""
     found = round_of(detail.seeds)
@@ -223,6 +275,10 @@ def _score_of(scenario: str, numbers: Numbers | None) -> float | None:
     return numbers.samples_per_second
 
 
+@decides(
+    "contradiction",
+    ("log-answers", "error", "[loadgen]", "a run that logs no answers has none in its log", RERUN),
+)  # fmt: skip
 def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:
     """A normal performance run leaves an empty list; one that logs some answers, as TEST06 does, those it gave."""
     detail, path = leg.detail, leg.run.accuracy_log

@@ -13,7 +13,7 @@ import numpy as np
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.accuracy.scores import DecodedAnswer, TokenIds
-from compliance.finding import Finding, applied
+from compliance.finding import OURS, RERUN, Finding, applied, decides
 from qsl.tokenizers import Tokenizer
 from runs.benchmark import Target
 from runs.numbers.numbers import LatencyNumbers, reported_numbers
@@ -64,6 +64,7 @@ LINE_AT_LEAST = 64
 EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 
+@decides("plausible", ("plausible-shared-answers", "error", OURS, "different samples have different outputs", RERUN))
 def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     """Do different samples get different answers? A system that drops samples answers them with a canned text.
 
@@ -91,6 +92,7 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     )
 
 
+@decides("plausible", ("plausible-repeats", "error", OURS, "repeated samples cost as much as new ones", RERUN))
 def repeats_cost_as_much(
     requests: RequestTable, loadgen_scenario: str, foreign: float = 0.0, lag_ns: float = 0.0
 ) -> Finding | None:
@@ -148,6 +150,10 @@ def _none_too_quick(found: Finding, quick: Mapping[str, float]) -> Finding:
     return replace(found, severity="warning", found=told, required=f"at most {QUICK_SHARE:.0%}")
 
 
+@decides(
+    "plausible",
+    ("plausible-first-token", "error", OURS, "the first token takes as long as one step of the model", RERUN),
+)  # fmt: skip
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
     """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed.
 
@@ -170,6 +176,10 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     )
 
 
+@decides(
+    "plausible",
+    ("plausible-first-tokens-held", "error", OURS, "first tokens are told when they are there", RERUN),
+)  # fmt: skip
 def first_tokens_not_held_back(
     ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
 ) -> Finding | None:
@@ -231,6 +241,7 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
     )
 
 
+@decides("plausible", ("plausible-reference-texts", "error", OURS, "outputs are not the reference texts", RERUN))
 def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
     """Are the predictions a model's own? A system that knows the data set may answer with its reference texts.
 
@@ -260,6 +271,7 @@ def _is_verbatim(prediction: str, reference: str) -> bool:
     return len(said) >= min(VERBATIM_CHARACTERS, len(known)) > 0 and known.startswith(said)
 
 
+@decides("plausible", ("plausible-padding", "error", OURS, "outputs have as many ids as their text needs", RERUN))
 def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Finding | None:
     """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing.
 
@@ -298,6 +310,7 @@ def _looked_at(id_counts: Sequence[int]) -> Iterator[Sequence[int]]:
     yield range(count)
 
 
+@decides("plausible", ("plausible-scores", "error", OURS, "scores are within the model's reach", RERUN))
 def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Target]) -> Finding:
     """Are the scores those of this model? The official checker has no upper limit for them."""
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compliance.evidence.told_twice import Fact, contradicted
-from compliance.finding import Finding, applied, fail
+from compliance.finding import OURS, Finding, applied, decides, fail
 from runs.errors import InputError
 from runs.reading import read_record
 from runs.record.attestation import BrokenFile, broken_files, read_attestation
@@ -18,6 +18,18 @@ from runs.record.progress import read_last_progress
 _APPENDED_HASH = re.compile(rb"\n?hash=([0-9a-f]{64})\n?$")
 
 
+@decides(
+    "official",
+    ("record-version", "error", OURS, "the leg's record is of this version, sealed and whole",
+     "run the leg again with this version"),
+)  # fmt: skip
+@decides(
+    "contradiction",
+    ("attested", "error", OURS, "the files are those of the statement that the leg signed at its end",
+     "give the leg's own files, all of them as it left them"),
+    ("record-progress", "error", OURS, "the last heartbeat is of this leg, whole and done",
+     "give the leg's own files, all of them as it left them"),
+)  # fmt: skip
 def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     """Every file as the leg's statement has it, and the last heartbeat of this leg.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from compliance.finding import Finding, fail, warn
+from compliance.finding import OURS, Finding, decides, fail, warn
 from compliance.mechanisms.declaration import (
     FIELD_NAMES,
     OF_TECHNIQUES,
@@ -112,6 +112,25 @@ def judge_rows(
     return outcome
 
 
+_DECLARE = "correct the declaration, or run the legs again with the technique that it names"
+
+
+@decides(
+    "gate",
+    ("gate/pair_registered", "warning", OURS, "technique and variant are in the registry", _DECLARE),
+    ("gate/status_known", "warning", OURS, "both statuses are of their list", _DECLARE),
+    ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
+     "evaluate the quality of the technique, and name the evaluation"),
+    ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
+    ("gate/mechanism_misdeclared", "error", OURS, "the engine's own record agrees with the declaration", _DECLARE),
+    ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
+     "give the accuracy leg as it ran, or run it again"),
+    ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
+     "choose the open division, or run without the technique"),
+    ("gate/run_verified", "error", OURS, "the files are a finished run that agrees with itself", "run the leg again"),
+    ("gate/engine_record_missing", "warning", OURS, "the engine's record says what was in force",
+     "run the leg again with an engine that tells"),
+)  # fmt: skip
 def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
     """Apply every criterion to one row that declares a mechanism."""
     declared = declare({name: judged.row.get(name) for name in FIELD_NAMES})

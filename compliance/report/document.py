@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from compliance.evidence.part import Part
-from compliance.finding import Finding
-from compliance.rules import RULES, Kind, Rule
+from compliance.finding import Finding, Kind, Rule, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
 from runs.errors import HarnessError, InputError
@@ -235,7 +234,7 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
         if all(part.mode != mode for part in verdict.parts):
             points.append(f"all rules on {mode}: no {mode} leg was given or could be read")
     for kind, command in ELSEWHERE.items():
-        if count := sum(rule.kind == kind for rule in RULES.values()):
+        if count := sum(rule.kind == kind for rule in all_rules().values()):
             points.append(f"the {count} rules of `{command}`")
     yield _points(points)
 
@@ -245,7 +244,7 @@ def _rules_of(part: Part) -> list[Rule]:
     other = "perf-" if part.mode == "accuracy" else "accuracy-"
     return [
         rule
-        for rule in RULES.values()
+        for rule in all_rules().values()
         if rule.kind in KINDS and not rule.id.startswith(other) and rule.id != "one-system"
     ]
 

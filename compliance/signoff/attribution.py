@@ -11,7 +11,7 @@ import numpy as np
 
 from compliance.finding import Finding, note, warn
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.limits import ATTRIBUTED_SHARE
 
 
@@ -64,6 +64,11 @@ def phases_of(legs: list[Evidence]) -> Phases | None:
     return Phases(wait, prefill, decode, requests, attributed)
 
 
+@checks(
+    "M-1",
+    ("unattributed", "warning", "a request's time can be taken apart"),
+    ("phases", "note", "where a request's time goes"),
+)
 def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """All of M."""
     for name, legs in (("reference", ref), ("candidate", cand)):
@@ -83,6 +88,12 @@ def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pc
     yield from _credited(phases_of(ref), phases_of(cand), claim, band_pct)
 
 
+@checks(
+    "M-2",
+    ("phase_not_shown", "warning", "there are phases to compare"),
+    ("wrong_phase", "warning", "the claimed phase became shorter"),
+    ("phase_confirmed", "note", "the claimed phase became shorter"),
+)
 def _credited(ref: Phases | None, cand: Phases | None, claim: Claim, band_pct: float) -> Iterator[Finding]:
     """M-2: the phase that the claim names is the one that became shorter."""
     if claim.phase is None:

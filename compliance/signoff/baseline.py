@@ -7,7 +7,7 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import all_alike, unlike
 from compliance.signoff.leg_metrics import headline_of, metrics_of
 from compliance.signoff.limits import NOISY_BANDS
@@ -21,6 +21,7 @@ def performance_legs(legs: list[Evidence]) -> list[Evidence]:
     return sorted(found, key=lambda one: (one.manifest.start_time_ns or 0) if one.manifest else 0)
 
 
+@checks("B-1", ("too_few_repeats", "error", "a baseline has two repeats"))
 def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
     """B-1, B-2, B-3 and B-5; what holds for each leg alone is checked elsewhere."""
     repeats = performance_legs(legs)
@@ -33,6 +34,7 @@ def baseline(legs: list[Evidence], band_pct: float) -> Iterator[Finding]:
     yield from coherent(legs)
 
 
+@checks("B-3", ("other_conditions", "error", "repeats ran under the same conditions"))
 def same_conditions(repeats: list[Evidence]) -> Iterator[Finding]:
     """Repeats are of one thing."""
     said = "the repeats ran under different conditions"
@@ -50,6 +52,17 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     yield from judge_spread(name, known, band_pct, repeats[0].run.root)
 
 
+@checks(
+    "B-1",
+    ("noisy_baseline", "warning", "repeats lie within three noise bands"),
+    ("steady", "note", "repeats lie within the noise band"),
+    ("spread", "note", "repeats lie within three noise bands"),
+)
+@checks(
+    "B-2",
+    ("warmup_outlier", "warning", "the first repeat is like the others"),
+    ("outlier", "warning", "each repeat is like the others"),
+)
 def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
     """The rule itself, on numbers in the order of the repeats."""
     middle = median(values)

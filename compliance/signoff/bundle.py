@@ -7,7 +7,7 @@ from typing import Any
 
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import conditions_of, in_words, unlike
 from compliance.signoff.limits import MOST_DAYS_APART
 from runs.errors import HarnessError
@@ -29,6 +29,7 @@ _ACCURACY = "accuracy"
 _LEGS = ("performance/run_*", _ACCURACY)
 
 
+@checks("H-9", ("several_systems", "error", "all legs of a bundle are of one system"))
 def one_system(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """Hold every leg against the first of its kind."""
     first: dict[tuple[str, ...], tuple[Evidence, Conditions]] = {}
@@ -55,6 +56,7 @@ def _harness(manifest: Manifest) -> Conditions:
     return {f"harness.{name}": manifest.harness.get(name) for name in _HARNESS}
 
 
+@checks("B-3", ("other_harness", "warning", "one version of the harness made all legs"))
 def one_harness(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """B-3: were legs that are no submission made by one commit of the harness? It shapes what is measured, too."""
     made = [(evidence.run.root, _harness(evidence.manifest)) for evidence in legs if evidence.manifest is not None]
@@ -81,6 +83,7 @@ def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
 
 
+@checks("H-9", ("far_apart", "error", "the legs of a bundle are of one time"))
 def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
     """Do the legs lie within half a year? What is no submission may (`make` is then `warn`), but is told."""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]
@@ -111,6 +114,12 @@ def foreign_legs(paths: list[Path], bundle: list[Evidence]) -> str:
     return ""
 
 
+@checks(
+    "G-12",
+    ("missing_raw", "error", "the tree holds the logs of its legs"),
+    ("foreign_file", "error", "the tree's logs are those of the legs"),
+    ("tree_of_these_legs", "note", "the tree's logs are those of the legs"),
+)
 def tree_logs(tree: Path, legs: list[Evidence]) -> Iterator[Finding]:
     """G-12, byte by byte: LoadGen's logs of both legs, answers cut as they are submitted, and their scores."""
     known = {digest for evidence in legs for digest in (*evidence.hashes.values(), *_submitted(evidence))}

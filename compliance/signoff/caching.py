@@ -11,7 +11,7 @@ from compliance.audits.rejudge import judged_again, request_beside
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import one_model
-from compliance.signoff.evidence import Evidence, load
+from compliance.signoff.evidence import Evidence, checks, load
 from compliance.signoff.leg_conditions import conditions_of, unlike
 from compliance.signoff.limits import FASTER_FAIL, FASTER_FLAG, FEW_SAMPLES, IDLE_LEAST, STAMP_MEDIAN_NS
 from compliance.signoff.proofs.leg_proofs import leg_proofs
@@ -31,7 +31,7 @@ _NO_AUDIT = frozenset({"Server", "Interactive"})
 # What a leg of an audit need not keep: it is no normal run, its settings are the audit's, it may be too short to be
 # valid, and repeats are what the audit itself compares.
 _OF_AN_AUDIT = frozenset(
-    {"B-3/audit_settings", "B-3/not_valid", "H-5/cached_answers", "P-7/settings_contradict_record"}
+    {"perf-audit-settings", "perf-validity", "plausible-repeats", "P-7/settings_contradict_record"}
 )
 # Keys of conditions in which an audit's leg and the performance leg have to be the same system.
 _SYSTEM = (
@@ -40,6 +40,15 @@ _SYSTEM = (
 )  # fmt: skip
 
 
+@checks(
+    "H-5",
+    ("caching_audit_absent", "warning", "something shows that an answer costs as much the second time"),
+    ("caching_audit_failed", "error", "the audit of output caching passes"),
+    ("caching_audit_forged", "error", "the audit of output caching can be judged again, and is of this system"),
+    ("caching_audited", "note", "the audit of output caching passes"),
+    ("caching_not_seen", "note", "there are repetitions enough to see a cache"),
+    ("repetitions_cost", "note", "repetitions cost as much as new samples"),
+)
 def caching(evidence: Evidence) -> Iterator[Finding]:
     """H-5: something must show that an answer costs as much the second time. An audit is judged anew from its legs."""
     root = evidence.run.root
@@ -109,6 +118,7 @@ def audit_problems(evidence: Evidence, legs: list[Path]) -> Iterator[Finding]:
         yield from unlike("H-5/caching_audit_forged", "the audit is of another system", found_there, other.run.root)
 
 
+@checks("H-8", ("faster_than_accuracy", "error", "performance is no faster than accuracy at the same load"))
 def pace(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-8: a leg whose answers were looked up, or that another engine gave, is faster than the one that shows answers.
 

@@ -9,7 +9,7 @@ import numpy as np
 from compliance.accuracy.metrics import metric_of
 from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.levers import NEEDS_QUALITY_GATE
 from compliance.signoff.limits import (
     COHERENT_SHARE,
@@ -39,6 +39,12 @@ def accuracy_legs(legs: list[Evidence]) -> list[Evidence]:
     return [evidence for evidence in legs if not evidence.is_performance and evidence.part is not None]
 
 
+@checks(
+    "C-1",
+    ("unverifiable_noncoherent_reference", "error", "the reference's answers make sense"),
+    ("coherence_not_seen", "warning", "the reference has an accuracy leg"),
+    ("not_scored_again", "error", "the answers were scored again"),
+)
 def coherent(legs: list[Evidence]) -> Iterator[Finding]:
     """C-1 on the reference: with gibberish nothing can be said, even where bytes match; unseen, it is no PASS."""
     found = accuracy_legs(legs)
@@ -110,6 +116,7 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
         yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, **{name: score})
 
 
+@checks("C-2", ("byte_parity_pass", "note", "the answers are the reference's, byte by byte"))
 def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding | Status]:
     """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy. Yields the status first."""
     if any(reason.severity == "error" for reason in coherent(ref)):
@@ -141,6 +148,12 @@ def _answers(reference: Evidence) -> dict[int, str]:
     return {} if table is None else dict(zip(table.sample_index.tolist(), table.output_sha256, strict=True))
 
 
+@checks(
+    "C-3",
+    ("accuracy_gate_fail", "error", "the candidate's own scores pass"),
+    ("accuracy_gate_pass", "note", "the candidate's own scores pass"),
+    ("diverges_needs_accuracy_probe", "error", "a candidate with other answers has an accuracy leg"),
+)
 def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> Iterator[Finding | Status]:
     if not candidates:
         yield "diverges_needs_accuracy_probe"
@@ -189,6 +202,7 @@ def _below_target(evidence: Evidence, reference: Evidence) -> list[str]:
     return low
 
 
+@checks("H-5", ("other_answers", "error", "repetitions have the answer of the first time"))
 def one_model(legs: list[Evidence]) -> Iterator[Finding]:
     """H-5: a greedy model answers a sample alike, in the repetitions of one leg, and in all legs that record one model,
     data set and sampling; invented answers are never the same."""

@@ -10,7 +10,7 @@ from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
-from compliance.finding import Finding, fail
+from compliance.finding import OURS, Decider, Finding, Worth, decides, fail
 from compliance.verify.find_results import find_results
 from qsl.dataset import References
 from qsl.model_files import model_facts
@@ -23,6 +23,24 @@ from runs.record.manifest import read_manifest
 from runs.record.unfinished import unfinished
 
 Read = TypeVar("Read")
+
+_FIXES = {
+    "P": "give the leg's own files, all of them as it left them; or run it again",
+    "B": "run the legs again, one at a time on an idle machine, under the same conditions",
+    "C": "run the accuracy leg again with the model as it is, and look at the answers",
+    "G": "correct the claim, or run reference and candidate again with one change between them",
+    "H": "run performance and accuracy again with one system, as it is",
+    "M": "correct the claim, or run the legs again with --enable-log-trace",
+}
+
+
+def checks(number: str, *rows: tuple[str, Worth, str]) -> Callable[[Decider], Decider]:
+    """Declare the rules of one check of the sign-off (docs/signoff.md), each by (slug, severity, summary).
+
+    What a finding is worth may be less than its rule: the text of the check says when. `note` rules only tell.
+    """
+    fix = _FIXES[number[0]]
+    return decides("signoff", *((f"{number}/{slug}", severity, OURS, text, fix) for slug, severity, text in rows))
 
 
 @dataclass(eq=False)
@@ -145,6 +163,7 @@ def load(paths: Sequence[Path], sources: ScoreSources | None = None) -> tuple[li
     return legs, reasons
 
 
+@checks("G-10", ("crashed", "error", "leg and engine lived to their end"))
 def _crashed(run: RunDir) -> Finding | None:
     """A leg whose own record says that it did not end well (G-10)."""
     try:
@@ -160,6 +179,12 @@ def _crashed(run: RunDir) -> Finding | None:
     return fail("G-10/crashed", text, run.manifest, exit_code=manifest.exit_code)
 
 
+@checks(
+    "P-1",
+    ("missing_raw", "error", "every raw file is there"),
+    ("damaged_raw", "error", "every raw file can be read"),
+    ("null_metric", "error", "every number is there"),
+)
 def _unreadable(error: HarnessError | OSError, where: Path) -> Finding:
     """Why a file could not be read: it is not there, or not whole."""
     if isinstance(error, HarnessError):

@@ -11,11 +11,11 @@ from runs.errors import InputError
 
 
 def feedback(verdict: Verdict) -> dict[str, Any]:
-    """What has to be mended: every reason that lowers the verdict, the gravest first, by check and file.
+    """What has to be mended: every reason that lowers the verdict, the gravest first, by rule and file.
 
     The reasons of a degraded sign-off are left out: it found nothing that could be relied on.
     """
-    names = ("check", "slug", "severity", "text", "where")
+    names = ("rule", "severity", "text", "where")
     found = [] if verdict.degraded else verdict.reasons
     lowering = [one for severity in ("error", "warning") for one in found if one.severity == severity]
     return {
@@ -41,7 +41,7 @@ def ledger_line(verdict: Verdict, remeasured: int = 0) -> dict[str, Any]:
         **_of(verdict, *told, "e2e_delta_pct", "levers", "note", "ref", "cand"),
         "time_ns": time.time_ns(),
         "remeasured": remeasured,
-        "reasons": [f"{one.group} {one.slug}" for one in verdict.reasons if as_word(one) == verdict.decision],
+        "reasons": [one.rule for one in verdict.reasons if as_word(one) == verdict.decision],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.baseline import LEAST_REPEATS
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
 from compliance.signoff.signoff_verdict import Decision, Scope
@@ -47,6 +47,13 @@ def measure(ref: list[Evidence], cand: list[Evidence]) -> Delta:
     return Delta(name, higher, before, after)
 
 
+@checks(
+    "G-4",
+    ("too_few_repeats", "error", "both sides have two repeats"),
+    ("no_real_gain", "error", "the gain is more than the noise band"),
+    ("overlap", "error", "the worst candidate is better than the best reference"),
+    ("real_gain", "note", "the gain is real"),
+)
 def real_delta(delta: Delta, band_pct: float) -> Iterator[Finding]:
     """G-4: more than the noise band, and the worst candidate is better than the best reference."""
     if min(len(delta.ref), len(delta.cand)) < LEAST_REPEATS:
@@ -70,6 +77,12 @@ def real_delta(delta: Delta, band_pct: float) -> Iterator[Finding]:
         yield note("G-4/real_gain", f"{shown}, all repeats apart", **numbers)
 
 
+@checks(
+    "G-3",
+    ("baseline_drift", "error", "the reference is still the baseline that was signed off"),
+    ("no_drift", "note", "the reference is the baseline that was signed off"),
+    ("no_earlier_baseline", "note", "a baseline was given that was measured before"),
+)
 def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """G-3: the reference is still what was signed off as the baseline."""
     if claim.baseline is None or not delta.ref:
@@ -110,6 +123,7 @@ def _is_told(value: object) -> bool:
     return any(one is not None for one in several)
 
 
+@checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))
 def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """G-2: every number of the claim against the derived one; the derived one counts."""
     for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
@@ -133,6 +147,11 @@ def claimed_gain(delta: Delta, claim: Claim, band_pct: float) -> Iterator[Findin
         yield warn("G-2/claim_vs_raw", text, claimed=claim.delta_pct, raw=delta.pct)
 
 
+@checks(
+    "G-6",
+    ("hidden_regression", "warning", "no other metric got much worse"),
+    ("cherry_picked", "error", "not only the better number is told"),
+)
 def headline_integrity(
     delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float
 ) -> Iterator[Finding]:
@@ -170,6 +189,11 @@ def _cherry_picked(delta: Delta, metrics: dict[str, dict[str, float]], claim: Cl
         yield fail("G-6/cherry_picked", text, ref=rates[0], cand=rates[1])
 
 
+@checks(
+    "G-11",
+    ("isolated_only", "error", "a gain in isolation is one end to end"),
+    ("isolated_headline", "warning", "the headline is end to end"),
+)
 def isolated(delta: Delta, claim: Claim) -> Iterator[Finding]:
     """G-11: a microbenchmark is no headline."""
     if claim.isolated_speedup is None and claim.headline != "isolated":
@@ -183,6 +207,12 @@ def isolated(delta: Delta, claim: Claim) -> Iterator[Finding]:
         yield warn("G-11/isolated_headline", text, isolated=claim.isolated_speedup)
 
 
+@checks(
+    "G-9",
+    ("missing_patch_verdict", "error", "each lever of a bundle has a verdict that holds"),
+    ("unexplained_delta", "warning", "the levers explain the whole gain"),
+    ("explained", "note", "the levers explain the whole gain"),
+)
 def decomposition(
     delta: Delta, levers: list[str], claim: Claim, band_pct: float, resign: Callable[[str, Path], SignedPatch | str]
 ) -> Iterator[Finding]:

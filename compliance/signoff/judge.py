@@ -5,14 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import Finding, fail, warn
-from compliance.rules import UnknownRuleError
+from compliance.finding import Finding, UnknownRuleError, fail, warn
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
 from compliance.signoff.claim import Claim
 from compliance.signoff.coherence import coherent, correctness, one_model
-from compliance.signoff.evidence import Evidence, load, require_directory
+from compliance.signoff.evidence import Evidence, checks, load, require_directory
 from compliance.signoff.gain import (
     SignedPatch,
     claimed_gain,
@@ -157,6 +156,7 @@ def _results(legs: list[Evidence]) -> Iterable[Finding]:
         yield from harness(group)
 
 
+@checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))
 def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
     """All G checks: reference against candidate."""
     reference, candidate = performance_legs(ref), performance_legs(cand)

@@ -12,7 +12,7 @@ from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.claim import Claim
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import (
     SAME_OPTION,
     asked_options,
@@ -85,6 +85,16 @@ class Levers:
     levers: list[str] = field(default_factory=list)
 
 
+@checks(
+    "G-1",
+    ("confounded", "error", "reference and candidate differ in options alone"),
+    ("several_levers", "error", "a patch changes one lever"),
+    ("second_knob", "error", "nothing differs beside the lever"),
+    ("unproven_side_effect", "error", "a side effect is shown to be without effect"),
+    ("side_effect_not_told", "warning", "a claim tells of side effects"),
+    ("inert_side_effect", "note", "a side effect without effect"),
+    ("handicapped_reference", "warning", "the reference was not slowed"),
+)
 def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> Iterator[Finding | Levers]:
     """Compare the conditions of one reference and one candidate leg. Yields the findings, the `Levers` last.
 
@@ -171,6 +181,11 @@ def _not_inert(evidence: Evidence) -> str | None:
     return None
 
 
+@checks(
+    "G-5",
+    ("no_op", "error", "the lever is in force in the candidate alone"),
+    ("engaged", "note", "the lever is in force in the candidate alone"),
+)
 def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
     """G-5: each lever is in force in the candidate and not in the reference."""
     idle = [name for name in levers if name not in changed]
@@ -185,6 +200,12 @@ def _engaged(levers: list[str], changed: list[str], where: tuple[Path, Path], st
         yield note("G-5/engaged", f"in force in the candidate: {shown}", *where)
 
 
+@checks(
+    "G-8",
+    ("unknown_lever", "error", "the class of the lever is known"),
+    ("not_a_kernel_gain", "warning", "a faster kernel is claimed for kernels alone"),
+    ("needs_quality_gate", "note", "the lever also needs the gate on quality"),
+)
 def _class(levers: list[str], claim: Claim, where: tuple[Path, Path], state: Levers) -> Iterator[Finding]:
     """G-8: by the table of levers, with the legs' own differences as evidence."""
     classes = {name: class_of(name) for name in levers}

@@ -11,12 +11,13 @@ from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.coherence import coherent
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import conditions_of, unlike, without_mode
 from runs.errors import HarnessError
 from runs.record.conditions import differences
 
 
+@checks("H-1", ("missing_raw", "error", "there is a leg of each mode"))
 def harness(legs: list[Evidence]) -> Iterator[Finding]:
     """All of H on the legs of one result: every performance leg against every accuracy leg."""
     modes = {evidence.is_performance for evidence in legs}
@@ -39,6 +40,18 @@ def one_system_in_both_modes(legs: list[Evidence]) -> Iterator[Finding]:
             yield from pace(evidence, other)
 
 
+@checks(
+    "H-1",
+    ("other_path", "error", "both modes ran alike"),
+    ("other_answers", "error", "both modes gave the same answers"),
+    ("output_consistency", "note", "both modes gave the same answers"),
+)
+@checks("H-3", ("other_model_or_data", "error", "both modes ran one model on one data set"))
+@checks(
+    "H-7",
+    ("other_length", "error", "outputs are as long as in the accuracy leg"),
+    ("output_length", "note", "outputs are as long as in the accuracy leg"),
+)
 def _parity(performance: Evidence, accuracy: Evidence) -> Iterator[Finding]:
     """H-1 and H-3 by the records, H-7 and the answers by the audits that need no legs of their own."""
     found = without_mode(differences(conditions_of(accuracy), conditions_of(performance)))
@@ -74,6 +87,7 @@ def _audit(
         yield fail(broken, result.reason, performance.run.root)
 
 
+@checks("H-2", ("not_representative", "error", "every loaded sample was issued, equally often"))
 def _load(evidence: Evidence) -> Iterator[Finding]:
     """H-2: every loaded sample was issued, all of them equally often where the count allows it."""
     table = evidence.requests

@@ -72,14 +72,13 @@ def as_word(finding: Finding) -> str:
 def in_a_line(finding: Finding) -> str:
     """One finding, for people."""
     place = f" [{finding.where}]" if finding.files else ""
-    return f"{as_word(finding)} {finding.group} {finding.slug}: {finding.sentence}{place}"
+    return f"{as_word(finding)} {finding.rule}: {finding.sentence}{place}"
 
 
 def reason_json(finding: Finding) -> dict[str, Any]:
     """One finding, as it stands in audit_verdict.json."""
     return {
-        "check": finding.group,
-        "slug": finding.slug,
+        "rule": finding.rule,
         "severity": as_word(finding),
         "text": finding.sentence,
         "where": finding.where,
@@ -148,7 +147,7 @@ class Verdict:
             "error": self.degraded,
             "verdict": decision,
             "counts_as_kernel_win": decision == "PASS" and self.lever_class == "A",
-            "flags": [reason.slug for reason in self.reasons if reason.severity == "warning"],
+            "flags": [reason.rule for reason in self.reasons if reason.severity == "warning"],
             "reasons": [reason_json(reason) for reason in self.reasons],
             "note": self.headline,
         }
@@ -169,7 +168,7 @@ class Verdict:
         if not worst:
             return word
         more = f"; and {len(worst) - 1} more" if len(worst) > 1 else ""
-        return f"{word}: {worst[0].group} {worst[0].slug}: {worst[0].sentence}{more}"
+        return f"{word}: {worst[0].rule}: {worst[0].sentence}{more}"
 
     def as_text(self) -> str:
         """For people: the verdict, what decides it, the numbers, then what else was seen."""

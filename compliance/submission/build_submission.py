@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
-from compliance.finding import Finding
+from compliance.finding import OURS, Finding, decides
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
@@ -54,6 +54,12 @@ class SubmitOutcome:
     built: Built | None = None
 
 
+@decides(
+    "submit",
+    ("submit/calibration", "error", "[rules] closed division", "a document tells how the weights were quantised",
+     "give it with --documentation"),
+    ("submit/sign-off", "error", OURS, "the legs sign off together", "run what the sign-off names again"),
+)  # fmt: skip
 def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     """Build the tree, or refuse it; what costs little is checked first.
 

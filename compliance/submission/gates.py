@@ -12,13 +12,12 @@ from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.part import Part
-from compliance.finding import Finding
-from compliance.rules import find_rule
+from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.caching import output_caching_passed
 from compliance.submission.build_audit import audit_failures, failed_audits
 from compliance.submission.build_inputs import Candidate
 from compliance.submission.configuration import configuration, named_differences, system_facts
-from compliance.submission.tree import Division
+from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
@@ -27,9 +26,6 @@ from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.servers import all_elsewhere, as_served, reuse_unseen
 from runs.rounds import Round, round_of
-
-# Rules of `verify` that have no counterpart in the checker's open division.
-CLOSED_ONLY = frozenset({"accuracy-target", "accuracy-no-target", "perf-samples"})
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
@@ -51,6 +47,20 @@ class Judged:
     unofficial: list[str] = field(default_factory=list)
 
 
+@decides(
+    "submit",
+    ("submit/leg-missing", "error", "[submission] layout", "each result has both legs", "run the missing leg"),
+    ("submit/not-ours", "error", OURS, "a record tells how each leg was run", "give a run of this harness"),
+    ("submit/no-verdict", "error", OURS, "the files of a leg are whole and agree", "run the leg again"),
+    ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
+    ("submit/seeds", "error", "[rules] seeds of the round", "the seeds are the round's", "choose the round"),
+    ("submit/audit-missing", "error", "[rules] audits", "the audits of the benchmark are there", "run the audit"),
+    ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
+    ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
+     "run the legs again in one configuration"),
+    ("submit/network", "error", "[rules] Network Division", "LoadGen reached the system as the division has it",
+     "run the legs with --network-sut, or choose the division"),
+)  # fmt: skip
 def judge_candidate(
     candidate: Candidate, *, division: Division, in_round: Round, rehearsal: bool, sources: ScoreSources
 ) -> Judged:
@@ -114,6 +124,18 @@ def judge_candidate(
     return judged
 
 
+@decides(
+    "submit",
+    ("submit/prompt-reuse", "error", "[rules] caching", "prompts are seen not to be reused",
+     "run the audit output_caching against the server"),
+    ("submit/scenario-set", "error", "[checker] performance_check.scenarios_check",
+     "a closed set of scenarios is complete", "run the missing scenario"),
+    ("submit/one-system", "error", "[submission] systems", "all results are of one system",
+     "submit results of one system"),
+    ("submit/one-model", "error", "[rules] closed division",
+     "all scenarios of a benchmark ran one model on one data set",
+     "run all scenarios of a benchmark with one model and data set"),
+)  # fmt: skip
 def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Finding]:
     """Are the scenarios a complete set, all results of one machine and one software, and answers computed anew?"""
     if division != "open":
@@ -192,7 +214,7 @@ def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Findi
     """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
     if verdict.outcome == "ERROR":
         return []
-    spared = CLOSED_ONLY if division == "open" else frozenset()
+    spared = NOT_IN_OPEN if division == "open" else frozenset()
     return [
         (part, check)
         for part in verdict.parts

@@ -18,6 +18,15 @@ from runs.rounds import CURRENT_ROUND, Round
 Division = Literal["closed", "open", "network"]
 DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 
+# Rules on legs that nobody is held to in the open division: its models, data and targets are the submitter's own, and
+# the official checker asks no number of samples there ([checker] performance_check.min_query_count_check).
+NOT_IN_OPEN = frozenset(
+    {
+        "accuracy-target", "accuracy-no-target", "accuracy-longest",
+        "perf-samples", "perf-output-tokens", "plausible-scores",
+    }
+)  # fmt: skip
+
 MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference_policies, submission_rules.adoc: files are below 50 MB]
 # A file of ours in the root of a tree that is a rehearsal; the mark stands in other files of the tree as well.
 REHEARSAL_FILE = "REHEARSAL.txt"

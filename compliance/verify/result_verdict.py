@@ -10,7 +10,7 @@ from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_ac
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import record_is_whole
-from compliance.finding import Finding, applied, check_json
+from compliance.finding import Finding, applied, check_json, decides
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
@@ -112,6 +112,11 @@ def _changed(result: ResultLegs) -> Iterator[Finding]:
                 yield from record_is_whole(leg.run, leg.manifest)
 
 
+@decides(
+    "result",
+    ("one-system", "error", "[rules] accuracy of each result", "both legs come from one system, model and data set",
+     "run the legs again in one configuration"),
+)  # fmt: skip
 def _one_system(result: ResultLegs) -> list[Finding]:
     """Do both legs come from one system, model and data set, as far as the files tell?"""
     performance, accuracy = result.leg(PERFORMANCE), result.leg(ACCURACY)

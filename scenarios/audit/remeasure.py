@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.finding import warn
+from compliance.signoff.evidence import checks
 from compliance.signoff.limits import MOST_ROUNDS
 from compliance.signoff.signoff_verdict import Verdict
 from compliance.verify.find_results import find_results
@@ -43,6 +44,7 @@ class _Place:
     config: RunConfig | None = None
 
 
+@checks("B-6", ("baseline_imperfect", "warning", "repeats are steady after measuring again"))
 def remeasured(
     sign: SignOff, ref: Sequence[Path], cand: Sequence[Path], most: int, console: Console, say: Callable[[str], None]
 ) -> Remeasured:

@@ -8,8 +8,7 @@ from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
 from compliance.evidence.part import Part
-from compliance.submission.gates import CLOSED_ONLY
-from compliance.submission.tree import Division
+from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
@@ -47,7 +46,7 @@ def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegSt
     Returns:
         A state for each leg, by kind, and the verdict on performance and accuracy together where both could be judged.
     """
-    spared = CLOSED_ONLY if division == "open" else frozenset()
+    spared = NOT_IN_OPEN if division == "open" else frozenset()
     states = {leg.leg.kind: TO_DO for leg in legs}
     pair = [leg for leg in legs if is_pair(leg.leg) and _has_files(leg.leg)]
     states |= {leg.leg.kind: _examine_audit(leg) for leg in legs if leg.audit is not None and _has_files(leg.leg)}

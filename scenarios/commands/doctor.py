@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.finding import Finding, Severity
+from compliance.finding import OURS, Finding, Severity, decides
 from qsl.cache import cache_dir
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_articles, bundled_baseline
@@ -69,6 +69,22 @@ class ServerAsked:
     ca_file: Path | None
 
 
+@decides(
+    "machine",
+    ("machine/harness", "error", OURS, "this program", "make setup"),
+    ("machine/host", "error", OURS, "the machine", "choose another machine"),
+    ("machine/accelerator", "error", OURS, "what vLLM may compute on", "install the vendor's tools"),
+    ("machine/LoadGen", "error", OURS, "LoadGen's Python binding is installed", "make setup"),
+    ("machine/vLLM", "error", OURS, "vLLM is installed, for what the machine has", "make setup"),
+    ("machine/package", "error", OURS, "nothing is installed that breaks vLLM", "make clean setup"),
+    ("machine/model", "error", OURS, "the model is whole", "name a whole model folder"),
+    ("machine/data-set", "error", OURS, "the data set can be read", "make it with scripts/prepare_dataset.py"),
+    ("machine/cache", "error", OURS, "where made files are kept", "set the variable of the cache"),
+    ("machine/server", "error", OURS, "the server answers", "start the server, or correct its address"),
+    ("machine/client", "error", OURS, "what the client can do", "choose a faster machine"),
+    ("machine/cluster", "error", OURS, "the cluster can be reached", "start Ray"),
+    ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
+)  # fmt: skip
 def examine(
     model_path: str | None,
     dataset_path: Path | None,

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from compliance import rules
-from compliance.finding import Finding
-from compliance.rules import RULES
+from compliance import finding as findings
+from compliance.finding import Finding, all_rules
 from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, submit
 from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
@@ -67,8 +66,8 @@ def wordless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call the fixture's value to make every text that a finding, a rule or an error could have "x"."""
 
     def without_words() -> None:
-        for rule in RULES.values():
-            monkeypatch.setitem(rules.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
+        for rule in all_rules().values():
+            monkeypatch.setitem(findings.RULES, rule.id, replace(rule, source=X, summary=X, fix=X))
         known, error = Finding.__post_init__, HarnessError.__init__
 
         def finding(self: Finding) -> None:

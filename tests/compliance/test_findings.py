@@ -1,4 +1,4 @@
-"""Findings, their catalogue and the policies: verdicts rest on rules, never on words."""
+"""Findings, and their rules: verdicts rest on rules, never on words."""
 
 import ast
 from collections import Counter
@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import compliance
-from compliance.finding import Policy, applied
-from compliance.rules import RULES, UnknownRuleError
+from compliance.finding import ON_LEGS, UnknownRuleError, all_rules, applied, decides, find_rule
 from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
-from compliance.signoff.policy import SIGN_OFF, TOLD_ONLY
-from compliance.submission.check.tree_finding import CLOSED, OPEN
+from compliance.submission.check.tree_finding import is_asked
+from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import as_json, verify_result
 from tests.support.verify_legs import DummyLegs
@@ -23,11 +22,11 @@ def test_a_rule_that_the_catalogue_does_not_have_is_an_error() -> None:
         applied("no-such-rule", "name", True, "found", "required")
 
 
-def test_a_rule_that_a_policy_does_not_have_is_an_error() -> None:
-    broken = applied("perf-validity", "validity", False, "INVALID", "VALID")
+def test_an_id_is_of_one_rule() -> None:
+    rule = all_rules()["perf-validity"]
     with pytest.raises(UnknownRuleError, match="perf-validity"):
-        Policy("nobody", {}).rule_for(broken)
-    assert Policy("somebody", {"perf-validity": None}).rule_for(broken) is None
+        decides("tree", (rule.id, "error", "", "", ""))(lambda: None)
+    assert find_rule("perf-validity") is rule
 
 
 def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
@@ -41,14 +40,14 @@ def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
                 choices = [choice.body, choice.orelse] if isinstance(choice, ast.IfExp) else [choice]
                 written |= {one.value for one in choices if isinstance(one, ast.Constant)}
     assert {"P-5/foreign_file", "P-1/missing_raw"} <= written
-    assert written - RULES.keys() == set()
+    assert written - all_rules().keys() == set()
 
 
-@pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])
-def test_every_policy_over_a_leg_knows_every_rule_on_legs(policy: Policy) -> None:
-    on_legs = {rule.id for rule in RULES.values() if rule.kind in ("contradiction", "result", "official", "plausible")}
-    assert policy.rules.keys() == on_legs
-    assert on_legs >= TOLD_ONLY
+def test_every_rule_that_is_left_out_somewhere_is_a_rule_on_legs() -> None:
+    on_legs = {rule.id for rule in all_rules().values() if rule.kind in ON_LEGS}
+    assert on_legs >= NOT_IN_OPEN
+    told = {rule_id for rule_id in on_legs if is_asked(rule_id, "closed")}
+    assert {rule_id for rule_id in on_legs if is_asked(rule_id, "open")} < told < on_legs
 
 
 def test_verify_gives_the_same_verdict_without_a_word(
@@ -92,8 +91,3 @@ def test_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[
     wordless()
     cases = read_cases(DEFAULT_FOLDER)[::one_in]
     assert [outcome.case.name for outcome in run_cases(cases=cases) if not outcome.right] == []
-
-
-@pytest.mark.parametrize("policy", [SIGN_OFF, CLOSED, OPEN], ids=["sign-off", "closed", "open"])
-def test_what_a_policy_makes_of_a_rule_is_a_rule(policy: Policy) -> None:
-    assert {rule for rule in policy.rules.values() if rule is not None} <= RULES.keys()

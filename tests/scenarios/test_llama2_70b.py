@@ -111,7 +111,9 @@ def test_signoff_judges_the_legs(campaign: CampaignDir, run_main: Callable[..., 
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stdout + finished.stderr
     record = json.loads((tmp_path / "verdict.json").read_bytes())
     assert (record["audit_scope"], record["auditor_status"]) == ("bundle", "ok")
-    assert {"replayed", "no_reference_scores", "output_length"} <= {reason["slug"] for reason in record["reasons"]}
+    assert {"P-6/replayed", "accuracy-no-target", "H-7/output_length"} <= {
+        reason["rule"] for reason in record["reasons"]
+    }
 
 
 def test_a_rate_is_tuned(run_main: Callable[..., Finished], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from compliance.audits import test06
 from compliance.audits.base import in_force
 from compliance.audits.test06 import LOGGED_SAMPLES, SETTINGS, judge_entries, official_text
-from compliance.finding import Finding
+from compliance.finding import OURS, Finding, decides
 from compliance.submission.check.logs import (
     ComparedLeg,
     check_scenario_name,
@@ -18,7 +18,7 @@ from compliance.submission.check.logs import (
     read_log,
 )
 from compliance.submission.check.structure import is_safe
-from compliance.submission.check.tree_finding import Findings, policy_of
+from compliance.submission.check.tree_finding import Findings
 from compliance.submission.check.tree_reading import is_folder, is_regular, read_text
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Benchmark, Scenario
@@ -36,6 +36,12 @@ _LINES = ((f"{test06.FIRST}: True", test06.SKIPPED), (f"{test06.END}: True",), (
 _BEGINNINGS = tuple(name.casefold() for name in (test06.FIRST, test06.END, test06.LENGTH, "TEST06"))
 
 
+@decides(
+    "tree",
+    ("audit-missing", "error", "[checker] compliance_check.dir_exists_check", "TEST06 is there", "run the audit"),
+    ("audit-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
+     "run with the LoadGen of the round"),
+)  # fmt: skip
 def check_audit(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
 ) -> ComparedLeg | None:
@@ -89,6 +95,11 @@ def _only_answers(folder: Path, run: RunDir) -> ComparedLeg:
     return known
 
 
+@decides(
+    "tree",
+    ("audit-text", "error", "[checker] compliance_check.accuracy_check", "verify_accuracy.txt says that all passed",
+     "run the audit again"),
+)  # fmt: skip
 def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | None:
     text = read_text(path, findings, "audit-text")
     if text is None:
@@ -106,6 +117,11 @@ def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | Non
     return text
 
 
+@decides(
+    "tree",
+    ("audit-log", "error", "compliance/TEST06/run_verification.py", "the logged answers lie beside the text",
+     "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
+)  # fmt: skip
 def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyEntry] | None:
     path = _accuracy_log(folder)
     if not is_regular(path):
@@ -122,6 +138,12 @@ def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyE
         return None
 
 
+@decides(
+    "tree",
+    ("audit-answers", "error", "[rules] TEST06", "each query has one logged answer", "run the audit again"),
+    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
+     "verify_accuracy.txt is what its log gives", "write it from this log"),
+)  # fmt: skip
 def _note_entries(
     folder: Path,
     entries: list[AccuracyEntry],
@@ -133,7 +155,7 @@ def _note_entries(
     path = _accuracy_log(folder)
     for check in checks:
         if not check.passed and (entries or check.rule == "test06-count"):
-            findings.add("audit-answers", path, f"{check.text}: {check.found}", check.required)
+            findings.add(check.rule, path, f"{check.text}: {check.found}", check.required)
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         findings.add("audit-answers", path, f"{len(entries)} answers to {different} queries", "one answer a query")
     said = {line.strip() for line in (text or "").splitlines()}
@@ -145,6 +167,12 @@ def _note_entries(
             findings.add("audit-text-differs", folder / test06.TEXT_NAME, other, f"{line}, by the logged answers")
 
 
+@decides(
+    "tree",
+    ("audit-settings", "error", "compliance/TEST06/audit.config", "the audit's log was made under its settings",
+     "run the audit with its own audit.config"),
+    ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+)  # fmt: skip
 def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -> None:
     for name, wanted in in_force(SETTINGS, scenario).items():
         found = detail.effective(name)
@@ -156,9 +184,14 @@ def _check_settings(detail: DetailLog, scenario: Scenario, findings: Findings) -
 def _check_log(run: RunDir, detail: DetailLog, findings: Findings) -> None:
     """Contradictions within the audit's own logs; its verdict does not count."""
     found = judged(lambda: contradictions(run, detail), run, findings) or []
-    note_findings(found, policy_of("closed"), run, findings)
+    note_findings(found, "closed", run, findings)
 
 
+@decides(
+    "tree",
+    ("audit-order", "error", "[loadgen]", "the logged answers are of the samples that the log issued",
+     "submit the audit's own logs"),
+)  # fmt: skip
 def _check_order(path: Path, entries: list[AccuracyEntry], detail: DetailLog, findings: Findings) -> None:
     """Are the logged answers to the samples that this run issued?"""
     try:

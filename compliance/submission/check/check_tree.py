@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from compliance.finding import Finding
+from compliance.finding import OURS, Finding, decides
 from compliance.submission.check.any_benchmark import INFERRED
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
@@ -124,6 +124,12 @@ def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
     return [check_scenario(tree, place) for place in places]
 
 
+@decides(
+    "tree",
+    ("log-duplicate", "error", OURS, "each log lies in one place", "submit the leg's own logs"),
+    ("log-same-answers", "warning", OURS, "the same answers come in the same order of issue only",
+     "submit the leg's own answers"),
+)  # fmt: skip
 def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> None:
     """Logs of the same bytes, logs of the same run with other figures, and the same answers twice."""
     first_by_hash: dict[str, tuple[Path, Place]] = {}

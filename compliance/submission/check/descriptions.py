@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from compliance.finding import OURS, decides
 from compliance.submission.check.structure import Contents
 from compliance.submission.check.tree_finding import SHOWN, Findings
 from compliance.submission.check.tree_reading import is_regular, object_or_empty, read_bytes, read_object
@@ -47,6 +48,12 @@ _FEWER_WEIGHTS = re.compile(
 _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model is for rehearsals
 
 
+@decides(
+    "tree",
+    ("tree-no-results", "error", "[checker] loader.Loader.load", "a submitter has results", "add results/"),
+    ("system-unused", "warning", "[checker] old checker, check of systems", "each description has results",
+     "remove it, or add its results"),
+)  # fmt: skip
 def check_systems(tree: Tree, findings: Findings) -> None:
     """Descriptions, their results, and whether each closed set of scenarios is complete."""
     for division, organisation in tree.organisations():
@@ -62,6 +69,12 @@ def check_systems(tree: Tree, findings: Findings) -> None:
                 findings.add("system-unused", path, "there are no results of this system")
 
 
+@decides(
+    "tree",
+    ("system-missing", "error", "[checker] system_check.missing_check", "each system has a description",
+     "write systems/<system>.json"),
+    ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
+)  # fmt: skip
 def check_system(tree: Tree, division: str, organisation: str, system: str, findings: Findings) -> None:
     """One description, and its sets of scenarios."""
     path = tree.system(division, organisation, system)
@@ -78,6 +91,13 @@ def check_system(tree: Tree, division: str, organisation: str, system: str, find
             _check_set(benchmark, name, own, system_type, findings)
 
 
+@decides(
+    "tree",
+    ("scenario-set", "error", "[checker] performance_check.scenarios_check", "a closed set of scenarios is complete",
+     "add the missing scenario"),
+    ("suite-benchmark", "error", "[checker] performance_check.scenarios_check",
+     "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
+)  # fmt: skip
 def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
     official = SUBMISSIONS[benchmark]
     lower = {name.lower() for name in own}
@@ -97,6 +117,12 @@ def says_network(tree: Tree, place: Place) -> bool:
     return _is_network(object_or_empty(tree.system(place.division, place.organisation, place.system)))
 
 
+@decides(
+    "tree",
+    ("system-field", "error", "[checker] system_check.required_fields_check", "required fields are there and filled",
+     'write what is true there, as a text; where nothing applies "N/A"'),
+    ("system-number", "error", "[checker] system_check.required_fields_check", "counts are whole numbers", 'write "1"'),
+)  # fmt: skip
 def _check_fields(path: Path, value: dict[str, Any], findings: Findings) -> None:
     for field in (*SYSTEM_FIELDS, *(NETWORK_FIELDS if value.get("is_network") else ())):
         if field.name not in value:
@@ -127,6 +153,19 @@ def _is_empty(value: Any) -> bool:
     return not ("".join(filter(str.isprintable, value)).strip() if isinstance(value, str) else value)
 
 
+@decides(
+    "tree",
+    ("system-status", "error", "[checker] system_check.availability_check", "status is known",
+     "choose available, preview or rdi"),
+    ("system-type", "error", "[checker] system_check.system_type_check", "system_type is known",
+     "choose datacenter, edge or datacenter,edge"),
+    ("system-submitter", "error", "[checker] system_check.submitter_check", "submitter is the directory's name",
+     "correct the field"),
+    ("system-division", "error", "[checker] system_check.division_check", "division is the directory's name",
+     "correct the field"),
+    ("system-network", "error", "[checker] system_check.network_check", "is_network fits the division",
+     'write is_network: "true" in the network division, and leave it out in closed'),
+)  # fmt: skip
 def _check_identity(path: Path, value: dict[str, Any], division: str, organisation: str, findings: Findings) -> None:
     status, kind = value.get("status"), value.get("system_type")
     if str(status).lower() not in STATUSES:
@@ -148,6 +187,7 @@ def _check_identity(path: Path, value: dict[str, Any], division: str, organisati
         findings.add("system-type", path, f"system_type is {kind!r} in the network division", "datacenter")
 
 
+@decides("tree", ("system-placeholder", "error", OURS, "no placeholder stands in a description", "write what is true"))
 def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
     parts = [(name, said) for name, of in value.items() for said in (of.values() if isinstance(of, dict) else [of])]
     for name, said in parts:
@@ -159,6 +199,15 @@ def _check_words(path: Path, value: dict[str, Any], findings: Findings) -> None:
             findings.add("rehearsal", path, f"{name} speaks of a {found[0]} engine: {said!r}", "a system with a model")
 
 
+@decides(
+    "tree",
+    ("measurements-missing", "error", "[checker] measurements_checks.missing_check", "there are measurements",
+     "write the file"),
+    ("measurements-field", "error", "[checker] measurements_checks.required_fields_check",
+     "required fields are there and filled", "write what is true there, as a text"),
+    ("scenario-file", "error", "[checker] measurements_checks.required_files_check",
+     "user.conf and README.md are there and not empty", "add the file"),
+)  # fmt: skip
 def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
     """measurements.json, user.conf and README.md of a scenario."""
     path = tree.measurements(place)
@@ -178,6 +227,13 @@ def check_measurements(tree: Tree, place: Place, findings: Findings) -> None:
             findings.add("scenario-file", path, "is empty", "a filled file")
 
 
+@decides(
+    "tree",
+    ("measurements-retraining", "error", "[rules] closed division: no retraining", "a closed model was not retrained",
+     "submit it in the open division"),
+    ("measurements-fewer-weights", "error", "[rules] closed division: no pruning, no sparsifying",
+     "a closed model has all its weights", "submit it in the open division"),
+)  # fmt: skip
 def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -> None:
     """What the closed division does not allow to be done to a model, as far as the submitter tells of it."""
     retraining, changes = (str(value.get(name) or "") for name in ("retraining", "weight_transformations"))
@@ -188,6 +244,11 @@ def _check_closed_model(path: Path, value: dict[str, Any], findings: Findings) -
         findings.add("measurements-fewer-weights", path, f"weight_transformations: {found[0]!r} in {changes!r}")
 
 
+@decides(
+    "tree",
+    ("measurements-model", "error", "[rules] one model in all scenarios of a benchmark",
+     "scenarios of a closed benchmark say that they ran one model", "correct the file, or run the scenarios again"),
+)  # fmt: skip
 def check_models(tree: Tree, places: list[Place], findings: Findings) -> None:
     """Scenarios of one closed benchmark say that they ran one model, however it was quantised."""
     said: dict[tuple[str, ...], tuple[Place, str]] = {}
@@ -211,6 +272,12 @@ def _other_model(one: str, other: str) -> bool:
     return (all(sizes) and sizes[0] != sizes[1]) or alike < ALIKE
 
 
+@decides(
+    "tree",
+    ("tree-source", "error", "[checker] measurements_checks.directory_exist_check", "there is code", "add the code"),
+    ("tree-documentation", "error", "[rules] Network Division: how the machines are connected",
+     "a network submission has documentation", "add the diagram to documentation/"),
+)  # fmt: skip
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Each submitter's code, and the mapping of model names in the open division."""
     largest: dict[tuple[str, ...], int] = {}  # file by the directory of a submitter that it lies in
@@ -233,6 +300,11 @@ def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
             _check_mapping(mapping, division, tree.round, findings)
 
 
+@decides(
+    "tree",
+    ("model-mapping", "error", "[checker] configuration", "model_mapping.json names known benchmarks",
+     'write {"your model": "llama3.1-8b"}'),
+)  # fmt: skip
 def _check_mapping(path: Path, division: str, in_round: Round, findings: Findings) -> None:
     value = read_object(path, findings, "model-mapping", "model-mapping")
     if value is None:

@@ -13,7 +13,7 @@ from compliance.evidence.accuracy import ScoreSources, verify_accuracy
 from compliance.evidence.leg_record import is_truncated
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.truncate import CUT, SHOWN_BYTES
-from compliance.finding import Severity
+from compliance.finding import RERUN, Severity, decides
 from compliance.submission.check.descriptions import says_network
 from compliance.submission.check.logs import (
     ComparedLeg,
@@ -26,7 +26,7 @@ from compliance.submission.check.logs import (
     note_findings,
     read_log,
 )
-from compliance.submission.check.tree_finding import Findings, policy_of
+from compliance.submission.check.tree_finding import Findings
 from compliance.submission.check.tree_reading import is_regular, read_bytes, read_text
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Benchmark, Scenario
@@ -49,6 +49,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NUMPY = re.compile(r"np\.(int|float)\d*\(")
 
 
+@decides(
+    "tree",
+    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
+    ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
+     "put the log where it belongs"),
+)  # fmt: skip
 def check_performance(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
 ) -> ComparedLeg | None:
@@ -72,10 +78,16 @@ def check_performance(
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_performance(leg), run, findings)
     if part is not None:
-        note_findings(part.findings, policy_of(place.division), run, findings)
+        note_findings(part.findings, place.division, run, findings)
     return known
 
 
+@decides(
+    "tree",
+    ("perf-errors", "error", "[checker] performance_check.loadgen_errors_check", "no error records", RERUN),
+    ("perf-early-stopping", "error", "[checker] performance_check.latency_check", "early stopping is met",
+     "lower target_qps (Server) or run longer"),
+)  # fmt: skip
 def check_verdict(detail: DetailLog, findings: Findings) -> None:
     """What LoadGen itself says of the run."""
     note_errors(detail, "perf-errors", findings)
@@ -87,6 +99,10 @@ def check_verdict(detail: DetailLog, findings: Findings) -> None:
         findings.add("perf-early-stopping", detail.path, said, "early_stopping_met true")
 
 
+@decides(
+    "tree",
+    ("perf-metric", "error", "[checker] performance_check.get_performance_metric_check", "the metric is there", RERUN),
+)  # fmt: skip
 def _check_metric(detail: DetailLog, findings: Findings) -> None:
     metric = _METRIC[detail.scenario]
     value = detail.get(metric)
@@ -94,6 +110,11 @@ def _check_metric(detail: DetailLog, findings: Findings) -> None:
         findings.add("perf-metric", detail.path, f"{metric} is {value}", "a number above 0")
 
 
+@decides(
+    "tree",
+    ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
+     "use the division's own SUT"),
+)  # fmt: skip
 def _check_name(detail: DetailLog, tree: Tree, place: Place, findings: Findings) -> None:
     """The open division has both kinds: what its description says of itself has to be so."""
     network = place.division == "network" or (place.division == "open" and says_network(tree, place))
@@ -120,6 +141,13 @@ def check_user_conf_of(path: Path, detail: DetailLog, findings: Findings) -> Non
     _hold(path, None, detail, findings)
 
 
+@decides(
+    "tree",
+    ("user-conf-differs", "error", "[rules] user.conf is what the run was made with",
+     "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
+    ("user-conf-absent", "warning", "[rules] user.conf is what the run was made with",
+     "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
+)  # fmt: skip
 def _hold(path: Path, models: tuple[str, ...] | None, detail: DetailLog, findings: Findings) -> None:
     if not is_regular(path):
         return  # has a finding already
@@ -144,6 +172,12 @@ def _lines(text: str) -> Iterator[Setting]:
             yield replace(line, value=number[0])
 
 
+@decides(
+    "tree",
+    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
+    ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
+     "put the log where it belongs"),
+)  # fmt: skip
 def check_accuracy(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
 ) -> ComparedLeg | None:
@@ -169,10 +203,15 @@ def check_accuracy(
     leg = make_leg(run, detail, scenario, benchmark)
     part = judged(lambda: verify_accuracy(leg, ScoreSources()), run, findings)
     if part is not None:
-        note_findings(part.findings, policy_of(place.division), run, findings)
+        note_findings(part.findings, place.division, run, findings)
     return known
 
 
+@decides(
+    "tree",
+    ("accuracy-text", "error", "[checker] accuracy_check.accuracy_result_check",
+     "accuracy.txt has every score in a form that the checker reads", "write plain numbers, each score once"),
+)  # fmt: skip
 def _check_text(path: Path, benchmark: Benchmark, division: str, findings: Findings) -> tuple[bool, str]:
     """accuracy.txt, read as the checker reads it: whether every score could be read, and the hash in it."""
     text = read_text(path, findings, "accuracy-text")
@@ -217,6 +256,11 @@ def _check_target(path: Path, name: str, value: float, benchmark: Benchmark, fin
         findings.add("accuracy-target", path, f"{name} is {value:.10g}", required)
 
 
+@decides(
+    "tree",
+    ("accuracy-hash", "error", "[checker] accuracy_check.accuracy_result_check", "accuracy.txt has one hash line",
+     "truncate the log with the official tool, which appends it"),
+)  # fmt: skip
 def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
     """The hash that accuracy.txt gives; empty with a finding where it gives none."""
     found = [match[1] for line in lines if (match := _HASH.match(line))]
@@ -231,6 +275,13 @@ def _check_hash(path: Path, lines: list[str], findings: Findings) -> str:
     return ""
 
 
+@decides(
+    "tree",
+    ("accuracy-size", "error", "[checker] accuracy_check.accuracy_json_check", "the accuracy log is truncated",
+     "truncate it with the official tool"),
+    ("accuracy-shape", "error", "tools/submission/truncate_accuracy_log.py",
+     "the log is cut as the official tool cuts it", "truncate LoadGen's own log with the official tool"),
+)  # fmt: skip
 def _check_size(run: RunDir, findings: Findings) -> None:
     path = run.accuracy_log
     content = read_bytes(path, findings, "accuracy-size", 64 * 1024)
@@ -257,6 +308,11 @@ def _shape_problems(content: bytes, truncated: bool) -> Iterator[str]:
         yield "it is not the beginning and the end of a LoadGen accuracy log"
 
 
+@decides(
+    "tree",
+    ("accuracy-audit-settings", "error", "[rules] audits are runs of their own", "no audit settings in a normal run",
+     "remove audit.config and run the leg again"),
+)  # fmt: skip
 def _check_settings(detail: DetailLog, benchmark: Benchmark, findings: Findings) -> None:
     # Logs of LoadGen 5 have no such record; there the size of the data set tells.
     count = detail.get("effective_accuracy_sample_count", detail.get("qsl_reported_total_count"))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.finding import Finding, Policy, fail
-from compliance.rules import UnknownRuleError
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, fail
 from compliance.signoff.limits import MOST_DAYS_APART
 from compliance.submission.check.structure import is_safe
-from compliance.submission.check.tree_finding import Findings
+from compliance.submission.check.tree_finding import Findings, is_asked
 from compliance.submission.check.tree_reading import is_regular
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.errors import HarnessError
@@ -45,6 +44,12 @@ class ComparedLeg:
     answers_file: Path | None = None
 
 
+@decides(
+    "tree",
+    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
+     "copy LoadGen's own log"),
+    ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
+)  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     """A leg's detail log; None with findings where it cannot be judged."""
     missing = False
@@ -104,16 +109,16 @@ def without_root(sentence: str, path: Path) -> str:
     return sentence.replace(f"{path.parent}/", "")
 
 
-def note_findings(judged: Iterable[Finding], policy: Policy, run: RunDir, findings: Findings) -> None:
-    """What verify found, under the rules of this command. A contradiction is told at every file that it is between:
-    any of them may be the changed one."""
+def note_findings(judged: Iterable[Finding], division: str, run: RunDir, findings: Findings) -> None:
+    """What verify found and is asked in this division. A contradiction is told at every file that it is between: any
+    of them may be the changed one."""
     for found in judged:
-        rule_id = None if found.passed else policy.rule_for(found)
-        if rule_id is None:
+        if found.passed or not is_asked(found.rule, division):
             continue
         said = found.sentence if found.kind == "contradiction" else f"{found.text}: {found.found}"
         for path in found.files if found.kind == "contradiction" else (run.detail,):
-            findings.add(rule_id, path, without_root(said, run.detail), found.required)
+            said_here = without_root(said, run.detail)
+            findings.add(found.rule, path, said_here, found.required, severity=found.severity)
 
 
 def check_seeds(detail: DetailLog, in_round: Round, rule_id: str, findings: Findings) -> None:
@@ -163,6 +168,12 @@ def facts(name: str, run: RunDir, detail: DetailLog) -> ComparedLeg:
     return known
 
 
+@decides(
+    "tree",
+    ("log-config", "error", OURS, "the legs of a scenario come from one configuration",
+     "run the legs with one LoadGen, SUT and data set"),
+    ("log-dates", "warning", OURS, "the legs of a scenario are of one time", "run the legs anew"),
+)  # fmt: skip
 def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None:
     """Do the legs of a scenario come from one configuration, at about one time?"""
     if not legs:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
+from compliance.finding import OURS, decides
 from compliance.signoff.signoff_verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
@@ -111,6 +112,14 @@ class SignedOff:
         }
 
 
+@decides(
+    "tree",
+    ("log-not-in-runs", "error", OURS, "the leg is among the runs that were named", "name its run with --runs"),
+    ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
+     "build the tree again; what `submit` was given beside the runs, name here, too (--system, --source)"),
+    ("runs-refused", "error", OURS, "`submit` takes the runs that were named", "run what it names again"),
+    ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
+)  # fmt: skip
 def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[SignedOff]]:
     """Compare every system's files with what its runs give, and sign off each outside of the open division. What lies
     where nothing is expected is given by no run."""

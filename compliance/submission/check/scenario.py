@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compliance.finding import Finding
-from compliance.rules import UnknownRuleError
+from compliance.finding import Finding, UnknownRuleError, decides
 from compliance.submission.check.any_benchmark import check_any
 from compliance.submission.check.audit_checks import TEST, check_audit
 from compliance.submission.check.descriptions import check_measurements, mapped_benchmark
@@ -16,7 +15,7 @@ from compliance.submission.tree import Place, Tree
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import SUBMISSIONS, submitted_benchmark
 
-OPEN_NOT_JUDGED = ("audit-answers: lengths and special ids of the model's answers are not known here",)
+OPEN_NOT_JUDGED = ("test06-length, test06-special-ids: the model's own lengths and special ids are not known here",)
 
 
 @dataclass
@@ -48,6 +47,11 @@ def _tells_of_power(tree: Tree, place: Place) -> bool:
     return any((run / POWER_LOG).exists() or any((run.parent / name).exists() for name in OF_POWER) for run in runs)
 
 
+@decides(
+    "tree",
+    ("tree-benchmark", "error", "[checker] loader.Loader.load", "benchmark directories are known", "rename it"),
+    ("tree-scenario", "error", "[checker] performance_check.scenarios_check", "scenarios are known", "rename it"),
+)  # fmt: skip
 def _judged(tree: Tree, place: Place, folder: Path, findings: Findings) -> ScenarioOutcome:
     check_measurements(tree, place, findings)
     benchmark_name = mapped_benchmark(tree, place)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from compliance.audits.audit_registry import AUDITS
+from compliance.finding import OURS, decides
 from compliance.submission.check.tree_finding import Findings
 from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_folder, is_regular
 from compliance.submission.tree import (
@@ -43,6 +44,11 @@ class Contents:
     special: list[Path] = field(default_factory=list)  # links, pipes, devices
 
 
+@decides(
+    "tree",
+    ("tree-symlink", "error", "[submission] no symbolic links", "no symbolic links", "put the file itself there"),
+    ("tree-special", "error", OURS, "only files and directories", "remove it"),
+)  # fmt: skip
 def walk(root: Path, findings: Findings) -> Contents:
     """Everything under `root`, without following a link.
 
@@ -82,6 +88,12 @@ def walk(root: Path, findings: Findings) -> Contents:
     return contents
 
 
+@decides(
+    "tree",
+    ("tree-size", "error", "[submission] files below 50 MB", "no file above 50 MB", "leave the file out"),
+    ("tree-dot-file", "warning", "[submission] repository checks", "no dot files", "remove it"),
+    ("tree-name", "warning", "[submission] repository checks", "plain names without spaces", "rename it"),
+)  # fmt: skip
 def check_names(contents: Contents, findings: Findings) -> None:
     """Names and sizes that no submission may have."""
     for path in (*contents.files, *contents.folders, *contents.special):
@@ -95,6 +107,7 @@ def check_names(contents: Contents, findings: Findings) -> None:
             findings.add("tree-size", path, f"{status.st_size:,} bytes", f"at most {MOST_FILE_BYTES:,} bytes")
 
 
+@decides("tree", ("rehearsal", "error", OURS, "nothing is marked as a rehearsal", "build the tree from official runs"))
 def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
     """A rehearsal is refused whatever else is right about it."""
     for path, status in contents.files.items():
@@ -117,6 +130,11 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
             findings.add("rehearsal", path, f"holds {REHEARSAL_MARK!r}", "no mark of a rehearsal")
 
 
+@decides(
+    "tree",
+    ("tree-case", "error", "[submission] layout", "directories have their official names", "rename it"),
+    ("tree-unknown", "warning", "[submission] layout", "nothing lies where nothing is expected", "remove or rename it"),
+)  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Is everything where the layout of the round has it?"""
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)

@@ -1,12 +1,12 @@
-"""What `check` found in a tree: findings by their place in it, under its own rules."""
+"""What `check` found in a tree: findings by their place in it."""
 
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Finding, Policy, Severity
-from compliance.rules import RULES, find_rule
+from compliance.finding import Finding, Severity, find_rule
+from compliance.submission.tree import NOT_IN_OPEN
 from runs.wording import printable
 
 SHOWN = 200  # characters of foreign content in a message
@@ -15,36 +15,19 @@ SHOWN = 200  # characters of foreign content in a message
 MOST_ALIKE = 100
 MOST_OF_A_RULE = 10_000
 
-# Under which of its own rules `check` tells what verify found. Of these, rules tell that look at the tree's own files,
-# or at the round that was named.
-_ITS_OWN = (
-    "perf-benchmark-scenario",
-    "perf-validity",
-    "perf-seeds",
-    "accuracy-errors",
-    "accuracy-seeds",
-    "accuracy-target",
-    "accuracy-count",
-    "accuracy-no-target",
-    "one-system",
-    "record-model",
-)
-_OTHERWISE = {
-    "accuracy-token-counts": "accuracy-answers",
-    "accuracy-longest": "accuracy-answers",
-    "accuracy-scored-again": None,  # a tree has the answers truncated; check --runs has the whole ones
-    **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "contradiction"), "log-contradiction"),
-    **dict.fromkeys((rule.id for rule in RULES.values() if rule.kind == "plausible"), "log-implausible"),
-    "plausible-first-tokens-held": "perf-first-tokens-held",
-    **dict.fromkeys(_ITS_OWN),
-}
-_SAME = {rule.id: rule.id for rule in RULES.values() if rule.kind in ("result", "official")}
+# Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
+# what needs the whole answers, which no tree has (check --runs has them).
+_ASKED_OTHERWISE = frozenset(
+    {
+        "perf-benchmark-scenario", "perf-validity", "perf-seeds", "accuracy-errors", "accuracy-seeds",
+        "accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again",
+    }
+)  # fmt: skip
 
-CLOSED = Policy("check", {**_SAME, **_OTHERWISE})
-# What the official checker does not ask there ([checker] performance_check.min_query_count_check), and scores and
-# lengths that are out of reach of the benchmark's model: there it may be another.
-_FREE = ("perf-samples", "plausible-scores", "perf-output-tokens", "accuracy-longest")
-OPEN = Policy("check", {**CLOSED.rules, **dict.fromkeys(_FREE)})
+
+def is_asked(rule_id: str, division: str) -> bool:
+    """Is a rule on legs told of as verify found it, in a tree of this division?"""
+    return rule_id not in _ASKED_OTHERWISE and not (division == "open" and rule_id in NOT_IN_OPEN)
 
 
 class Findings:
@@ -127,8 +110,3 @@ def shown_path(path: Path) -> str:
 
 def shortened(text: str) -> str:
     return printable(text, SHOWN * 2)
-
-
-def policy_of(division: str) -> Policy:
-    """The policy for legs of a division."""
-    return OPEN if division == "open" else CLOSED

@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from compliance.finding import OURS, decides
 from compliance.submission.check.tree_finding import Findings
 from runs.errors import InputError
 from runs.reading import json_object
@@ -27,6 +28,7 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+@decides("tree", ("tree-unreadable", "error", OURS, "every file and directory can be read", "correct its permissions"))
 def read_bytes(path: Path, findings: Findings, rule_id: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
     """The content of a small file; None with a finding where there is none."""
     if not is_regular(path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.rules import RULES
+from compliance.finding import RULES
 from runs.errors import ExitCode
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir

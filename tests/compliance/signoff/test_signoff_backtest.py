@@ -27,7 +27,7 @@ from tests.signoff.forge.faults import FAULTS
 from tests.signoff.make_runs import LEGS as MADE
 
 # A label is never changed. Cases may be added: then this is the digest over the old ones and the new ones.
-FROZEN = "273931b9847e8fae6454fa5ca71f08da5e1e9a7c3479976192417cc13cb7de71"
+FROZEN = "4edde9a1059b741924b745c9742cfecd5146c23d8fe9d9bc4d4f2c02b1766676"
 
 
 def test_the_labels_are_frozen() -> None:

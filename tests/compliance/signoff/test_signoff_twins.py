@@ -115,7 +115,7 @@ def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     other["resolved"]["engine_options"]["slots"] = 9
     seal = RunDir(folder / repeat).seal.read_bytes()
     write_json(folder / repeat / "manifest.json", other)
-    assert "changed_after_the_run" in {one.slug for one in caching(evidence(leg))}
+    assert "attested" in {one.slug for one in caching(evidence(leg))}
     reseal(RunDir(folder / repeat))
     reasons = {one.slug: one for one in caching(evidence(leg))}
     assert "engine.slots 8 / 9" in reasons["caching_audit_forged"].text

@@ -132,7 +132,7 @@ def test_a_number_that_was_cut_off_with_the_log_is_none(copied: Tree) -> None:
     path.write_bytes(content[: 4096 - len(cut)] + cut + content[4096:])
     assert found_in(copied) == {}
     path.write_bytes(content[: 4096 - len(cut) - 1] + cut + b"," + content[4096:])
-    assert "seq_id 0" in found_in(copied)["log-contradiction"]
+    assert "seq_id 0" in found_in(copied)["log-order"]
 
 
 @pytest.mark.parametrize(("name", "said"), [("/loadgen-6.0.17-cp311.whl", ""), ("/patch.cc", "/patch.cc 0000"),
@@ -194,11 +194,11 @@ def test_the_open_division_has_rules_of_its_own(short_tree: Tree, tmp_path: Path
         (root / "open" / "Example" / "model_mapping.json").write_text('{"my-model": "llama3.1-8b"}')
         checked = check_tree(root, CURRENT_ROUND)
     assert renamed.is_dir()
-    assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-contradiction"}
+    assert {finding.rule for finding in checked.findings} == {"perf-validity", "log-arithmetic", "log-summary"}
     assert list(checked.not_judged) == list(tree.places())
 
 
-@pytest.mark.parametrize(("division", "found"), [("closed", {"audit-answers"}), ("open", set())])
+@pytest.mark.parametrize(("division", "found"), [("closed", {"test06-length"}), ("open", set())])
 def test_answers_of_an_open_model_may_be_longer(
     short_tree: Tree, tmp_path: Path, division: str, found: set[str]
 ) -> None:

@@ -78,7 +78,7 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
         assert manifests[path.name].resolved.engine_options == old.resolved.engine_options
     (line,) = [json.loads(text) for text in ledger.read_text().splitlines()]
     assert (line["remeasured"], line["verdict"], line["ref"]) == (1, verdict["verdict"], verdict["ref"])
-    assert [one["slug"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
+    assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
 def test_a_data_set_that_lies_elsewhere_is_named(run_main: Callable[..., Finished], tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
         fail("P-3/reported_vs_raw_mismatch", "text"),
     ]
     verdict = Verdict("baseline", 0.5, "open", reasons=reasons)
-    assert [one["check"] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
+    assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
     verdict.degraded = "ValueError"
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)
 

@@ -48,7 +48,7 @@ def accuracy_log_cut_elsewhere(tree: Tree) -> Path:
     return path
 
 
-@mutation("log-contradiction")
+@mutation("log-order")
 def answers_of_another_run(tree: Tree) -> Path:
     """Another sample index, as long as the one that was there."""
     path = accuracy(tree).accuracy_log

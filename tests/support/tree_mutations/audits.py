@@ -92,12 +92,12 @@ def _change_answers(tree: Tree, change: Callable[[list[dict[str, Any]]], list[di
     return path
 
 
-@mutation("audit-answers")
+@mutation("test06-count")
 def empty_audit_log(tree: Tree) -> Path | None:
     return _change_answers(tree, lambda entries: [])
 
 
-@mutation("audit-answers")
+@mutation("test06-count")
 def an_audit_answer_left_out(tree: Tree) -> Path | None:
     return _change_answers(tree, lambda entries: entries[:-1])
 
@@ -107,12 +107,12 @@ def one_query_answered_twice(tree: Tree) -> Path | None:
     return _change_answers(tree, lambda entries: [*entries[:-1], entries[0]])
 
 
-@mutation("audit-answers")
+@mutation("test06-token-count")
 def a_wrong_token_count(tree: Tree) -> Path | None:
     return _change_answers(tree, lambda entries: [{**entries[0], "token_count": 1}, *entries[1:]])
 
 
-@mutation("audit-answers")
+@mutation("test06-end-once")
 def padded_with_end_of_sequence(tree: Tree) -> Path | None:
     end = (128009).to_bytes(4, "little").hex().upper()
     return _change_answers(
@@ -144,7 +144,7 @@ def the_performance_log_as_audit(tree: Tree) -> Path | None:
     return Path(shutil.copy(tree.performance(place).detail, run.detail))
 
 
-@mutation("audit-answers")
+@mutation("plausible-shared-answers")
 def audit_has_one_answer_for_all(tree: Tree) -> Path | None:
     path = _answers(tree)
     if path is None:

@@ -57,10 +57,10 @@ performance_value("perf-sample-count", key="effective_performance_sample_count",
 performance_value("log-config", key="loadgen_version", value="4.1.0 @ 0123456789")
 performance_value("log-config", key="sut_name", value="Another SUT")
 performance_value("perf-network", key="sut_name", value="Network SUT")
-performance_value("log-contradiction", key="result_tokens_per_second", value=123456.0, scenarios=("Offline",))
-performance_value("log-contradiction", key="result_samples_per_second", value=123456.0, scenarios=("Offline",))
+performance_value("log-summary", key="result_tokens_per_second", value=123456.0, scenarios=("Offline",))
+performance_value("log-arithmetic", key="result_samples_per_second", value=123456.0, scenarios=("Offline",))
 performance_value(
-    "log-contradiction", key="result_completed_tokens_per_second", value=99999.0, scenarios=("Server", "SingleStream")
+    "log-arithmetic", key="result_completed_tokens_per_second", value=99999.0, scenarios=("Server", "SingleStream")
 )
 performance_value(
     "perf-ttft", key="result_first_token_99.00_percentile_latency_ns", value=2_000_000_000, scenarios=("Server",)
@@ -69,8 +69,8 @@ performance_value(
     "perf-tpot", key="result_time_per_output_token_99.00_percentile_ns", value=100_000_000, scenarios=("Server",)
 )
 performance_value("perf-limits", key="requested_server_ttft_latency", value=9_000_000_000, scenarios=("Server",))
-performance_value("log-contradiction", key="result_99.90_percentile_latency_ns", value=1)
-performance_value("log-contradiction", key="num_errors", value=3)
+performance_value("log-arithmetic", key="result_99.90_percentile_latency_ns", value=1)
+performance_value("log-arithmetic", key="num_errors", value=3)
 performance_value("log-damaged", key="power_begin", value=5)
 performance_value("log-damaged", key="power_begin", value=None)
 accuracy_value("log-damaged", key="power_end", value=["08-01-2026 04:44:14.254"])
@@ -131,7 +131,7 @@ def performance_log_is_garbage(tree: Tree) -> Path:
 
 edit(
     "other_verdict_in_the_summary",
-    "log-contradiction",
+    "log-summary",
     "log-damaged",
     file=lambda tree: performance(tree).summary,
     old="VALID",
@@ -139,21 +139,21 @@ edit(
 )
 
 
-@mutation("log-contradiction")
+@mutation("log-summary")
 def other_digit_in_the_summary(tree: Tree) -> Path:
     path = performance(tree).summary
     line = next(line for line in path.read_text().splitlines() if "99.00 percentile latency (ns)" in line)
     return edit_text(path, line, line[:-1] + str((int(line[-1]) + 1) % 10))
 
 
-@mutation("log-contradiction")
+@mutation("log-summary")
 def a_second_summary_behind_the_first(tree: Tree) -> Path:
     path = performance(tree).summary
     path.write_text(path.read_text() * 2)
     return path
 
 
-@mutation("log-contradiction")
+@mutation("log-summary")
 def a_second_accuracy_summary_behind_the_first(tree: Tree) -> Path:
     path = accuracy(tree).summary
     path.write_text(path.read_text() * 2)
