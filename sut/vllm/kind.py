@@ -14,7 +14,6 @@ from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.vllm.argument_types import check_types
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
 from sut.vllm.engine import VllmEngine
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
@@ -84,7 +83,6 @@ class VllmKind(EngineKind[VllmOptions]):
 
     def plan(self, asked: VllmOptions, leg: LegFacts) -> EnginePlan:
         _refuse_contradictions(asked, leg)
-        check_types(asked.engine_arg)
         machine = self._machine()
         _refuse_idle_accelerators(asked, machine)
         dtype = asked.dtype or ("float32" if machine.on_cpu else "bfloat16" if machine.bfloat16 else "float16")

@@ -214,12 +214,13 @@ def test_the_manifest_describes_model_and_data(legs: Legs, tiny_model: Path, dat
 # Refused before an engine starts --------------------------------------------------------------------------------------
 
 
-def test_an_unknown_engine_argument_is_bad_input(tiny_model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("argument", ["nonsense=1", "max_num_seqs=many"])
+def test_an_engine_argument_that_vllm_refuses_is_bad_input(tiny_model: Path, tmp_path: Path, argument: str) -> None:
     run_dir = tmp_path / "run"
-    arguments = ["--scenario", "Offline", "--engine-arg", "nonsense=1"]
+    arguments = ["--scenario", "Offline", "--engine-arg", argument]
     leg = run_leg(leg_command(tiny_model, run_dir, OFFLINE, arguments), run_dir)
     assert leg.exit_code == ExitCode.BAD_INPUT, leg
-    assert "nonsense" in leg.stderr
+    assert argument.partition("=")[0] in leg.stderr
     assert "Traceback" not in leg.stdout + leg.stderr
     assert leg.manifest["error"]["exit_code"] == ExitCode.BAD_INPUT
     assert leg.claims() == []
