@@ -1,6 +1,7 @@
 """What a tune is asked for: its own options, and those of the legs it runs."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -94,6 +95,16 @@ class Tune:
     config: RunConfig
     place: TuneDir
     space: Space | None  # what a search may change; None without one
+
+    @property
+    def search_identity(self) -> dict[str, str]:
+        """What the search's steps depend on."""
+        if self.space is None:
+            return {}
+        return {
+            "tune search": json.dumps({name: list(of) for name, of in self.space.values.items()}),
+            "tune search_leg_s": f"{self.options.search_leg_s:g}",
+        }
 
     def with_replicas(self, count: int) -> "Tune":
         """The same, where the legs were found to have so many: limits hold for each, and there is a router."""

@@ -6,6 +6,7 @@ is replaced as a whole: a reader never sees half a line.
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,10 +18,10 @@ from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_as, read_whole
 from scenarios.identity import Difference, Identity, differences
 from scenarios.tune.option_space import Options
-from scenarios.tune.option_trials import Phase, Probe
 from scenarios.tune.rates import Tried
 
 Step = Literal["probe", "confirm"]
+Phase = Literal["defaults", "trial", "worth"]  # of a search over scheduling options
 
 
 class _Line(BaseModel):
@@ -186,6 +187,18 @@ def read_tune(path: Path) -> dict[str, Any]:
 def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:
     """Rates and verdicts."""
     return [Tried(leg.target_qps, leg.valid) for leg in legs]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe of a search over scheduling options, as the next one is decided by it."""
+
+    trial: int  # its number in optuna's study; 0: the settings given
+    phase: Phase
+    options: Options
+    target_qps: float
+    valid: bool | None  # None: the leg failed, as with an engine that refuses the settings
+    held: float  # share of its queries that were answered when its verdict was certain
 
 
 def probes_of(lines: Sequence[SearchRecord | NoVerdict]) -> list[Probe]:

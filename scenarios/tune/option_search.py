@@ -1,7 +1,6 @@
-"""The search over scheduling options: runs the probes that tune_trials.py asks for, and tells what was found."""
+"""The search over scheduling options: runs the probes that option_trials.py asks for, and reports what was found."""
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from runs.errors import HarnessError, Interrupted
+from runs.errors import HarnessError, InputError, Interrupted
 from runs.files import write_atomic
 from runs.loadgen.user_conf import with_setting
 from runs.record.layout import RunDir
@@ -17,10 +16,9 @@ from runs.record.progress import Progress
 from runs.wording import counted, duration
 from scenarios.console import say
 from scenarios.tune.config import Tune
-from scenarios.tune.journal import Estimate, Journal, NoVerdict, SearchRecord, probes_of
-from scenarios.tune.option_sampler import suggest
-from scenarios.tune.option_space import Space, shown
-from scenarios.tune.option_trials import Ask, Best, Limits, Probe, Worth, best_of, next_ask, trials_of, worths
+from scenarios.tune.journal import Estimate, Journal, NoVerdict, Probe, SearchRecord, probes_of
+from scenarios.tune.option_space import shown
+from scenarios.tune.option_trials import Ask, Best, Limits, OptionTrials, best_of, open_study, worths
 from scenarios.tune.tune_legs import LegPlanner, leg_facts
 
 # LoadGen issues whole sets of samples: small ones let a leg end when its time is over. As many queries as early
@@ -39,21 +37,39 @@ class OptionSearch:
 
     Args:
         planner: of legs with the settings of the real run.
+        estimate: the engine's full rate.
         make_room: sets a run directory aside, if it is there.
+
+    Raises:
+        InputError: optuna's file is damaged or is not that of the journal.
     """
 
     def __init__(
-        self, tune: Tune, planner: LegPlanner, journal: Journal, console: Console, make_room: Callable[[Path], None]
+        self,
+        tune: Tune,
+        planner: LegPlanner,
+        journal: Journal,
+        estimate: Estimate,
+        console: Console,
+        make_room: Callable[[Path], None],
     ) -> None:
         assert tune.space is not None
-        self._space: Space = tune.space
+        options, rate, self._space = tune.options, estimate.samples_per_second, tune.space
+        if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
+            self._space = self._space.with_queries_in_time(queries_in_time(rate, planner))
         self._short = is_shortened(tune, planner)
-        self._tune, self._planner = (tune, planner) if not self._short else shortened(tune, planner)
-        self._journal = journal
-        self._console = console
-        self._make_room = make_room
+        self._tune, self._planner = shortened(tune, planner) if self._short else (tune, planner)
+        self._journal, self._console, self._make_room = journal, console, make_room
+        study = open_study(tune.place.study)
+        if any(line.trial >= len(study.trials) for line in journal.searched()):
+            raise InputError(
+                f"{tune.place.study} lacks trials that {tune.place.journal} has probes of",
+                "restore the file, or give --output-log-dir another directory",
+            )
+        limits = Limits(tune.config.scenario, rate, options.search_trials, options.search_budget_s)
+        self._trials = OptionTrials(self._space, limits, study)
 
-    def go(self, estimate: Estimate) -> Best | None:
+    def go(self) -> Best | None:
         """Run every probe that is left, and return the best settings; None when no rate was VALID with the defaults.
 
         Raises:
@@ -61,26 +77,32 @@ class OptionSearch:
             Interrupted: by a signal.
         """
         options = self._tune.options
-        if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
-            queries = queries_in_time(estimate.samples_per_second, self._planner)
-            self._space = self._space.with_queries_in_time(queries)
-        limits = Limits(
-            self._tune.config.scenario, estimate.samples_per_second, options.search_trials, options.search_budget_s
-        )
         self._say(
             f"\nsearch: {', '.join(self._space.values)}; {self._space.count():,} settings, at most "
             f"{options.search_trials} of them tried, at most {duration(options.search_budget_s)}"
         )
         self._make_room(self._next_dir)  # of an interrupted leg, which need not be asked for again
-        while (ask := next_ask(self._space, self._probes(), self.spent_s, limits, suggest)) is not None:
+        while (ask := self._trials.next_ask(self._probes, self.spent_s)) is not None:
             self._probe(ask)
-        best = best_of(self._probes())
-        self._tell(best)
+        best = best_of(self._probes)
+        counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
+        if best is None:
+            found, all_worths = "no rate was VALID with the settings as given", []
+        else:
+            found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
+            all_worths = worths(self._space, self._probes, best)
+        self._say(f"\nsearch: {found} ({counts}, {duration(self.spent_s)})")
+        for worth in all_worths:
+            self._say(f"  {worth.name}={worth.best.options[worth.name]}: {worth}")
         return best
 
     @property
     def _next_dir(self) -> Path:
         return self._tune.place.leg("search", len(self._journal.searched()) + 1)
+
+    @property
+    def _probes(self) -> list[Probe]:
+        return probes_of(self._journal.searched())
 
     @property
     def spent_s(self) -> float:
@@ -89,18 +111,15 @@ class OptionSearch:
 
     def summary(self) -> dict[str, Any]:
         """The search for tune.json."""
-        probes = self._probes()
-        best = best_of(probes)
+        best = best_of(self._probes)
         return {
             "space": dict(self._space.values),
             "legs_shortened": self._short,
-            "trials": trials_of(probes),
+            "trials": self._trials.count,
             "spent_s": round(self.spent_s, 1),
             "budget_s": self._tune.options.search_budget_s,
             "best": None if best is None else dataclasses.asdict(best),
-            "worth": []
-            if best is None
-            else [_worth_record(worth, best) for worth in worths(self._space, probes, best)],
+            "worth": [] if best is None else [one.as_json() for one in worths(self._space, self._probes, best)],
             "probes": [line.model_dump(mode="json", exclude={"step"}) for line in self._journal.searched()],
         }
 
@@ -110,7 +129,8 @@ class OptionSearch:
         number = len(self._journal.searched()) + 1
         expected_s = self._planner.count(ask.target_qps).expected_s
         left_s = self._tune.options.search_budget_s - self.spent_s
-        title = {"defaults": "settings as given", "trial": f"trial {ask.trial}", "worth": "an option put back"}
+        trial = f"trial {self._trials.count}"
+        title = {"defaults": "settings as given", "trial": trial, "worth": "an option put back"}
         self._say(
             f"\nsearch {number}: {title[ask.phase]} ({shown(ask.options)}): {ask.target_qps:g} queries/s, "
             f"{duration(expected_s)}; {duration(left_s)} left"
@@ -152,20 +172,6 @@ class OptionSearch:
     def _say(self, text: str) -> None:
         say(self._console, text)
 
-    def _probes(self) -> list[Probe]:
-        return probes_of(self._journal.searched())
-
-    def _tell(self, best: Best | None) -> None:
-        """What came out, and what it is worth."""
-        probes = self._probes()
-        count = f"{counted(len(probes), 'probe')}, {counted(trials_of(probes), 'trial')}, {duration(self.spent_s)}"
-        if best is None:
-            self._say(f"\nsearch: no rate was VALID with the settings as given ({count})")
-            return
-        self._say(f"\nsearch: {shown(best.options)}: VALID at {best.target_qps:g} queries/s ({count})")
-        for worth in worths(self._space, probes, best):
-            self._say(f"  {worth.name}={best.options[worth.name]}: {said(worth, best)}")
-
 
 def queries_in_time(samples_per_second: float, planner: LegPlanner) -> int:
     """Queries in the engine at a time for which, at its full rate, output tokens keep their limit. [Little's law]
@@ -201,39 +207,3 @@ def shortened(tune: Tune, planner: LegPlanner) -> tuple[Tune, LegPlanner]:
     write_atomic(tune.place.search_conf, text)
     short = dataclasses.replace(tune, values={**tune.values, "user_conf": tune.place.search_conf})
     return short, LegPlanner(dataclasses.replace(planner.leg, user_conf=text))
-
-
-def said(worth: Worth, best: Best) -> str:
-    """What an option is worth, with the number of probes behind it."""
-    at_least, at_most = worth.shares(best)
-    behind = f"{worth.probes} probe{'' if worth.probes == 1 else 's'} without it"
-    if at_least is None and at_most is None:
-        return "its worth was not measured"
-    if at_most is None:
-        return f"worth at least {at_least:.1%} ({behind}, none VALID)"
-    if at_least is None:
-        return f"worth at most {at_most:.1%} ({behind})"
-    return f"worth {at_least:.1%} to {at_most:.1%} ({behind})"
-
-
-def search_identity(tune: Tune) -> dict[str, str]:
-    """What the search's steps depend on."""
-    if tune.space is None:
-        return {}
-    return {
-        "tune search": json.dumps({name: list(of) for name, of in tune.space.values.items()}),
-        "tune search_leg_s": f"{tune.options.search_leg_s:g}",
-    }
-
-
-def _worth_record(worth: Worth, best: Best) -> dict[str, Any]:
-    at_least, at_most = worth.shares(best)
-    return {
-        "option": worth.name,
-        "value": best.options[worth.name],
-        "best_target_qps": best.target_qps,
-        "without": {"options": worth.without, "valid": worth.bracket.valid, "invalid": worth.bracket.invalid},
-        "probes": worth.probes,
-        "worth_at_least": at_least,
-        "worth_at_most": at_most,
-    }

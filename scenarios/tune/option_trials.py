@@ -1,36 +1,33 @@
-"""Which settings of the scheduling options are probed next, and at which rate: a function of the probes so far.
+"""The trials of a search over scheduling options: which settings are probed next, and at which rate.
 
-The settings given (the defaults) are probed first, until their highest valid rate is known. Every trial after that
-begins a little above the best rate so far: one that is INVALID there is over with that probe, which is stopped early;
-only one that is VALID goes on upwards. At the end each option of the best settings is put back, one at a time, which
-tells what it is worth. One without which the best rate is still VALID is left out.
+Settings come from a study of optuna, kept in the tune's directory and resumed by its name; rates follow from the probes
+so far (rates.py). The settings given (the defaults) are the first trial: it looks for their highest valid rate. Every
+trial after that begins a little above the best rate so far: one that is INVALID there is over with that probe, which is
+stopped early; only one that is VALID goes on upwards. At the end each option of the best settings is put back, one at a
+time, which tells what it is worth. One without which the best rate is still VALID is left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any
 
-from scenarios.tune.option_sampler import ScoredOptions
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from runs.errors import InputError
+from runs.files import write_atomic
+from runs.reading import MAX_LOG_BYTES, read_whole
+from scenarios.tune.journal import Phase, Probe
 from scenarios.tune.option_space import Options, Space
 from scenarios.tune.rates import MOST_PROBES, Bracket, Tried, next_rate, rounded
-
-Phase = Literal["defaults", "trial", "worth"]
 
 RESOLUTION = 0.03  # of a trial's rate: a difference smaller than this is not looked for
 WORTH_PROBES = 4  # for one option; those below the best rate's come after one that was stopped early
 WORTH_SHARE = 0.3  # of the time, kept for the question what each option is worth
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One probe of the search."""
-
-    trial: int  # 0: the defaults
-    phase: Phase
-    options: Options
-    target_qps: float
-    valid: bool | None  # None: the leg failed, as with an engine that refuses the settings
-    held: float  # share of its queries that were answered when its verdict was certain
+DRAWS = 32  # of the sampler, for settings that are new; after that, the first new ones in a fixed order
 
 
 @dataclass(frozen=True)
@@ -66,45 +63,185 @@ class Worth:
     """What one option of the best settings is worth: the rates with it put back, all other options as they are."""
 
     name: str
+    best: Best
     without: Options
     bracket: Bracket
     probes: int  # behind the bracket
 
-    def shares(self, best: Best) -> tuple[float | None, float | None]:
-        """At least and at most how much higher the best rate is, as shares of the rate without the option."""
-        at_least = None if self.bracket.invalid is None else max(0.0, best.target_qps / self.bracket.invalid - 1)
-        at_most = None if self.bracket.valid is None else max(0.0, best.target_qps / self.bracket.valid - 1)
-        return at_least, at_most
+    @property
+    def at_least(self) -> float | None:
+        """How much higher the best rate is at the least, as a share of the rate without the option."""
+        return self._share(self.bracket.invalid)
+
+    @property
+    def at_most(self) -> float | None:
+        return self._share(self.bracket.valid)
+
+    def _share(self, rate: float | None) -> float | None:
+        return None if rate is None else max(0.0, self.best.target_qps / rate - 1)
+
+    def __str__(self) -> str:
+        behind = f"{self.probes} probe{'' if self.probes == 1 else 's'} without it"
+        if self.at_least is None:
+            measured = self.at_most is not None
+            return f"worth at most {self.at_most:.1%} ({behind})" if measured else "its worth was not measured"
+        if self.at_most is None:
+            return f"worth at least {self.at_least:.1%} ({behind}, none VALID)"
+        return f"worth {self.at_least:.1%} to {self.at_most:.1%} ({behind})"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "option": self.name,
+            "value": self.best.options[self.name],
+            "best_target_qps": self.best.target_qps,
+            "without": {"options": self.without, "valid": self.bracket.valid, "invalid": self.bracket.invalid},
+            "probes": self.probes,
+            "worth_at_least": self.at_least,
+            "worth_at_most": self.at_most,
+        }
 
 
-Suggest = Callable[[Space, Sequence[ScoredOptions], Options], Options | None]
+def open_study(file: Path | None) -> optuna.Study:
+    """The study in a file, as it was left or a new one; without a file one in memory. The caller holds the tune's lock.
 
-
-def next_ask(space: Space, probes: Sequence[Probe], spent_s: float, limits: Limits, suggest: Suggest) -> Ask | None:
-    """The next probe, or None when the search is over.
-
-    Args:
-        probes: all so far, in their order.
-        spent_s: the time they took.
+    Raises:
+        InputError: the file is damaged.
     """
-    if spent_s >= limits.budget_s:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = None
+    try:
+        if file is not None:
+            if file.exists():
+                content = read_whole(file, "make the file readable", max_bytes=MAX_LOG_BYTES)
+                write_atomic(file, content[: content.rfind(b"\n") + 1])  # optuna would append to half a line
+            file.with_name(f"{file.name}.lock").unlink(missing_ok=True)  # optuna's, of a process that was killed
+            lock = JournalFileOpenLock(str(file))
+            storage = JournalStorage(JournalFileBackend(str(file), lock))
+        study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+        study.sampler = optuna.samplers.TPESampler(seed=len(study.trials), n_startup_trials=0)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise InputError(
+            f"{file}: not a study of optuna ({error})",
+            "restore the file, or give --output-log-dir another directory",
+        ) from error
+    return study
+
+
+class OptionTrials:
+    """The trials of one search."""
+
+    def __init__(self, space: Space, limits: Limits, study: optuna.Study) -> None:
+        self._space, self._limits, self._study = space, limits, study
+
+    @property
+    def count(self) -> int:
+        """How many settings were tried beside the defaults; those that only put an option back do not count."""
+        return sum(_phase(trial) == "trial" for trial in self._trials())
+
+    def next_ask(self, probes: Sequence[Probe], spent_s: float) -> Ask | None:
+        """The next probe, or None when the search is over.
+
+        Args:
+            probes: all so far, in their order.
+            spent_s: the time they took.
+        """
+        while spent_s < self._limits.budget_s:
+            running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            trial = running[0] if running else self._begin(probes, spent_s)
+            if trial is None:
+                return None
+            options = self._options(trial)
+            rate = self._rate(trial, options, probes)
+            if rate is not None:
+                return Ask(trial.number, _phase(trial), options, rate)
+            self._study.tell(trial.number, _score([probe for probe in probes if probe.options == options]))
         return None
-    rate = _rate_of_defaults(probes, limits)
-    if rate is not None:
-        return Ask(0, "defaults", {}, rate)
-    best = best_of(probes)
-    if best is None:
-        return None
-    last = probes[-1]
-    rate = _higher(probes, limits) if last.phase == "trial" else None
-    if rate is not None:
-        return Ask(last.trial, "trial", last.options, rate)
-    kept_s = WORTH_SHARE * limits.budget_s if best.options else 0.0
-    if trials_of(probes) < limits.most_trials and spent_s < limits.budget_s - kept_s:
-        options = suggest(space, scores(probes), best.options)
+
+    def _begin(self, probes: Sequence[Probe], spent_s: float) -> Trial | None:
+        """A new trial: of the defaults, of settings that were not tried, or of the best ones without one option."""
+        tried = [self._options(trial) for trial in self._trials()]
+        best = best_of(probes)
+        if not tried:
+            return self._ask({}, "defaults")
+        if best is None:
+            return None
+        time_s = self._limits.budget_s * (1 - WORTH_SHARE if best.options else 1)
+        if self.count < self._limits.most_trials and spent_s < time_s and (new := self._new(tried, best.options)):
+            return new
+        asked = [self._options(trial) for trial in self._trials() if _phase(trial) == "worth"]
+        without = next((one.without for one in worths(self._space, probes, best) if one.without not in asked), None)
+        return None if without is None else self._ask(without, "worth")
+
+    def _new(self, tried: Sequence[Options], best: Options) -> Trial | None:
+        """A trial of settings that were not tried; None when all have been.
+
+        First each option alone departs from the best so far, at the middle one of its values: a few trials that tell
+        options that matter from those that do not. Then the sampler asks.
+        """
+        untried = next((one for one in self._space.combinations() if one not in tried), None)
+        if untried is None:
+            return None
+        for name in self._space.values:
+            if not any(name in options for options in tried):
+                options = self._space.alone(name, best)
+                if options not in tried:
+                    return self._ask(options, "trial")
+        for _ in range(DRAWS):
+            trial = self._ask()
+            if self._options(trial) not in tried:
+                return trial
+            self._study.tell(trial.number, state=TrialState.FAIL)  # the sampler ignores it
+        return self._ask(untried, "trial")
+
+    def _ask(self, options: Options | None = None, phase: Phase = "trial") -> Trial:
+        """A trial of these settings, or of what the sampler chooses."""
         if options is not None:
-            return Ask(last.trial + 1, "trial", options, rounded(best.target_qps * (1 + RESOLUTION)))
-    return _ask_worth(space, probes, best, limits)
+            given = {name: options.get(name) for name in self._space.values if self._space.matters(name, options)}
+            self._study.enqueue_trial(given, user_attrs={"phase": phase})
+        trial = self._study.ask()
+        chosen: Options = {}
+        for name, values in self._space.values.items():
+            if self._space.matters(name, chosen):
+                chosen[name] = trial.suggest_categorical(name, (None, *values))
+        return trial
+
+    def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[Probe]) -> float | None:
+        """The next rate of a trial; None when it is over."""
+        own = [probe for probe in probes if probe.trial == trial.number]
+        best = best_of(probes)
+        phase, start, most = _phase(trial), None, MOST_PROBES
+        tried = tried_with(own, options)
+        if any(probe.valid is None for probe in own):
+            return None
+        if phase == "trial":
+            assert best is not None
+            if not own:
+                return rounded(best.target_qps * (1 + RESOLUTION))
+            if not any(one.valid for one in tried):
+                return None
+            start = own[0].target_qps
+        elif phase == "worth":
+            assert best is not None
+            start, tried = best.target_qps, tried_with(probes, options)
+            invalid = Bracket.of(tried).invalid
+            if len(own) == WORTH_PROBES:
+                return None
+            if invalid is None or invalid > start:
+                # Not known to be worse: asked at the best rate itself. Should it be VALID, the option is not needed.
+                return start if start not in [one.target_qps for one in tried] else None
+            most = len(tried) + WORTH_PROBES - len(own)
+        limits = self._limits
+        rate = next_rate(
+            limits.scenario, limits.offline_qps, tried, resolution=RESOLUTION, most_probes=most, start=start
+        )
+        return None if rate in [one.target_qps for one in tried] else rate
+
+    def _trials(self) -> list[FrozenTrial]:
+        """All but draws of settings that were tried before."""
+        return self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.COMPLETE))
+
+    def _options(self, trial: Trial | FrozenTrial) -> Options:
+        return self._space.reduced(trial.params)
 
 
 def best_of(probes: Sequence[Probe]) -> Best | None:
@@ -116,30 +253,10 @@ def best_of(probes: Sequence[Probe]) -> Best | None:
     return Best(top.options, top.target_qps)
 
 
-def trials_of(probes: Sequence[Probe]) -> int:
-    """How many settings were tried beside the defaults; those that only put an option back do not count."""
-    return len({probe.trial for probe in probes if probe.phase == "trial"})
-
-
 def tried_with(probes: Sequence[Probe], options: Options) -> list[Tried]:
     """All rates with a verdict for some settings."""
     return [
         Tried(probe.target_qps, probe.valid) for probe in probes if probe.options == options and probe.valid is not None
-    ]
-
-
-def scores(probes: Sequence[Probe]) -> list[ScoredOptions]:
-    """All settings tried, in the order of their first probe, with a score.
-
-    The highest rate that was VALID, or, where none was, a rate that failed, less what of the leg it did not hold: of
-    two that fail at one rate, the one whose failure shows later is the better.
-    """
-    settings: list[Options] = []
-    for probe in probes:
-        if probe.options not in settings:
-            settings.append(probe.options)
-    return [
-        ScoredOptions(options, _score([probe for probe in probes if probe.options == options])) for options in settings
     ]
 
 
@@ -149,56 +266,17 @@ def worths(space: Space, probes: Sequence[Probe], best: Best) -> list[Worth]:
     for name in best.options:
         without = space.reduced({key: value for key, value in best.options.items() if key != name})
         tried = tried_with(probes, without)
-        found.append(Worth(name, without, Bracket.of(tried), len(tried)))
+        found.append(Worth(name, best, without, Bracket.of(tried), len(tried)))
     return found
 
 
 def _score(probes: Sequence[Probe]) -> float:
+    """Of settings: the highest rate that was VALID. Where none was, a rate that failed, less what of the leg it did not
+    hold: of two that fail at one rate, the one whose failure shows later is the better."""
     valid = [probe.target_qps for probe in probes if probe.valid]
-    return max(valid) if valid else max(probe.target_qps * probe.held for probe in probes)
+    return max(valid or [probe.target_qps * probe.held for probe in probes])
 
 
-def _rate_of_defaults(probes: Sequence[Probe], limits: Limits) -> float | None:
-    tried = tried_with([probe for probe in probes if probe.phase == "defaults"], {})
-    return next_rate(limits.scenario, limits.offline_qps, tried, resolution=RESOLUTION, most_probes=MOST_PROBES)
-
-
-def _higher(probes: Sequence[Probe], limits: Limits) -> float | None:
-    """The next rate of the last trial; None when it is over."""
-    last = [probe for probe in probes if probe.trial == probes[-1].trial]
-    tried = tried_with(last, last[-1].options)
-    if last[-1].valid is None or not any(one.valid for one in tried):
-        return None
-    return next_rate(
-        limits.scenario,
-        limits.offline_qps,
-        tried,
-        resolution=RESOLUTION,
-        most_probes=MOST_PROBES,
-        start=tried[0].target_qps,
-    )
-
-
-def _ask_worth(space: Space, probes: Sequence[Probe], best: Best, limits: Limits) -> Ask | None:
-    """Put back one option of the best settings, and look for the rate without it."""
-    for worth in worths(space, probes, best):
-        tried = tried_with(probes, worth.without)
-        own = [probe for probe in probes if probe.phase == "worth" and probe.options == worth.without]
-        if len(own) >= WORTH_PROBES or any(probe.valid is None for probe in own):
-            continue
-        if worth.bracket.invalid is None or worth.bracket.invalid > best.target_qps:
-            # Not known to be worse: asked at the best rate itself. Should it be VALID, the option is not needed.
-            rate: float | None = best.target_qps
-        else:
-            rate = next_rate(
-                limits.scenario,
-                limits.offline_qps,
-                tried,
-                resolution=RESOLUTION,
-                most_probes=len(tried) + WORTH_PROBES - len(own),
-                start=best.target_qps,
-            )
-        if rate is not None and not any(one.target_qps == rate for one in tried):
-            trial = own[-1].trial if own else probes[-1].trial + 1
-            return Ask(trial, "worth", worth.without, rate)
-    return None
+def _phase(trial: Trial | FrozenTrial) -> Phase:
+    phase: Phase = trial.user_attrs.get("phase", "trial")
+    return phase

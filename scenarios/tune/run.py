@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -29,7 +30,6 @@ from scenarios.leg.plan import PreparedLeg, prepare
 from scenarios.leg.supervisor import signals_raise
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Step, summary, tried_of
-from scenarios.tune.option_search import OptionSearch, search_identity
 from scenarios.tune.option_space import Options, applied
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
 from scenarios.tune.tune_legs import LegPlanner, estimate_offline, run_at
@@ -83,7 +83,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
             identity["tune resolution"] = f"{tune.options.resolution:g}"
         if tune.options.offline_qps is not None:
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
-        identity |= search_identity(tune)
+        identity |= tune.search_identity
         configuration = Configuration(scenario=tune.config.scenario, identity=identity)
         run = _Run(tune, planner, console)
         run.open(configuration, restart_changed)
@@ -119,7 +119,7 @@ class _Run:
         self._console = console
         self._journal = Journal(tune.place.journal)
         self._options: Options = {}  # that the search found
-        self._option_search: OptionSearch | None = None
+        self._search_summary: dict[str, Any] | None = None
 
     def open(self, configuration: Configuration, restart_changed: bool) -> None:
         """Go on from the journal, if it is of this configuration.
@@ -160,8 +160,11 @@ class _Run:
             self._search(estimate, None)
             confirmed = self._confirm()
         else:
-            self._option_search = OptionSearch(self._tune, self._planner, self._journal, self._console, self._make_room)
-            best = self._option_search.go(estimate)
+            from scenarios.tune.option_search import OptionSearch  # optuna takes a second to import
+
+            search = OptionSearch(self._tune, self._planner, self._journal, estimate, self._console, self._make_room)
+            best = search.go()
+            self._search_summary = search.summary()
             if best is not None:
                 self._options = best.options
                 self._search(estimate, best.target_qps)
@@ -300,7 +303,7 @@ class _Run:
                 "confirmed_by": None if confirmed is None else confirmed.directory,
                 "highest_valid_probe": bracket.valid,
                 "lowest_invalid_probe_above": bracket.invalid,
-                **({} if self._option_search is None else {"search": self._option_search.summary()}),
+                **({} if self._search_summary is None else {"search": self._search_summary}),
                 **tried,
             },
         )

@@ -14,6 +14,7 @@ class TuneDir(Folder):
     user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
     best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
     search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short legs of a search
+    study = PathIn("search.study.jsonl")  # optuna's, of the search
     plot = PathIn("rates.svg")
     estimate_conf = PathIn("estimate.user.conf")  # what the Offline estimate's LoadGen is given
     estimate = PathIn("estimate")
@@ -27,4 +28,4 @@ class TuneDir(Folder):
         """Everything of a tune that is there, but for the lock and what was discarded."""
         files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
         legs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
-        return [path for path in (*files, self.search_conf, *sorted(legs)) if path.exists()]
+        return [path for path in (*files, self.search_conf, self.study, *sorted(legs)) if path.exists()]

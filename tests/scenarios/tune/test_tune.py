@@ -260,6 +260,11 @@ def test_a_search_keeps_its_time_and_goes_on(
     assert (small.place.discarded / "1" / "search-3").exists()
     assert not small.place.best.exists()
 
+    small.place.study.unlink()
+    refused = run_main(*arguments)
+    assert refused.code == ExitCode.BAD_INPUT
+    assert f"{small.place.study} lacks trials" in refused.stderr
+
 
 def test_settings_that_do_not_run_are_passed_over(small: Small, start_main: Callable[..., StartedMain]) -> None:
     small.conf.write_text(ROOMY.replace("5000", "1000"))

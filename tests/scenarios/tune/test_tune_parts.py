@@ -24,12 +24,12 @@ from scenarios.tune.journal import (
     Journal,
     LegRecord,
     NoVerdict,
+    Probe,
     SearchRecord,
     probes_of,
     tried_of,
 )
 from scenarios.tune.option_search import is_shortened, queries_in_time, shortened
-from scenarios.tune.option_trials import Probe
 from scenarios.tune.rates import Tried
 from scenarios.tune.tune_legs import LegPlanner
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped

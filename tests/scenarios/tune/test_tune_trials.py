@@ -3,23 +3,23 @@
 import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 
+import optuna
 import pytest
 
-from scenarios.tune.option_sampler import SEEDS, ScoredOptions, suggest
+from runs.errors import InputError
+from scenarios.tune.journal import Probe
 from scenarios.tune.option_space import Options, Space
 from scenarios.tune.option_trials import (
     RESOLUTION,
     WORTH_SHARE,
     Ask,
     Limits,
-    Probe,
-    Suggest,
+    OptionTrials,
     best_of,
-    next_ask,
-    scores,
-    trials_of,
+    open_study,
     worths,
 )
 
@@ -59,14 +59,30 @@ def probe(ask: Ask, of: Capacity) -> Probe:
     return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, valid, held)
 
 
+Answer = Callable[[Ask, Capacity], Probe]
+
+
 def search(
-    of: Capacity, space: Space = SPACE, limits: Limits = LIMITS, probe_s: float = 0.0, choose: Suggest = suggest
+    of: Capacity,
+    space: Space = SPACE,
+    limits: Limits = LIMITS,
+    *,
+    probe_s: float = 0.0,
+    answer: Answer = probe,
+    study: optuna.Study | None = None,
 ) -> list[Probe]:
+    trials = OptionTrials(space, limits, study or open_study(None))
     probes: list[Probe] = []
-    while (ask := next_ask(space, probes, probe_s * len(probes), limits, choose)) is not None:
-        probes.append(probe(ask, of))
+    while (ask := trials.next_ask(probes, probe_s * len(probes))) is not None:
+        probes.append(answer(ask, of))
         assert len(probes) < 500
     return probes
+
+
+def settings_tried(probes: list[Probe]) -> list[Options]:
+    """Those of each trial, in their order."""
+    found = {one.trial: one.options for one in probes if one.phase != "worth"}
+    return list(found.values())
 
 
 def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
@@ -74,7 +90,7 @@ def test_the_best_settings_are_found_and_cost_few_full_legs() -> None:
     best = best_of(probes)
     assert best is not None
     assert SPACE.count() == 650  # 2 · (off and 3 policies with 4 bounds each) · 5 · 5, each with a rate of its own
-    assert trials_of(probes) == LIMITS.most_trials
+    assert len(settings_tried(probes)) == 1 + LIMITS.most_trials
     assert best.target_qps > 0.95 * capacity(BEST)
     assert best.options["data_parallel_size"] == 2
     assert len(probes) < 90
@@ -89,55 +105,67 @@ def drawn(seed: int) -> Capacity:
     return lambda options: 80 * math.prod(max(0.2, effects[name][value]) for name, value in options.items())
 
 
-def at_random(seed: int) -> Suggest:
-    """Settings drawn without a thought."""
-    draw, every = random.Random(seed), list(SPACE.combinations())
-
-    def suggest_any(_space: Space, tried: Sequence[ScoredOptions], _best: Options) -> Options:
-        return draw.choice([one for one in every if one not in [other.options for other in tried]])
-
-    return suggest_any
-
-
 @pytest.mark.slow
 def test_thirty_trials_of_650_settings_come_near_the_best() -> None:
     """Systems that nobody made for the search: half of the searches end within 3 % of the best of all settings."""
-    found, by_chance = [], []
+    found = []
     for seed in range(6):
         of = drawn(seed)
-        highest = max(map(of, SPACE.combinations()))
-        for shares, choose in ((found, suggest), (by_chance, at_random(seed))):
-            best = best_of(search(of, choose=choose))
-            assert best is not None
-            shares.append(of(best.options) / highest)
+        best = best_of(search(of))
+        assert best is not None
+        found.append(of(best.options) / max(map(of, SPACE.combinations())))
     assert statistics.median(found) > 0.97
     assert min(found) > 0.8
-    assert statistics.median(by_chance) < statistics.median(found)
 
 
 def test_a_trial_that_fails_at_once_is_over() -> None:
     probes = search(capacity)
-    for number in range(1, probes[-1].trial + 1):
+    for number in sorted({one.trial for one in probes if one.phase == "trial"}):
         trial = [one for one in probes if one.trial == number]
         earlier = best_of([one for one in probes if one.trial < number])
         assert earlier is not None
-        if trial[0].phase == "trial":
-            assert trial[0].target_qps == pytest.approx(earlier.target_qps * (1 + RESOLUTION), rel=1e-3)
-            assert trial[0].valid or len(trial) == 1
+        assert trial[0].target_qps == pytest.approx(earlier.target_qps * (1 + RESOLUTION), rel=1e-3)
+        assert trial[0].valid or len(trial) == 1
 
 
-def test_the_search_goes_on_from_any_point_as_if_it_had_not_ended() -> None:
-    probes = search(capacity)
-    for count in range(0, len(probes), 3):
-        ask = next_ask(SPACE, probes[:count], 0.0, LIMITS, suggest)
-        assert ask is not None
-        assert probe(ask, capacity) == probes[count]
+def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "study.jsonl"
+    limits = Limits("Server", 100.0, 12, 1e6)
+    probes: list[Probe] = []
+    ask: Ask | None
+    while True:
+        ask = OptionTrials(SPACE, limits, open_study(file)).next_ask(probes, 0.0)
+        assert OptionTrials(SPACE, limits, open_study(file)).next_ask(probes, 0.0) == ask  # ended in the leg
+        if ask is None:
+            break
+        probes.append(probe(ask, capacity))
+    settings = settings_tried(probes)
+    assert len(settings) == 1 + limits.most_trials
+    assert all(settings.count(one) == 1 for one in settings)
+    best = best_of(probes)
+    assert best is not None
+    assert best.options["data_parallel_size"] == 2
+    study = optuna.load_study(
+        study_name="search",
+        storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
+    )
+    assert study.best_value == best.target_qps
+
+
+def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "study.jsonl"
+    ask = OptionTrials(SPACE, LIMITS, open_study(file)).next_ask([], 0.0)
+    file.write_text(file.read_text() + '{"op_code": 4, "tri')  # killed while it wrote
+    (tmp_path / "study.jsonl.lock").touch()
+    assert OptionTrials(SPACE, LIMITS, open_study(file)).next_ask([], 0.0) == ask
+    file.write_text("{}\n{}\n")
+    with pytest.raises(InputError, match="not a study of optuna"):
+        open_study(file)
 
 
 def test_settings_are_tried_once() -> None:
-    probes = search(capacity)
-    asked = [(one.options, one.target_qps) for one in probes]
-    assert all(asked.count(one) == 1 for one in asked)
+    settings = settings_tried(search(capacity))
+    assert all(settings.count(one) == 1 for one in settings)
 
 
 def test_an_option_without_effect_is_left_out() -> None:
@@ -164,12 +192,12 @@ def test_what_each_option_is_worth() -> None:
         assert worth.bracket.invalid is not None  # every option that stays in the best settings is worth something
         assert worth.bracket.invalid > without
         assert worth.bracket.valid is None or worth.bracket.valid <= without
-        at_least, at_most = worth.shares(best)
+        at_least, at_most = worth.at_least, worth.at_most
         truth = best.target_qps / without - 1
         assert at_least is not None
         assert at_least <= truth
         assert at_most is None or truth <= at_most
-    at_least, at_most = found["data_parallel_size"].shares(best)
+    at_least = found["data_parallel_size"].at_least
     assert at_least is not None
     assert at_least > 0.3
 
@@ -179,7 +207,6 @@ def test_nothing_better_than_the_defaults_leaves_the_defaults() -> None:
     best = best_of(probes)
     assert best is not None
     assert best.options == {}
-    assert trials_of(probes) == LIMITS.most_trials
     assert len(probes) - LIMITS.most_trials <= 8  # one probe a trial, and those of the defaults
 
 
@@ -191,32 +218,28 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
-    probes: list[Probe] = []
-    while (ask := next_ask(SPACE, probes, 0.0, LIMITS, suggest)) is not None:
+    def refuse_copies(ask: Ask, of: Capacity) -> Probe:
         if "data_parallel_size" in ask.options:
-            probes.append(Probe(ask.trial, ask.phase, ask.options, ask.target_qps, None, 0.0))
-        else:
-            probes.append(probe(ask, capacity))
-        assert len(probes) < 200
+            return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, None, 0.0)
+        return probe(ask, of)
+
+    probes = search(capacity, answer=refuse_copies)
     best = best_of(probes)
     assert best is not None
     assert "data_parallel_size" not in best.options
     refused = [one.options for one in probes if one.valid is None]
     assert refused
     assert all(refused.count(options) == 1 for options in refused)
-    assert {one.score for one in scores(probes) if "data_parallel_size" in one.options} == {0.0}
 
 
 def test_a_leg_that_fails_on_the_way_up_ends_its_trial() -> None:
-    probes = [
-        Probe(0, "defaults", {}, 90.0, False, 0.1),
-        Probe(0, "defaults", {}, 88.0, True, 1.0),
-        Probe(1, "trial", {"max_num_seqs": 64}, 90.64, True, 1.0),
-        Probe(1, "trial", {"max_num_seqs": 64}, 94.3, None, 0.0),
-    ]
-    ask = next_ask(SPACE, probes, 0.0, LIMITS, suggest)
-    assert ask is not None
-    assert ask.trial == 2
+    def fail_once(ask: Ask, of: Capacity) -> Probe:
+        higher = ask.trial == 1 and ask.target_qps > 80 * 1.1
+        return Probe(1, "trial", ask.options, ask.target_qps, None, 0.0) if higher else probe(ask, of)
+
+    first = [one.valid for one in search(capacity, answer=fail_once) if one.trial == 1]
+    assert first[-1] is None
+    assert all(first[:-1])
 
 
 def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
@@ -232,7 +255,7 @@ def test_the_time_is_kept_and_a_part_of_it_is_for_the_worth() -> None:
 def test_a_small_space_is_searched_whole() -> None:
     space = Space({"dummy_slots": (4, 8), "admission": ("fcfs",)})
     probes = search(lambda options: float(options.get("dummy_slots", 6)) * 10, space)
-    settings = [one.options for one in scores(probes)]
+    settings = settings_tried(probes)
     assert sorted(map(str, settings)) == sorted(map(str, space.combinations()))
     best = best_of(probes)
     assert best is not None
@@ -243,60 +266,37 @@ def test_a_small_space_is_searched_whole() -> None:
 
 
 def test_scores_put_better_settings_higher() -> None:
-    a, b, c, d = ({"max_num_seqs": value} for value in (16, 32, 64, 128))
-    probes = [
-        Probe(0, "defaults", {}, 100, True, 1.0),
-        Probe(1, "trial", a, 103, False, 0.9),  # failed late
-        Probe(2, "trial", b, 103, False, 0.1),  # failed at once
-        Probe(3, "trial", c, 103, True, 1.0),
-        Probe(3, "trial", c, 107, False, 1.0),
-        Probe(4, "trial", d, 106, None, 0.0),  # did not run
-    ]
-    order = sorted(scores(probes), key=lambda one: one.score, reverse=True)
-    assert [one.options for one in order] == [c, {}, a, b, d]
+    """A rate that was VALID above all; of those that failed at one rate the one that held longer; what did not run
+    last."""
+    study = open_study(None)
+    held = {16: 0.9, 32: 0.1, 64: None}
+
+    def answer(ask: Ask, _: Capacity) -> Probe:
+        share = held.get(ask.options.get("max_num_seqs", 0), 1.0)
+        valid = None if share is None else share == 1.0 and ask.target_qps < 120
+        return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, valid, share or 0.0)
+
+    search(capacity, Space({"max_num_seqs": (16, 32, 64)}), Limits("Server", 100.0, 3, 1e6), answer=answer, study=study)
+    scored = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    order = sorted(scored, key=lambda trial: trial.value or 0.0, reverse=True)
+    assert [trial.params["max_num_seqs"] for trial in order] == [None, 16, 32, 64]
 
 
 def test_first_each_option_alone_then_the_sampler() -> None:
-    tried = [ScoredOptions({}, 80.0)]
-    first: list[Options | None] = []
-    for _ in range(5):
-        options = suggest(SPACE, tried, {})
-        first.append(options)
-        assert options is not None
-        tried.append(ScoredOptions(options, 1.0))
-    assert first == [
+    worse = search(lambda options: 80.0 - len(options))
+    assert settings_tried(worse)[1:6] == [
         {"data_parallel_size": 2},
         {"admission": "deadline"},
         {"admission": "deadline", "admission_tokens": 2048},  # a bound has no effect without a policy
         {"max_num_batched_tokens": 2048},
         {"max_num_seqs": 64},
     ]
-    assert suggest(SPACE, tried[:2], {"data_parallel_size": 2}) == {"data_parallel_size": 2, "admission": "deadline"}
-
-
-def test_the_sampler_never_repeats_and_ends() -> None:
-    space = Space({"max_num_seqs": (16, 32), "admission": ("fcfs",), "admission_tokens": (1024, 2048)})
-    tried: Sequence[ScoredOptions] = [ScoredOptions({}, 1.0)]
-    while (options := suggest(space, tried, {})) is not None:
-        assert options not in [one.options for one in tried]
-        tried = [*tried, ScoredOptions(options, float(len(options)))]
-    assert len(tried) == space.count() == 3 * (1 + 3)
+    better = search(lambda options: 80.0 + 10 * len(options))
+    assert settings_tried(better)[2] == {"data_parallel_size": 2, "admission": "deadline"}
 
 
 def test_the_sampler_follows_the_scores() -> None:
     """Of many settings, those that share values with the good ones are asked for: more often than one in five."""
-    tried = [
-        ScoredOptions({}, 50.0),
-        ScoredOptions({"admission": "fcfs"}, 1.0),
-        ScoredOptions({"data_parallel_size": 2}, 1.0),
-    ]
-    tried += [ScoredOptions({"max_num_seqs": size}, 100.0 if size == 64 else 1.0) for size in (16, 32, 64, 128)]
-    tried += [ScoredOptions({"max_num_batched_tokens": size, "max_num_seqs": 64}, 100.0 + size) for size in (512, 1024)]
-    asked = []
-    for _ in range(10):
-        options = suggest(SPACE, tried, {"max_num_seqs": 64})
-        assert options is not None
-        asked.append(options)
-        tried.append(ScoredOptions(options, 100.0 if options.get("max_num_seqs") == 64 else 1.0))
-    assert sum(options.get("max_num_seqs") == 64 for options in asked) >= 5
-    assert SEEDS > 1
+    probes = search(lambda options: 160.0 if options.get("max_num_seqs") == 64 else 80.0)
+    drawn_ones = settings_tried(probes)[6:]
+    assert sum(one.get("max_num_seqs") == 64 for one in drawn_ones) > len(drawn_ones) / 3
