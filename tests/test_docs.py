@@ -17,6 +17,7 @@ LINES = [line for path in DOCUMENTS for line in command_lines(path)]
 RUN_BY = {
     "init": "tests/test_walk.py",
     "tune": "tests/test_walk.py",
+    "anchor": "tests/scenarios/commands/test_anchor_command.py",
     "campaign": "tests/test_walk.py",
     "submit": "tests/compliance/submission/test_submission_build.py",
     "check": "tests/compliance/submission/test_submission_check_command.py",

@@ -22,6 +22,7 @@ DUMMY = ["--engine", "dummy", "--user-conf", "short.conf"]
 LEG = ["run", "--scenario", "Server", *DUMMY]
 # Each command once; none takes long.
 CALLS = {
+    "anchor": ["anchor", "leg", "--ledger", "empty"],
     "audit": ["audit", "--test", "output_caching", "--scenario", "Offline", *DUMMY, "--dry-run"],
     "campaign": ["campaign", "--config", "campaign.yaml", "--dry-run"],
     "check": ["check", "empty"],

@@ -21,6 +21,7 @@ PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # clic
 
 # Each is the object of its name in `scenarios/commands/<name>.py`.
 COMMANDS = [
+    "anchor",
     "audit",
     "campaign",
     "check",

@@ -1,0 +1,84 @@
+"""The `anchor` command: fix the statements of legs in time."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from compliance.evidence.whole_record import attested
+from runs.errors import ExitCode, InputError
+from runs.record.anchors import add_to_ledger, request_time_stamp
+from runs.record.attestation import Attestation, read_attestation
+from runs.record.layout import RunDir
+from scenarios.command_line import answer
+from scenarios.command_line.help import Command
+from scenarios.command_line.paths import PATH
+from scenarios.console import say
+
+EXAMPLES = (
+    "all legs of a campaign, in a ledger that the reviewer holds: anchor output/campaign --ledger /reviews/ledger",
+    "one leg, as a commit to a repository of the reviewer's: anchor RUN --ledger ../anchors",
+    "one leg, by a time-stamping authority: anchor RUN --timestamp https://tsa.example.org/",
+)
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
+@click.option("--ledger", type=PATH, metavar="DIR", help="Add a line for each statement to anchors.jsonl there.")
+@click.option("--timestamp", metavar="URL", help="Keep a time stamp (RFC 3161) of this authority beside each leg.")
+def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
+    """Fix the statements (seal.json) of finished legs in time, so that nobody can change a leg afterwards unseen.
+
+    RUN is a run directory, or any directory with legs in it. DIR is a directory that the reviewer holds; where it is a
+    git repository, the new lines are committed. What is anchored stays as it is: a second anchor changes nothing.
+
+    Exit codes: 0 all legs are anchored, 1 the files of a leg do not fit its statement (nothing is anchored), 2 bad
+    input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
+    """
+    if (ledger is None) == (timestamp is None):
+        raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
+    legs = {str(run.root): run for path in runs for run in _legs(path)}
+    console = Console()
+    broken = [finding for run in legs.values() for finding in attested(run)]
+    for finding in broken:
+        say(console, f"{finding}")
+    if broken:
+        say(console, "nothing was anchored")
+        answer.put(findings=[finding.as_json() for finding in broken])
+        return ExitCode.NEGATIVE
+    statements = {name: read_attestation(run) for name, run in legs.items()}
+    anchored: list[dict[str, object]] = []
+    answer.put(anchors=anchored)
+    for name, time in _anchor(legs, statements, ledger, timestamp):
+        statement = statements[name]
+        anchored.append({"run": name, "digest": statement.digest, "key": statement.key, "time": time})
+        say(console, f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")
+        say(console, f"  statement {statement.digest}")
+        say(console, f"  signed by {statement.key}")
+    return ExitCode.OK
+
+
+def _anchor(
+    legs: dict[str, RunDir], statements: dict[str, Attestation], ledger: Path | None, timestamp: str | None
+) -> Iterator[tuple[str, datetime]]:
+    if ledger is not None:
+        entries = add_to_ledger(ledger, statements)
+        yield from zip(statements, (entry.time for entry in entries), strict=True)
+    if timestamp is not None:
+        for name, run in legs.items():
+            yield name, request_time_stamp(timestamp, run)
+
+
+def _legs(path: Path) -> Iterator[RunDir]:
+    """The sealed legs in a directory.
+
+    Raises:
+        InputError: there are none.
+    """
+    found = sorted(path.rglob(RunDir(path).seal.name))
+    if not found:
+        raise InputError(f"RUN {path} holds no {RunDir(path).seal.name}", "name a directory of finished legs")
+    for sealed in found:
+        yield RunDir(sealed.parent)

@@ -1,0 +1,213 @@
+"""Anchors: a ledger keeps what it has, whoever adds to it; a time stamp is by the authority that is named."""
+
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from runs.errors import ExecutionError, InputError, SetupError
+from runs.record.anchors import (
+    LEDGER_NAME,
+    add_to_ledger,
+    checked_time_of,
+    read_authorities,
+    read_ledger,
+    request_time_stamp,
+    unchecked_time_of,
+)
+from runs.record.attestation import Attestation, Predicate, read_attestation
+from runs.record.layout import RunDir
+from tests.support.editing import reseal
+from tests.support.tsa import Authority, openssl, served
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    run = RunDir(tmp_path / "leg")
+    run.root.mkdir()
+    run.engine_log.write_text("a log")
+    reseal(run)
+    return run
+
+
+def statement(number: int) -> Attestation:
+    return Attestation(f"{number:064x}", "ab" * 32, {}, Predicate(record_version=3, harness_commit=None, previous=None))
+
+
+# Ledgers -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_keeps_the_first_entry(tmp_path: Path) -> None:
+    (first,) = add_to_ledger(tmp_path, {"a": statement(1)})
+    assert abs(datetime.now(UTC) - first.time) < timedelta(minutes=5)
+    before = (tmp_path / LEDGER_NAME).read_bytes()
+    again, second = add_to_ledger(tmp_path, {"b": statement(1), "c": statement(2)})
+    assert (again, second.name, second.key) == (first, "c", "ab" * 32)
+    assert (tmp_path / LEDGER_NAME).read_bytes().startswith(before)
+    assert read_ledger(tmp_path) == {first.digest: first, second.digest: second}
+
+
+def test_many_add_at_the_same_time(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: add_to_ledger(tmp_path, {f"{number}": statement(number // 2)}), range(40)))
+    assert len((tmp_path / LEDGER_NAME).read_bytes().splitlines()) == len(read_ledger(tmp_path)) == 20
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"digest":', "does not end with a whole line"),
+        (b"{}\n", "line 1: digest"),
+        (b"no JSON\n", "line 1"),
+        (
+            b'{"digest": "%s", "time": "2026-01-01T00:00:00", "name": "", "key": "%s"}\n' % (b"0" * 64, b"0" * 64),
+            "time",
+        ),
+    ],
+)
+def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / LEDGER_NAME).write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        add_to_ledger(tmp_path, {"a": statement(1)})
+    assert (tmp_path / LEDGER_NAME).read_bytes() == content
+
+
+def test_what_is_no_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no directory"):
+        add_to_ledger(tmp_path / "none", {"a": statement(1)})
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match=LEDGER_NAME):
+        read_ledger(tmp_path)  # a directory without entries says nothing
+
+
+def test_a_ledger_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / f".{LEDGER_NAME}.lock").mkdir()
+    with pytest.raises(SetupError, match="cannot be written"):
+        add_to_ledger(tmp_path, {"a": statement(1)})
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True).stdout
+
+
+def test_in_a_git_repository_the_lines_are_committed(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for name, value in (("user.name", "A reviewer"), ("user.email", "reviewer@example.org")):
+        git(tmp_path, "config", name, value)
+    (tmp_path / "notes").write_text("not ours")
+    for number in (1, 2, 2):
+        add_to_ledger(tmp_path, {"a": statement(number)})
+    assert len(git(tmp_path, "log", "--format=%s").splitlines()) == 2
+    assert git(tmp_path, "show", f"HEAD:{LEDGER_NAME}") == (tmp_path / LEDGER_NAME).read_text()
+    assert git(tmp_path, "ls-files").split() == [LEDGER_NAME]
+
+
+def test_what_git_refused_is_committed_later(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for name, value in (("user.name", "A reviewer"), ("user.email", "reviewer@example.org")):
+        git(tmp_path, "config", name, value)
+    hook = tmp_path / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho not today >&2; exit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(ExecutionError, match="git does not commit: not today"):
+        add_to_ledger(tmp_path, {"a": statement(1)})
+    hook.unlink()
+    add_to_ledger(tmp_path, {"a": statement(1)})
+    assert len(git(tmp_path, "show", f"HEAD:{LEDGER_NAME}").splitlines()) == 1
+
+
+# Time stamps -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tsa") / "own")
+
+
+def test_a_time_stamp_of_an_authority(run: RunDir, authority: Authority) -> None:
+    with served(authority) as url:
+        time = request_time_stamp(url, run)
+        content = run.time_stamp.read_bytes()
+        assert request_time_stamp(url, run) == time  # the earlier one stays
+    assert run.time_stamp.read_bytes() == content
+    assert abs(datetime.now(UTC) - time) < timedelta(minutes=5)
+    assert unchecked_time_of(run) == checked_time_of(run, read_authorities(authority.root)) == time
+    assert list(read_attestation(run).files) == [run.engine_log.name]
+    reseal(run)
+    assert list(read_attestation(run).files) == [run.engine_log.name]  # a time stamp is no subject
+    openssl("ts", "-verify", "-data", run.seal, "-in", run.time_stamp, "-CAfile", authority.root)
+
+
+def test_a_time_stamp_of_another_authority_says_nothing(run: RunDir, authority: Authority, tmp_path: Path) -> None:
+    with served(Authority(tmp_path / "mine", "Tests")) as url:  # under the same name
+        request_time_stamp(url, run)
+    with pytest.raises(InputError, match="not by the authority"):
+        checked_time_of(run, read_authorities(authority.root))
+
+
+def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: Authority) -> None:
+    with served(authority) as url:
+        request_time_stamp(url, run)
+        run.engine_log.write_text("another log")
+        reseal(run)
+        for read in (unchecked_time_of, lambda run: request_time_stamp(url, run)):
+            with pytest.raises(InputError, match="stamps another statement"):
+                read(run)
+
+
+@pytest.mark.parametrize("change", [lambda content: b"", lambda content: content[:-1], lambda content: b"x" + content])
+def test_a_damaged_time_stamp_is_refused(run: RunDir, authority: Authority, change: Callable[[bytes], bytes]) -> None:
+    with served(authority) as url:
+        request_time_stamp(url, run)
+    run.time_stamp.write_bytes(change(run.time_stamp.read_bytes()))
+    with pytest.raises(InputError, match=run.time_stamp.name):
+        checked_time_of(run, read_authorities(authority.root))
+
+
+def test_a_changed_bit_of_a_signature_is_found(run: RunDir, authority: Authority) -> None:
+    with served(authority) as url:
+        request_time_stamp(url, run)
+    content = bytearray(run.time_stamp.read_bytes())
+    content[-1] ^= 1
+    run.time_stamp.write_bytes(content)
+    with pytest.raises(InputError, match="not by the authority"):
+        checked_time_of(run, read_authorities(authority.root))
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(b"", 200), (b"<html>", 200), (b"", 500), (bytes.fromhex("30053003020102"), 200)]
+)
+def test_what_is_no_time_stamp_is_not_kept(run: RunDir, answer: bytes, status: int) -> None:
+    with served(answer, status) as url, pytest.raises(ExecutionError, match=url):
+        request_time_stamp(url, run)
+    assert not run.time_stamp.exists()
+
+
+def test_an_answer_to_another_query_is_not_kept(run: RunDir, authority: Authority, tmp_path: Path) -> None:
+    other = RunDir(tmp_path / "other")
+    other.root.mkdir()
+    reseal(other)
+    with served(authority) as url:
+        request_time_stamp(url, other)
+    with served(other.time_stamp.read_bytes()) as url, pytest.raises(ExecutionError, match="stamps something else"):
+        request_time_stamp(url, run)
+
+
+def test_an_authority_that_does_not_answer(run: RunDir) -> None:
+    with served(b"") as url:
+        pass
+    with pytest.raises(ExecutionError, match="no time stamp"):
+        request_time_stamp(url, run)
+    with pytest.raises(InputError, match="http"):
+        request_time_stamp("file:///etc/hostname", run)
+
+
+def test_certificates_are_read_from_pem(tmp_path: Path) -> None:
+    path = tmp_path / "root.pem"
+    path.write_text("no certificate")
+    with pytest.raises(InputError, match="--timestamp-ca"):
+        read_authorities(path)

@@ -1,0 +1,88 @@
+"""`main.py anchor`: every sealed leg below what is named, or none; exit codes and the answer for programs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runs.record.anchors import LEDGER_NAME, read_ledger
+from runs.record.layout import RunDir
+from tests.conftest import Finished
+from tests.support.editing import SIGNER, reseal
+from tests.support.tsa import Authority, served
+
+RunMain = Callable[..., Finished]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Path:
+    """Three sealed legs; anchoring looks at nothing but files and statements."""
+    for name in ("Offline/performance/run_1", "Offline/accuracy", "discarded/1-accuracy"):
+        run = RunDir(tmp_path / "campaign" / name)
+        run.root.mkdir(parents=True)
+        run.engine_log.write_text(name)
+        reseal(run)
+    return tmp_path / "campaign"
+
+
+def test_every_leg_below_a_directory(campaign: Path, tmp_path: Path, run_main: RunMain) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    finished = run_main("anchor", campaign, campaign / "Offline", "--ledger", ledger, "--json")
+    assert finished.code == 0, finished.stderr
+    anchors = json.loads(finished.stdout)["answer"]["anchors"]
+    assert [Path(one["run"]).relative_to(campaign).as_posix() for one in anchors] == [
+        "Offline/accuracy", "Offline/performance/run_1", "discarded/1-accuracy",
+    ]  # fmt: skip
+    assert {one["key"] for one in anchors} == {SIGNER.public_key.keyid}
+    assert list(read_ledger(ledger)) == [one["digest"] for one in anchors]
+    before = (ledger / LEDGER_NAME).read_bytes()
+    again = run_main("anchor", campaign, "--ledger", ledger)
+    assert (again.code, again.stdout.count("anchored at")) == (0, 3)
+    assert (ledger / LEDGER_NAME).read_bytes() == before
+
+
+def test_a_leg_that_was_changed_is_not_anchored_nor_are_others(
+    campaign: Path, tmp_path: Path, run_main: RunMain
+) -> None:
+    RunDir(campaign / "Offline" / "accuracy").engine_log.write_text("another")
+    finished = run_main("anchor", campaign, "--ledger", tmp_path)
+    assert finished.code == 1
+    assert "engine.log was changed after the leg ended" in finished.stdout
+    assert not (tmp_path / LEDGER_NAME).exists()
+
+
+def test_time_stamps_lie_beside_the_legs(campaign: Path, tmp_path: Path, run_main: RunMain) -> None:
+    authority = Authority(tmp_path / "tsa")
+    with served(authority) as url:
+        finished = run_main("anchor", campaign / "Offline", "--timestamp", url)
+    assert finished.code == 0, finished.stderr
+    assert finished.stdout.count("anchored at") == 2
+    assert len(list(campaign.rglob("seal.tsr"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--ledger DIR or --timestamp URL"),
+        (("--ledger", ".", "--timestamp", "http://127.0.0.1/"), "--ledger DIR or --timestamp URL"),
+        (("--ledger", "nowhere"), "nowhere is no directory"),
+        (("--timestamp", "tsa.example.org"), "not an http:// or https:// address"),
+    ],
+)
+def test_bad_input(campaign: Path, run_main: RunMain, arguments: tuple[str, ...], said: str) -> None:
+    finished = run_main("anchor", campaign, *arguments)
+    assert (finished.code, said in finished.stderr) == (2, True), finished.stderr
+
+
+def test_without_a_sealed_leg_there_is_nothing_to_anchor(tmp_path: Path, run_main: RunMain) -> None:
+    finished = run_main("anchor", tmp_path / "none", "--ledger", tmp_path)
+    assert finished.code == 2
+    assert "holds no seal.json" in finished.stderr
+
+
+def test_an_authority_that_fails_is_a_failure(campaign: Path, run_main: RunMain) -> None:
+    with served(b"", 500) as url:
+        finished = run_main("anchor", campaign, "--timestamp", url)
+    assert (finished.code, "no time stamp" in finished.stderr) == (4, True)
