@@ -41,6 +41,8 @@ from scenarios.command_line.paths import PATH
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
+from sut.endpoint.dialects.dialect import Dialect
+from sut.endpoint.dialects.openai import VllmTokens
 from sut.endpoint.questions import choose_dialect, learn
 from sut.replicas.cluster.cluster import look_at_cluster
 from sut.replicas.cluster.cluster_messages import NodeFacts
@@ -229,6 +231,7 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
 
 
 def _server(asked: ServerAsked) -> Iterator[Finding]:
+    dialect: type[Dialect] = VllmTokens
     try:
         address = ServerAddress.parse(asked.url)
         access = Access.from_environment(asked.key_variable, asked.ca_file)
@@ -249,7 +252,7 @@ def _server(asked: ServerAsked) -> Iterator[Finding]:
         severity: Severity = "pass" if facts.prefix_caching is False else "note"
         yield Finding("machine/server", severity, f"prefix caching {caching[facts.prefix_caching]}")
     try:
-        speed = asyncio.run(measure_client())
+        speed = measure_client(dialect)
     except HarnessError as error:
         yield Finding("machine/client", "note", f"{error.message}; {error.fix}")
         return
@@ -257,7 +260,8 @@ def _server(asked: ServerAsked) -> Iterator[Finding]:
         "machine/client",
         "pass",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
-        f"{speed.answers_per_core_s:,.0f} a second of its processor time; "
+        f"{speed.answers_per_core_s:,.0f} a second of its processor time, {speed.events} events an answer "
+        f"({dialect.name}); "
         f"{speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
     )
 

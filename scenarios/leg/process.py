@@ -22,7 +22,8 @@ from typing import Any, NoReturn
 
 import psutil
 
-from qsl.dataset import Dataset, SampleLibrary
+from qsl.dataset import Dataset
+from qsl.sample_library import SampleLibrary
 from runs.benchmarks import BENCHMARKS
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
@@ -43,9 +44,9 @@ from sut.admission import Admission
 from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
 from sut.engines import engine_kind
+from sut.event_loop import LagMeter, new_event_loop
 from sut.feed import Feed, Gate
 from sut.loadgen_sut import LoadgenSut
-from sut.loop_lag import LagMeter
 from sut.recorder import Recorder
 from sut.replicas.fleet import STRANGERS, Fleet
 from sut.watchdog import EngineWatch, WarmUpWatch
@@ -74,7 +75,7 @@ class LegProcess:
         self._engine: Engine | None = None
         self._tokens_before = 0  # made before LoadGen's clock ran
         self._stages = StageClock(PHASES["importing"], time.time() - (age_s(psutil.Process()) or 0.0))
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_event_loop()
 
     # Failures: any thread reports, the main thread acts --------------------------------------------------------
 

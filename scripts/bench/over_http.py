@@ -1,6 +1,5 @@
 """(l) What HTTP costs: the client against a server that computes nothing, and Offline legs through `vllm serve`."""
 
-import asyncio
 import json
 import subprocess
 from collections import defaultdict
@@ -33,7 +32,7 @@ BATCH = {"max_num_seqs": 256, "max_num_batched_tokens": 4096}
 def run(work: Path, sizes: Sizes) -> BenchPart:
     """The client alone, then three sides in turns: a leg over HTTP, one in its own process, vLLM's own client."""
     part = BenchPart("l", "a server over HTTP: the client alone, and Offline through vllm serve")
-    speeds = [asyncio.run(measure_client()) for _ in range(sizes.repeats)]
+    speeds = [measure_client() for _ in range(sizes.repeats)]
     part.add("client, a core of its own", "answers/s", [one.answers_per_core_s for one in speeds], at_least(1_500))
     part.add("client, beside its server", "answers/s", [one.answers_per_s for one in speeds])
     part.add(f"added p99 TTFT at {PACED_PER_S:.0f}/s", "ms", [one.ttft_p99_ms for one in speeds], at_most(2.0))

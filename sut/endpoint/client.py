@@ -5,18 +5,22 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from statistics import mean
 from typing import Any
 
+from runs.record.observed import LoopLag
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import request_head
 from sut.endpoint.connection_pool import ConnectionPool
 from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, Dialect
 from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, failure, same_prompt
 from sut.engine import Request
-from sut.loop_lag import LagMeter
+from sut.event_loop import LagMeter
 from sut.recorder import Lateness
 
 LOOK_INTERVAL_S = 1.0
+UNLOADED_ANSWERS = 10  # the first ones, probes among them, come before a client can be late
+LATE_SHARE = 0.5  # a loop that is late by this share of the time in which an answer's tokens come may read all at once
 
 
 @dataclass(eq=False)
@@ -41,6 +45,7 @@ class Client:
         self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
         self.latest_answered_ns = 0  # when the request was sent, of the one sent last of those that are answered
         self.longest_answer_ns = 0
+        self._apart_ns: list[int] = []  # from the first ids to the last, of the first answers in several reads
         self.head = request_head(self.address, "POST", self.dialect.path, self.access.key)
         self._template = self.dialect.template()
         self._closed = False
@@ -119,6 +124,22 @@ class Client:
         self.latest_answered_ns = max(self.latest_answered_ns, sent_ns)
         self.longest_answer_ns = max(self.longest_answer_ns, read_ns - sent_ns)
 
+    def streamed(self, apart_ns: int) -> None:
+        """An answer came in several reads, its last ids so long after the first."""
+        if len(self._apart_ns) < UNLOADED_ANSWERS:
+            self._apart_ns.append(apart_ns)
+
+    def why_at_once(self) -> str:
+        """Why answers had all their tokens in one read: because of the client's own loop, where that was late by as
+        long as the tokens of the first answers took to come."""
+        lag = self.record.loop_lag()
+        if not self._apart_ns or lag is None or lag.p99_ms < LATE_SHARE * (apart_ms := mean(self._apart_ns) / 1e6):
+            return "the server, or what is before it, does not stream"
+        return (
+            f"the client's own event loop was {lag.p99_ms:.0f} ms late (p99), and the tokens of the first answers came "
+            f"within {apart_ms:.0f} ms: use more client processes (--replicas N), or give the client more cores"
+        )
+
     def fail(self, request: Request, reason: str) -> None:
         request.sink.failed(request, failure(self.address.url, request, self.access.hidden(reason)))
 
@@ -172,8 +193,15 @@ class ClientRecord:
         if self._lag is not None:
             self._lag.stop()
 
+    def loop_lag(self) -> LoopLag | None:
+        """Up to now."""
+        if self._lag is None:
+            return None
+        self._lag.catch_up()
+        return self._lag.so_far()
+
     def facts(self) -> dict[str, Any]:
-        lag = self._lag.so_far() if self._lag is not None else None
+        lag = self.loop_lag()
         told = {name: value for name, value in vars(self).items() if name != "_lag"}
         told |= {name: late.facts() for name, late in told.items() if isinstance(late, Lateness)}
         return {**told, "loop_lag": lag.model_dump() if lag else None}

@@ -13,16 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
 from sut.collector import rest_collector
+from sut.endpoint.dialects.dialect import Dialect
+from sut.endpoint.dialects.openai import VllmTokens
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
+from sut.event_loop import new_event_loop
 
 CONNECTIONS = 2_000
 OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
-BURST_ANSWERS = 8_000
+BURST_ANSWERS, BURST_EVENTS = 8_000, 200_000  # the smaller of the two
+TWO_EVENTS = 2
 PACED_PER_S = 200.0
 PACED_ANSWERS = 1_000
 PROMPT_TOKENS = 870  # CNN-DailyMail's mean
@@ -31,8 +36,9 @@ ARRIVALS_SEED = 1
 
 @dataclass(frozen=True)
 class ClientSpeed:
-    """Streaming, 128 ids in two chunks, prompts of `PROMPT_TOKENS`."""
+    """Streaming, 128 ids, prompts of `PROMPT_TOKENS`."""
 
+    events: int  # an answer
     answers_per_s: float  # with as many open as are carried
     answers_per_core_s: float  # the same by the processor time of the client
     ttft_p99_ms: float  # of Poisson arrivals at `PACED_PER_S`; the server adds a fraction of a millisecond
@@ -59,9 +65,9 @@ class _Listener:
 
 
 @contextlib.contextmanager
-def instant_server() -> Iterator[str]:
+def instant_server(events: int = TWO_EVENTS) -> Iterator[str]:
     """The server in a process of its own; gives its URL."""
-    command = [sys.executable, "-m", "sut.endpoint.instant_server"]
+    command = [sys.executable, "-m", "sut.endpoint.instant_server", str(events)]
     server = subprocess.Popen(command, cwd=HARNESS_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdin is not None
     assert server.stdout is not None
@@ -72,30 +78,37 @@ def instant_server() -> Iterator[str]:
         server.wait()
 
 
-async def measure_client() -> ClientSpeed:
-    """Ask the server: first as fast as it goes, then at a steady rate.
+def measure_client(dialect: type[Dialect] = VllmTokens) -> ClientSpeed:
+    """Ask the server, on the loop that a client process has: first as fast as it goes, then at a steady rate. An answer
+    comes in as many events as a server of this dialect sends.
 
     Raises:
         SetupError: an answer was lost, or the server did not start.
     """
-    with instant_server() as url:
-        sampling = default_benchmark("Server").sampling["performance"]
+    sampling = default_benchmark("Server").sampling["performance"]
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(_measure(sampling, TWO_EVENTS if dialect.two_chunks else sampling.max_tokens))
+
+
+async def _measure(sampling: SamplingPolicy, events: int) -> ClientSpeed:
+    with instant_server(events) as url:
         engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS, times_count=False)
         await engine.start()
         rest_collector()  # as a client's process does
         prompt = random.Random(ARRIVALS_SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
-        wall_s, cpu_s = await _burst(engine, prompt)
+        burst = min(BURST_ANSWERS, BURST_EVENTS // events)
+        wall_s, cpu_s = await _burst(engine, prompt, burst)
         ttft_ns = await _paced(engine, prompt)
         await engine.stop()
         gc.enable()
-    return ClientSpeed(BURST_ANSWERS / wall_s, BURST_ANSWERS / cpu_s, float(np.percentile(ttft_ns, 99)) / 1e6)
+    return ClientSpeed(events, burst / wall_s, burst / cpu_s, float(np.percentile(ttft_ns, 99)) / 1e6)
 
 
-async def _burst(engine: EndpointEngine, prompt: list[int]) -> tuple[float, float]:
-    listener = _Listener(BURST_ANSWERS)
+async def _burst(engine: EndpointEngine, prompt: list[int], answers: int) -> tuple[float, float]:
+    listener = _Listener(answers)
     wall_s, cpu_s = time.monotonic(), time.process_time()
-    for seq in range(BURST_ANSWERS):
-        while seq - (BURST_ANSWERS - listener.left) >= OPEN_AT_MOST and not listener.over.is_set():
+    for seq in range(answers):
+        while seq - (answers - listener.left) >= OPEN_AT_MOST and not listener.over.is_set():
             await asyncio.sleep(0)
         engine.submit(Request(listener, prompt, 0, seq, seq, time.time_ns()))
     await _over(listener)

@@ -187,8 +187,11 @@ class Exchange:
             record.cached_tokens += answer.cached_tokens or 0
             record.answers_with_their_prompt += answer.prompt_ids is not None
             record.answers_with_their_id += (answer.request_id or "").endswith(self._request_id)
-        if self._client.dialect.streaming and len(answer.ids) > 1 and self._last_read_ns <= self._first_read_ns:
-            self._without_tpot()
+        if self._client.dialect.streaming and len(answer.ids) > 1:
+            if self._last_read_ns > self._first_read_ns:
+                self._client.streamed(self._last_read_ns - self._first_read_ns)
+            else:
+                self._without_tpot()
         self._client.answered(self._sent_ns, read_ns)
         request.heard_ns = read_ns
         request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
@@ -206,8 +209,7 @@ class Exchange:
         if self._client.times_count and record.answers_read_at_once > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
             raise BadResponse(
                 f"{record.answers_read_at_once} of {record.answers} answers had all their tokens in one read "
-                f"({record.answers_in_one_chunk} in one chunk): "
-                "TPOT is 0; the server, or what is before it, does not stream"
+                f"({record.answers_in_one_chunk} in one chunk): TPOT is 0; {self._client.why_at_once()}"
             )
 
     def _refusal(self) -> str:

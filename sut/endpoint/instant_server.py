@@ -1,28 +1,32 @@
 """A server that computes nothing and answers at once, in vLLM's words: what a client can do is measured against it.
 
-`python -m sut.endpoint.instant_server` prints its URL and serves until its input is closed.
+`python -m sut.endpoint.instant_server EVENTS` prints its URL and serves until its input is closed; EVENTS is the number
+of events in which the ids of a streamed answer come.
 """
 
 import asyncio
 import sys
+from itertools import pairwise
 from typing import Any
 
 import httptools
 import orjson
 
+from sut.event_loop import new_event_loop
+
 ANSWER_IDS = list(range(100, 228))  # 128 ids, as the benchmark's longest answer; in every vocabulary
-PAUSE_S = 0.5  # between the first id and the others, so that they are two reads on a busy machine too
+PAUSE_S = 0.5  # from the first id to the last, so that two events are two reads on a busy machine too
 
 
 class InstantServer(asyncio.Protocol):
     """One connection: `/v1/models` and `/v1/completions`; everything else is 404.
 
     Args:
-        pause_s: between the first chunk of a stream and the second.
+        events: with the ids of a streamed answer; the first has one id.
     """
 
-    def __init__(self, pause_s: float = PAUSE_S) -> None:
-        self._pause_s = pause_s
+    def __init__(self, events: int = 2) -> None:
+        self._events = events
         self._parser = httptools.HttpRequestParser(self)
         self._transport: Any = None
         self._path = b""
@@ -68,15 +72,24 @@ class InstantServer(asyncio.Protocol):
         if not stream:
             self._json({**named, "choices": [whole], "usage": usage})
             return
-        first = {**whole, "finish_reason": None, "token_ids": ids[:1]}
-        rest = {"index": 0, "text": "", "finish_reason": "length", "token_ids": ids[1:]}
-        self._transport.write(
-            b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            + _event({**named, "choices": [first]})
-        )
-        last = _event({**named, "choices": [rest]}) + _event({**named, "choices": [], "usage": usage})
-        last += _chunk(b"data: [DONE]\n\n")
-        asyncio.get_running_loop().call_later(self._pause_s, self._transport.write, last + _chunk(b""))
+        later = max(1, min(self._events, len(ids)) - 1)
+        bounds = [0, *(1 + (len(ids) - 1) * place // later for place in range(later + 1))]
+        choices: list[dict[str, Any]] = [
+            {"index": 0, "text": "", "finish_reason": None, "token_ids": ids[start:end]}
+            for start, end in pairwise(bounds)
+        ]
+        choices[0]["prompt_token_ids"] = prompt
+        choices[-1]["finish_reason"] = "length"
+        events = [_event({**named, "choices": [choice]}) for choice in choices]
+        head = b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        events[0] = head + events[0]
+        events[-1] += _event({**named, "choices": [], "usage": usage}) + _chunk(b"data: [DONE]\n\n") + _chunk(b"")
+        self._send(events[::-1], PAUSE_S / later)
+
+    def _send(self, left: list[bytes], gap_s: float) -> None:
+        self._transport.write(left.pop())
+        if left and not self._transport.is_closing():
+            asyncio.get_running_loop().call_later(gap_s, self._send, left, gap_s)
 
 
 def _event(content: dict[str, Any]) -> bytes:
@@ -87,18 +100,14 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-async def serve(host: str = "127.0.0.1", pause_s: float = PAUSE_S) -> tuple[asyncio.Server, str]:
-    """Listen on a free port; returns the server and its URL."""
-    server = await asyncio.get_running_loop().create_server(lambda: InstantServer(pause_s), host, 0, backlog=2048)
-    return server, f"http://{host}:{server.sockets[0].getsockname()[1]}"
-
-
-async def _main() -> None:
-    server, url = await serve()
-    print(url, flush=True)
+async def serve(events: int) -> None:
+    """Listen on a free port, print the URL, and serve until the standard input is closed."""
+    server = await asyncio.get_running_loop().create_server(lambda: InstantServer(events), "127.0.0.1", 0, backlog=2048)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     async with server:
         await asyncio.to_thread(sys.stdin.buffer.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve(int(sys.argv[1])))

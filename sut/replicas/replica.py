@@ -30,6 +30,7 @@ from runs.record.manifest import LegPlan
 from sut.collector import rest_collector
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
+from sut.event_loop import new_event_loop
 from sut.loadgen_sut import int32_ids
 from sut.replicas.line import GATHER_S, KeyPair, Line, may_gather, replica_socket
 from sut.replicas.replica_messages import (
@@ -238,7 +239,8 @@ def main() -> NoReturn:
     async def serve() -> None:
         await Replica(spec).run()
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve())
     zmq.Context.instance().term()
     sys.stdout.flush()
     os._exit(0)

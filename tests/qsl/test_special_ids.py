@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from qsl.model_files import ModelFacts, SpecialIds, special_ids
-from qsl.tokenizers import BOS_ID, EOS_ID
+from qsl.byte_tokenizer import BOS_ID, EOS_ID
+from qsl.model_files import ModelFacts
+from qsl.special_ids import SpecialIds, special_ids
 from runs.errors import InputError
 
 

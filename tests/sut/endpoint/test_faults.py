@@ -1,12 +1,14 @@
 """What a server, or a box in front of it, can do to an answer: each is found and told, none is mended."""
 
 import asyncio
+import time
 
 import pytest
 
 from runs.errors import ExecutionError
 from sut.endpoint import exchange
-from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step
+from tests.support import server_dialects as speak
+from tests.support.http_server import HANG, PAUSE_S, RESET, HttpServer, Raw, Reply, Step, serving
 from tests.sut.endpoint.faults import FAULTS, IN_ALL_DIALECTS, Change, HonestUntilTimed, cut, in_events
 from tests.sut.endpoint.legs import PROMPTS, SERVERS, answers, engine_for, failure_of
 
@@ -73,6 +75,29 @@ def test_answers_that_come_whole_end_a_leg_whose_times_count(times_count: bool) 
             await engine.stop()
 
     asyncio.run(leg())
+
+
+def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
+    async def be_late() -> None:
+        while True:
+            time.sleep(4 * PAUSE_S)  # on the loop, so that both of an answer's chunks are there
+            await asyncio.sleep(0)
+
+    async def leg(url: str) -> None:
+        engine = engine_for(url, connections=2 * exchange.FEW_ANSWERS)
+        await engine.start()
+        late = asyncio.ensure_future(be_late())
+        failed: list[str] = []
+        while not failed:
+            told = await answers(engine, PROMPTS[:1] * 2 * exchange.FEW_ANSWERS)
+            failed = [failure_of(events) for events in told if events[-1][0] == "failed"]
+        late.cancel()
+        assert "the client's own event loop was" in failed[0]
+        assert "--replicas" in failed[0]
+        await engine.stop()
+
+    with serving(HttpServer("/v1/completions", speak.vllm, "vllm")) as server:
+        asyncio.run(leg(server.url))
 
 
 @pytest.mark.parametrize("kept", [1, 3])  # steps of an answer before the silence: the first id; all ids, but no end

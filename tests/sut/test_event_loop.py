@@ -7,7 +7,7 @@ import pytest
 
 from runs.errors import InputError
 from runs.record.observed import LOOP_LAG, loop_lag_of
-from sut.loop_lag import INTERVAL_S, LagMeter
+from sut.event_loop import INTERVAL_S, LagMeter
 
 
 class Loop:
@@ -39,7 +39,7 @@ def loop() -> Loop:
 
 
 def started(loop: Loop) -> LagMeter:
-    meter = LagMeter(loop)  # type: ignore[arg-type]  # the few names that are used
+    meter = LagMeter(loop, loop.time)  # type: ignore[arg-type]  # the few names that are used
     meter.start()
     return meter
 
@@ -71,7 +71,7 @@ def test_a_loop_in_time(loop: Loop) -> None:
 
 
 def test_the_first_moment_is_the_start_and_none_is_after_the_end(loop: Loop) -> None:
-    meter = LagMeter(loop)  # type: ignore[arg-type]
+    meter = LagMeter(loop, loop.time)  # type: ignore[arg-type]
     assert meter.so_far() is None
     meter.start()
     meter.stop()

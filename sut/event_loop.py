@@ -1,7 +1,9 @@
-"""Measures an event loop's lag: how long something that is due has to wait for the loop's next turn."""
+"""Event loops: which one is used, and its lag: how long something that is due has to wait for the loop's next turn."""
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,13 +13,26 @@ from sut.recorder import LatencyHistogram
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed (vLLM brings it): it takes a tenth less processor time than asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 class LagMeter:
     """Looks at fixed moments, `INTERVAL_S` apart. Moments that a busy loop slept through count too, each with its own
     delay: the figures are those of moments, not of turns.
+
+    Args:
+        clock: the loop's own may tell whole milliseconds.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
+        self._clock = clock
         self._pending_s: deque[float] = deque()  # seen by the loop, not yet in the histogram
         self._histogram = LatencyHistogram()
         self._worst_s = 0.0
@@ -27,7 +42,7 @@ class LagMeter:
 
     def start(self) -> None:
         """Begin; the first moment is now. Safe from every thread."""
-        self._due_s = self._loop.time()
+        self._due_s = self._clock()
         self._loop.call_soon_threadsafe(self._look)
 
     def stop(self) -> None:
@@ -52,11 +67,15 @@ class LagMeter:
             interval_ms=INTERVAL_S * 1e3,
         )
 
-    def _look(self) -> None:
-        if self._over:
-            return
-        now_s = self._loop.time()
+    def catch_up(self) -> None:
+        """Take in the moments that are over, also those that the present turn slept through. On the loop only."""
+        now_s = self._clock()
         while self._due_s <= now_s:
             self._pending_s.append(now_s - self._due_s)
             self._due_s += INTERVAL_S
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        self.catch_up()
         self._loop.call_at(self._due_s, self._look)
