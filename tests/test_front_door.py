@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Finished, StartedMain
-from tests.support.legs import patched
+from tests.support.legs import arguments, patched
 
 BARE_PYTHON = [str(sys._base_executable), "-S"]  # type: ignore[attr-defined] # no package is found by it
 
@@ -112,3 +112,13 @@ def test_an_interrupt_while_importing(
     finished = start_main("--scenario", "Offline", environment=patched(tmp_path, in_parent=code)).wait()
     assert (finished.code, finished.stdout) == (130, "")
     assert finished.stderr == "error: interrupted by SIGINT\n"
+
+
+def test_names_are_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    out = tmp_path / "ö"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), *map(str, arguments("Offline", out, "--dry-run"))],
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}, cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert str(out) in done.stdout.decode()

@@ -1,4 +1,4 @@
-"""The package: its dependencies are those of `make setup`, it installs, and what is installed runs a leg. The image."""
+"""What is declared to be installed is what `make setup` installs. The image. Completion."""
 
 import os
 import re
@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict
 from runs.environment import HARNESS_VERSION
 from tests.conftest import ROOT
 from tests.support.command_lines import parse
-from tests.support.legs import arguments
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -46,42 +45,6 @@ def test_an_extra_names_the_locked_engine(extra: str, lock: str) -> None:
             assert versions[name] == version
         else:
             assert f"torch=={version}" in (ROOT / "scripts" / "setup.sh").read_text()
-
-
-@pytest.mark.long
-def test_what_pip_installs_runs_a_leg(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], capture_output=True, check=True).stdout
-    subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
-    (source / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
-    home = tmp_path / "home"
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    python = home / "bin" / "python"
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", str(source)], check=True)
-    # What it depends on is taken from this environment: to fetch it again would take many minutes.
-    (packages,) = (home / "lib").glob("python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    command = home / "bin" / "mlperf-llama-vllm"
-    told = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert told.stdout.split()[-1] == HARNESS_VERSION
-    leg = subprocess.run(
-        [str(command), *map(str, arguments("Offline", tmp_path / "leg"))],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert leg.returncode == 0, leg.stdout + leg.stderr
-    assert "VALID" in leg.stdout
-    embedded = subprocess.run(
-        [str(command), "run", "--scenario", "Offline", "--engine", "dummy", "--dry-run"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert embedded.returncode == 0, embedded.stderr  # configs/ and user.conf are in the package
 
 
 # The image and where it runs -----------------------------------------------------------------------------------------

@@ -98,3 +98,14 @@ def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_pytho
     done = set_up("installed", python=bare_python)
     assert done.returncode != 0
     assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index to have it from
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_the_vllm_of_a_cpu_environment_starts() -> None:
+    environment = HARNESS_ROOT / ".venv"
+    if not (environment / "stamp").is_file() or not (environment / "stamp").read_text().startswith("cpu "):
+        pytest.skip("this checkout's environment is not made by `make setup` for a CPU")
+    done = subprocess.run([str(environment / "bin" / "vllm"), "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1].endswith("+cpu")

@@ -20,7 +20,7 @@ from runs.reading import read_record
 from runs.record.engine_records import BESIDE_LOADGEN, DEFAULT_ENGINE
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, LOG_HASHES, PERFORMANCE, FinishedLeg
-from runs.record.manifest import BASELINE, LegPlan, Manifest, RateChoice, ReplicaPlace
+from runs.record.manifest import BASELINE, LegPlan, Manifest, ReplicaPlace
 from runs.record.manifest_parts import absent_fields
 from runs.record.observed import query_times_of
 from runs.record.servers import told_twice
@@ -90,9 +90,6 @@ def _facts(leg: FinishedLeg, manifest: Manifest) -> Iterator[Fact]:
     pairs += [(name, seed, detail.get(f"effective_{name}")) for name, seed in seeds.items() if seed is not None]
     for name, told, record in (*pairs, *(_told_twice(manifest) if manifest.current else ())):
         yield Fact("record-manifest", name, file, told, record)
-    if manifest.chosen_rate is not None:
-        rate = detail.get("requested_server_target_qps")
-        yield Fact("record-manifest", "chosen target_qps", file, manifest.chosen_rate.target_qps, rate, 1e-4)
 
 
 def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
@@ -105,11 +102,6 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     yield "model", manifest.model["folder"] or manifest.model["name"], plan.model_path
     yield "files of the model", bool(manifest.model["sha256"]), manifest.model["folder"] is not None
     yield "revision", manifest.model["revision"] or Path(plan.model_path).name, Path(plan.model_path).name
-    yield (
-        "the choice of a rate",
-        manifest.chosen_rate and manifest.chosen_rate.model_dump(include=_CHOICE),
-        (plan.rate_choice and plan.rate_choice.model_dump()),
-    )
     yield "LoadGen", manifest.software.get("mlcommons-loadgen"), manifest.loadgen["version"]
     yield "software without a version", sorted(set(BESIDE_LOADGEN) - manifest.software.keys()), []
     for software in [node.software for node in plan.nodes] or [manifest.software]:
@@ -118,9 +110,6 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     yield "refused connections", manifest.observed["refused_connections"] is None, plan.replicas is None
     yield from _engine_told_twice(manifest)
     yield from _asked(manifest)
-
-
-_CHOICE = set(RateChoice.model_fields)
 
 
 def _engine_told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
@@ -225,8 +214,6 @@ def _asked(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     if official is not None:
         changed = asked.get("sampling_arg") or {}
         sampling = asdict(official.sampling[plan.mode]) | (changed if isinstance(changed, dict) else {"": changed})
-        if plan.rate_choice is not None:  # such a trial may cut its answers
-            sampling["max_tokens"] = plan.sampling["max_tokens"]
         yield "sampling asked for", sampling, plan.sampling
     yield from told_twice(manifest)
 

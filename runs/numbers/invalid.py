@@ -1,36 +1,66 @@
 """Why a run is not valid or not official, in sentences that say what to do."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from runs.benchmark import Benchmark
 from runs.loadgen.detail_log import DetailLog
-from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.numbers.numbers import PERCENTILE_SHARES, LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived
 from runs.rounds import Round, round_of
 
 # LoadGen issues 1.1 × min_duration × target_qps samples; the same margin again keeps the next run clear.
 TARGET_MARGIN = 1.1
+LOWER_RATE = 0.8  # of the rate that was too high: the next one to try
 _ENDED_EARLY = "the schedule ended early: look for errors, for max_* settings and for performance_issue_unique"
 
 
-def invalid_reasons(detail: DetailLog, reported: Numbers | None, derived: Derived | None) -> list[str]:
+@dataclass(frozen=True)
+class Settings:
+    """How whoever ran a leg changes one of LoadGen's settings."""
+
+    scenario: str  # LoadGen's
+    asked: Mapping[str, Any] | None = None  # the leg's own options; None where no record of ours tells them
+
+    def to(self, key: str, value: str) -> str:
+        """What to write so that `key` has `value`: an option where there is one, else a line and its file."""
+        if self.asked is None:
+            return f"{self.scenario} {key} = {value} in user.conf"
+        if key == "target_qps":
+            return f"--target-qps {value}"
+        line = f"`*.{self.scenario}.{key} = {value}`"
+        if named := self.asked.get("user_conf"):
+            return f"{line} in {named}"
+        default = "user.conf" if self.asked.get("dataset_path") else "configs/embedded.conf"
+        return f"{line} in a copy of {default}, named by --user-conf"
+
+
+def invalid_reasons(
+    detail: DetailLog, reported: Numbers | None, derived: Derived | None, asked: Mapping[str, Any] | None = None
+) -> list[str]:
     """Why a performance run is INVALID; empty when it is VALID.
 
     Stricter than LoadGen: error records make a run invalid as well.
+
+    Args:
+        asked: the options of a leg of ours, for advice that its user can follow as typed.
     """
     reasons: list[str] = []
+    settings = Settings(detail.scenario, asked)
     if detail.error_count:
         reasons.append(errors_found(detail))
     if reported is None:
         return [*reasons, f"LoadGen finished, but {detail.path.name} holds no result: run the leg again"]
     if detail.flag("result_min_duration_met") is False:
-        reasons.append(_too_short(detail, reported, derived))
+        reasons.append(_too_short(detail, reported, derived, settings))
     if detail.flag("result_min_queries_met") is False:
-        reasons.append(_too_few(detail, derived))
+        reasons.append(_too_few(detail, derived, settings))
     if detail.flag("result_perf_constraints_met") is False:
-        reasons += _over_limit(detail, reported)
+        reasons += _over_limit(detail, reported, settings)
     if detail.flag("early_stopping_met") is False:
-        reasons += _early_stopping(detail, derived)
+        reasons += _early_stopping(detail, reported, derived, settings)
     if detail.validity != "VALID" and not reasons:
         said = " ".join(str(detail.get("result_invalid_reason", "no reason given")).split())
         reasons.append(f"LoadGen says {detail.validity}: {said}")
@@ -44,7 +74,7 @@ def errors_found(detail: DetailLog) -> str:
     return f"{detail.error_count} error record{plural} in {detail.path.name}, first (line {first.line_number}): {first}"
 
 
-def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None) -> str:
+def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> str:
     needed_s = detail.integer("effective_min_duration_ms") / 1000
     took = "not long enough for"
     if derived is not None:
@@ -56,21 +86,22 @@ def _too_short(detail: DetailLog, reported: Numbers, derived: Derived | None) ->
         rate = reported.samples_per_second or 0.0
         wanted = math.ceil(TARGET_MARGIN * rate * 100) / 100  # user.conf takes no exponents
         return text + (
-            f"raise Offline target_qps in user.conf to at least {wanted:.2f} "
-            f"(1.1 × the measured {rate:.2f} samples/s; it was {detail.number('effective_target_qps'):g})"
+            f"set {settings.to('target_qps', f'{wanted:.2f}')} (or more: 1.1 × the measured {rate:.2f} samples/s; "
+            f"it was {detail.number('effective_target_qps'):g})"
         )
     if detail.scenario == "Server":
         return text + _ENDED_EARLY
     mean_ms = 0.0 if reported.latency_ns is None else reported.latency_ns.mean / 1e6
     target_ms = int(mean_ms / TARGET_MARGIN)
-    advice = f"lower SingleStream target_latency in user.conf to at most {target_ms} (ms, whole; "
-    if target_ms < 1:  # than which LoadGen takes no smaller one
+    if target_ms >= 1:  # LoadGen takes whole milliseconds
+        advice = f"set {settings.to('target_latency', str(target_ms))} (or less"
+    else:
         queries = math.ceil(TARGET_MARGIN * needed_s * 1e3 / mean_ms) if mean_ms > 0 else 0
-        advice = f"raise SingleStream min_query_count in user.conf to at least {queries:,} ("
-    return text + f"{advice}the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
+        advice = f"set {settings.to('min_query_count', str(queries))} (or more"
+    return f"{text}{advice}; the measured mean is {mean_ms:.4g} ms), so that LoadGen prepares enough queries"
 
 
-def _too_few(detail: DetailLog, derived: Derived | None) -> str:
+def _too_few(detail: DetailLog, derived: Derived | None, settings: Settings) -> str:
     needed = detail.integer("effective_min_query_count")
     if detail.scenario == "Offline":
         samples = detail.integer("effective_min_sample_count")
@@ -79,41 +110,56 @@ def _too_few(detail: DetailLog, derived: Derived | None) -> str:
     had = f"{detail.integer('result_query_count'):,} queries, min_query_count is {needed:,}"
     if detail.scenario == "Server":
         return f"{had}: {_ENDED_EARLY}"
-    return f"{had}: lower SingleStream target_latency in user.conf, so that LoadGen prepares enough queries"
+    expected_ms = detail.number("effective_target_latency_ns") / 1e6
+    lower = settings.to("target_latency", str(max(1, int(expected_ms / 2))))
+    return f"{had}: set {lower} (or less), so that LoadGen prepares enough queries"
 
 
-def _over_limit(detail: DetailLog, reported: Numbers) -> list[str]:
-    target_qps = detail.number("effective_target_qps")
-    advice = f"lower Server target_qps in user.conf (it was {target_qps:g})"
+def _lower_rate(detail: DetailLog, reported: Numbers, settings: Settings) -> str:
+    offered = detail.number("effective_target_qps")
+    rate = LOWER_RATE * min(offered, reported.samples_per_second or offered)
+    return (
+        f"set {settings.to('target_qps', f'{rate:.4f}'.rstrip('0').rstrip('.'))} (or less; it was {offered:g}); "
+        "`main.py tune` finds the highest valid rate"
+    )
+
+
+def _over_limit(detail: DetailLog, reported: Numbers, settings: Settings) -> list[str]:
+    share = detail.number("effective_target_latency_percentile")
+    statistic = next((name for name, known in PERCENTILE_SHARES.items() if known == share), None)
     checks: list[tuple[str, LatencyNumbers | None, str]] = [
         ("TTFT", reported.ttft_ns, "requested_server_ttft_latency"),
         ("TPOT", reported.tpot_ns, "requested_server_tpot_latency"),
     ]
     if reported.ttft_ns is None:
         checks = [("latency", reported.latency_ns, "effective_target_latency_ns")]
-    return [
-        f"p99 {name} {_time(numbers.p99)} > {_time(limit_ns)} limit: {advice}"
+    advice = _lower_rate(detail, reported, settings)
+    reasons = [
+        f"p{100 * share:g} {name} {_time(value_ns)} > {_time(limit_ns)} limit: {advice}"
         for name, numbers, key in checks
-        if numbers is not None and numbers.p99 > (limit_ns := detail.integer(key))
+        if numbers is not None
+        and statistic is not None
+        and (value_ns := getattr(numbers, statistic)) > (limit_ns := detail.integer(key))
     ]
+    return reasons or [f"the latencies at p{100 * share:g} are over their limits: {advice}"]
 
 
 def _time(value_ns: int) -> str:
     return f"{value_ns / 1e9:.3f} s" if abs(value_ns) >= 1_000_000_000 else f"{value_ns / 1e6:.2f} ms"
 
 
-def _early_stopping(detail: DetailLog, derived: Derived | None) -> list[str]:
+def _early_stopping(detail: DetailLog, reported: Numbers, derived: Derived | None, settings: Settings) -> list[str]:
     if derived is not None and not derived.early_stopping.met:
         verdicts = derived.early_stopping.verdicts
         needed = derived.early_stopping.queries_needed
         if derived.query_count < needed:
             return [
                 f"early stopping: the query count {derived.query_count:,} is too small, "
-                f"at least {needed:,} queries are needed: raise min_query_count or min_duration in user.conf"
+                f"at least {needed:,} queries are needed: set {settings.to('min_query_count', str(needed))}"
             ]
         return [
             f"early stopping ({'latency' if name == 'latency' else name.upper()}): {verdict}: "
-            "lower Server target_qps in user.conf"
+            + _lower_rate(detail, reported, settings)
             for name, verdict in verdicts.items()
             if not verdict.met
         ]

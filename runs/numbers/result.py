@@ -248,7 +248,7 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
                 found += compare(derived, detail)
             except InputError as error:
                 found.append(Disagreement("records of the run", None, error.message, 0, ""))
-    reasons = invalid_reasons(detail, reported, derived)
+    reasons = invalid_reasons(detail, reported, derived, _asked(leg))
     fields: dict[str, Any] = {
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": reasons,
@@ -269,6 +269,13 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
             "early_stopping": derived.early_stopping,
         }
     return fields
+
+
+def _asked(leg: FinishedLeg) -> dict[str, Any] | None:
+    try:
+        return None if leg.manifest is None else leg.manifest.asked
+    except InputError:  # a damaged record is no part of LoadGen's verdict: other rules name it
+        return None
 
 
 def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:

@@ -4,11 +4,10 @@ Written by the parent before the leg starts, completed by the leg's process once
 parent when the process is gone. Never two writers at a time.
 """
 
-import math
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
@@ -33,37 +32,6 @@ BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"
 
 _PASSED = ("importing", "engine", "warm-up", "running")  # phases of every leg whose ends are timed
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
-
-
-class RateChoice(BaseModel):
-    """That target_qps is to be found after the warm-up, and how."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    share: FiniteFloat = Field(gt=0)  # of the samples/s that the engine reaches
-    highest_qps: FiniteFloat = Field(gt=0)
-
-
-class ChosenRate(RateChoice):
-    """What came of it."""
-
-    target_qps: FiniteFloat
-    samples_per_second: FiniteFloat = Field(gt=0)  # of `prompts` sent at once, none of them in the data set
-    prompts: int = Field(gt=0)
-
-    @model_validator(mode="after")
-    def _as_chosen(self) -> Self:
-        chosen = min(self.share * self.samples_per_second, self.highest_qps)
-        if not math.isclose(self.target_qps, chosen, rel_tol=1e-3, abs_tol=1e-4):
-            raise ValueError(f"target_qps: {self.target_qps:g}, by share and speed {chosen:g}")
-        return self
-
-    def __str__(self) -> str:
-        bound = f", and {self.highest_qps:g} at most" if self.target_qps >= self.highest_qps * 0.999 else ""
-        return (
-            f"target_qps {self.target_qps:g} was chosen by the harness: {self.share:.2f} of the "
-            f"{self.samples_per_second:.3g} samples/s that {self.prompts} prompts at once reached before the leg{bound}"
-        )
 
 
 class ReplicaPlace(BaseModel):
@@ -172,7 +140,7 @@ class LegPlan(BaseModel):
     replicas: ReplicasPlan | None = None  # None: one engine, in the leg's process
     warmup_prompts: int = Field(ge=0)  # of the data set's lengths, at least
     compiles: bool = False  # the engine makes kernels or graphs for the shapes that it meets first
-    rate_choice: RateChoice | None = None  # None: user.conf in the run directory has the rate
+    rate_choice: None = None  # of older records
     engine_start_timeout_s: float = Field(gt=0)
     stall_timeout_s: float = Field(gt=0)
 
@@ -213,7 +181,7 @@ class Manifest(BaseModel):
     accelerator: list[dict[str, Any]]
     model: dict[str, Any]  # id, path, revision, file hashes
     dataset: dict[str, Any]  # path, sha256, rows
-    chosen_rate: ChosenRate | None = None  # by the harness, after the warm-up
+    chosen_rate: None = None  # of older records
     loadgen_settings: dict[str, Any] = Field(default_factory=dict)  # effective values, seeds included
     engine: dict[str, Any] = Field(default_factory=dict)  # asked, in force, configuration, warm-up
     replicas: list[dict[str, Any]] = Field(default_factory=list)  # each of several engines: where, what, how much

@@ -15,7 +15,7 @@ from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Inte
 from scenarios.command_line import answer
 from scenarios.command_line.output import READER_GONE, steady_output
 from scenarios.command_line.schema import normalise
-from scenarios.console import engine_log_is_shown, engine_log_shown
+from scenarios.console import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 
@@ -171,7 +171,7 @@ def _known(error: BaseException) -> HarnessError:
         return ExecutionError("there is not memory enough", "free memory, or raise the limit (ulimit -v)")
     if isinstance(error, ImportError):
         return SetupError(f"{sys.executable} cannot import what it needs: {error}", "run `make clean setup`")
-    if engine_log_is_shown():
+    if is_verbose():
         traceback.print_exception(error)
     at = traceback.extract_tb(error.__traceback__)[-1]
     return ExecutionError(

@@ -38,9 +38,7 @@ class PathType(click.ParamType[Path]):
         try:
             str(Path(text).absolute()).encode()
         except UnicodeEncodeError as error:
-            raise InputError(
-                f"{option} {shown}: its whole name is not UTF-8", "rename it; where the locale is C, set PYTHONUTF8=1"
-            ) from error
+            raise InputError(f"{option} {shown}: its whole name is not UTF-8", "rename it") from error
         try:
             Path(text).stat()
         except OSError as error:

@@ -62,7 +62,7 @@ def run(config: Path | None, dry_run: bool, **parsed: Any) -> int:
     def prepared() -> Any:
         from scenarios.leg.plan import prepare  # the leg's process is under way by now, and imports much more
 
-        return prepare(asked, partial(say, console), alone=True)
+        return prepare(asked, partial(say, console))
 
     if dry_run:
         return show_plan(prepared(), console)

@@ -10,9 +10,9 @@ from runs.errors import InputError
 from runs.loadgen.counts import CountSettings, LegCount, count_leg, settings_of
 from runs.loadgen.early_stopping import PERCENTILE, min_queries
 from runs.loadgen.user_conf import lookup, parse_conf
+from runs.numbers.invalid import Settings
 from runs.reading import read_object
 from runs.rounds import CURRENT_ROUND
-from runs.wording import counted, duration
 from scenarios.leg.plan import PreparedLeg
 
 MOST_NEIGHBOURS = 200  # run directories beside this one that are looked at
@@ -27,13 +27,8 @@ class Forecast:
     invalid_because: tuple[str, ...]  # for sure; each with the line to set
     doubts: tuple[str, ...] = ()  # from what was measured before; likewise
 
-    def lines(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """For a person."""
-        count = self.count
-        yield (
-            f"plan: {counted(count.samples, 'sample')}, about {duration(count.expected_s)} and the engine's start "
-            f"({count.why})"
-        )
         for reason in self.invalid_because:
             yield f"will be INVALID: {reason}"
         for doubt in self.doubts:
@@ -41,8 +36,8 @@ class Forecast:
 
 
 def forecast(leg: PreparedLeg) -> Forecast | None:
-    """What is known of a leg; None where its rate is found only after the warm-up, or an audit decides."""
-    if leg.plan.rate_choice is not None or leg.plan.audit:
+    """What is known of a leg; None where an audit decides."""
+    if leg.plan.audit:
         return None
     count = expected_count(leg, leg.plan.mode)
     if leg.plan.mode == "accuracy":
@@ -74,8 +69,8 @@ def setting(leg: PreparedLeg, key: str) -> str | None:
     return lookup(settings, leg.benchmark.loadgen_key, LOADGEN_SCENARIO[leg.plan.scenario], key)
 
 
-def _line(leg: PreparedLeg, key: str, value: str) -> str:
-    return f"set `*.{leg.plan.loadgen_scenario}.{key} = {value}` in {leg.conf_path}"
+def _set(leg: PreparedLeg, key: str, value: str) -> str:
+    return "set " + Settings(leg.plan.loadgen_scenario, leg.asked).to(key, value)
 
 
 def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
@@ -89,7 +84,7 @@ def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
     if count.samples < needed:
         yield (
             f"early stopping takes {needed} queries at least, there will be {count.samples:,}: "
-            + _line(leg, "min_query_count", str(needed))
+            + _set(leg, "min_query_count", str(needed))
         )
 
 
@@ -103,7 +98,7 @@ def _measured_before(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
             if (result.get("conditions") or {}).get("perf_constraints_met") is False:
                 yield (
                     f"{folder} did not keep its limits at {before:g} queries/s, this is {rate:g}: "
-                    + _line(leg, "target_qps", f"{0.9 * before:.2f}")
+                    + _set(leg, "target_qps", f"{0.9 * before:.2f}")
                 )
                 return
         elif leg.plan.loadgen_scenario == "Offline" and speed:
@@ -111,7 +106,7 @@ def _measured_before(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
             if count.samples / speed < needed_s:
                 yield (
                     f"at the {speed:.4g} samples/s of {folder} it ends after {count.samples / speed:.0f} s of the "
-                    f"required {needed_s:g} s: " + _line(leg, "target_qps", f"{OFFLINE_MARGIN * speed:.2f}")
+                    f"required {needed_s:g} s: " + _set(leg, "target_qps", f"{OFFLINE_MARGIN * speed:.2f}")
                 )
                 return
 

@@ -15,11 +15,10 @@ from runs.errors import ExecutionError, HarnessError
 from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir, free_directory
 from runs.record.progress import Progress
-from scenarios.console import engine_log_is_shown
+from scenarios.console import is_verbose
 from scenarios.leg.config import RunConfig
 from scenarios.leg.display import Display
 from scenarios.leg.supervisor import NO_ENGINE, EarlyLeg, signals_held, signals_raise
-from scenarios.leg.trial import spared_core
 from sut.engines import engine_kind
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _early_leg(config: RunConfig) -> EarlyLeg:
     kind = engine_kind(config.engine)
     if config.has_replicas or kind.beside:
         return EarlyLeg(NO_ENGINE, {})
-    return EarlyLeg(kind.name, kind.early_environment(config) | spared_core(config))
+    return EarlyLeg(kind.name, kind.early_environment(config))
 
 
 @contextlib.contextmanager
@@ -61,7 +60,7 @@ def run_leg(
     """Prepare, run and judge one leg, and print its closing summary.
 
     Args:
-        config: what was asked, for the record.
+        config: what was asked.
         prepare: makes the checked leg; called with signals already under control.
         console: for progress and summary.
         watch: also told of each heartbeat; ends the leg by raising a HarnessError.
@@ -83,11 +82,11 @@ def run_leg(
         if config.output_log_dir is None:
             leg.run_dir = RunDir(free_directory(leg.run_dir.root))
         run_record.announce(leg, console)
-        run_record.open_record(config, leg)
+        run_record.open_record(leg)
         hashing = run_record.start_hashing(leg)
         with _failure_on_record(leg):
             name = leg.plan.scenario + (" accuracy" if leg.plan.mode == "accuracy" else "")
-            followed = leg.run_dir.engine_log if engine_log_is_shown() else None
+            followed = leg.run_dir.engine_log if is_verbose() else None
             with Display(console, name, started_s, recall(leg.plan), followed) as display:
 
                 def on_progress(progress: Progress) -> None:
@@ -108,5 +107,5 @@ def run_leg(
                 harness_commit=manifest.harness["git_commit"],
                 previous=previous(),
             )
-        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256, manifest.chosen_rate)
+        closing_summary(console, leg, outcome.result, outcome.accuracy, seal_sha256)
     return outcome

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,23 +30,15 @@ from runs.record.official_inputs import model_reasons
 from scenarios.leg.config import RunConfig
 from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
 from scenarios.leg.replica_plan import plan_engine
-from scenarios.leg.trial import (
-    ANSWER_TOKENS,
-    ARTICLES,
-    OPENING_WORDS,
-    WHY_UNOFFICIAL,
-    is_cut,
-    is_trial,
-    rate_choice,
-    spared_core,
-)
-from scenarios.leg.trial import notes as trial_notes
 from sut.engine_kind import EngineKind, LegFacts
 from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
+EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
+TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
+TRIAL_REASON = "a trial: nobody named a rate, and the latency limits are not the official ones"
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
 
@@ -54,6 +47,7 @@ TRACE_BYTES_PER_SAMPLE = 2_500
 class PreparedLeg:
     """A checked leg: its plan, the texts LoadGen will be given, and what the parent needs afterwards."""
 
+    asked: dict[str, Any]  # the options that were given
     plan: LegPlan
     benchmark: Benchmark
     run_dir: RunDir
@@ -65,18 +59,21 @@ class PreparedLeg:
     weights: WeightsPart | None  # of the model; None for a server's, which no file here tells
     bundled: bool  # the bundled articles are the data set
     unofficial_reasons: list[str]
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was resolved, for the record and under --verbose
+    hints: list[str] = field(default_factory=list)  # what was asked for and has another effect; always shown
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether limits of an hour hold in place of the official ones (configs/trial.conf)."""
+        return self.conf_path == TRIAL_CONF
 
 
-def prepare(
-    config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None, *, alone: bool = False
-) -> PreparedLeg:
+def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = None) -> PreparedLeg:
     """Check a configuration and resolve every default.
 
     Args:
         say: told what takes time (making the embedded model).
         kind: of the engine; None = the one that `config` names.
-        alone: no other leg is to be held against this one, so it may be a trial (scenarios/leg/trial.py).
 
     Raises:
         InputError, SetupError: see the message.
@@ -91,12 +88,7 @@ def prepare(
     run_dir = RunDir(_output_dir(config))
     model, model_path = _model(config, kind, say)
     bundled = config.dataset_path is None
-    trial = alone and is_trial(config)
-    cut = trial and is_cut(config)
-    opening_words = OPENING_WORDS if cut else None
-    dataset_path = config.dataset_path or bundled_dataset(model_path, opening_words)
-    if cut and "max_tokens" not in config.sampling_arg:
-        sampling = replace(sampling, max_tokens=ANSWER_TOKENS)
+    dataset_path = config.dataset_path or bundled_dataset(model_path)
     conf_path, conf_text, settings = _user_conf(config, benchmark, bundled)
     notes.append(f"LoadGen settings from {conf_path}")
     weights = read_weights(model.folder) if model and engine_record(kind.name).computes_here else None
@@ -107,7 +99,7 @@ def prepare(
     vocab_size = model.vocab_size if model else ByteTokenizer.vocab_size if config.accuracy else None
     dataset = load_dataset(
         dataset_path,
-        count=ARTICLES if cut else config.total_sample_count,
+        count=config.total_sample_count,
         vocab_size=vocab_size,
         max_prompt_tokens=limit - sampling.max_tokens if limit else None,
     )
@@ -128,21 +120,19 @@ def prepare(
         ),
     )
     notes[:0] = engine.notes
-    environment = engine.environment | (spared_core(config) if trial else {})
     reasons = engine.unofficial_reasons + sampling_reasons(sampling, benchmark.sampling[mode])
     reasons += data_reasons(benchmark, config.scenario, mode, len(dataset), dataset.sha256, bundled=bundled)
     if any(SYNTHETIC_MARK in target for target in dataset.targets):
         reasons.append("the data set is synthetic")
     reasons += model_reasons(benchmark.model, model.config, weights) if model else []
+    if conf_path == TRIAL_CONF:
+        reasons.insert(0, TRIAL_REASON)
     reasons += settings_reasons(settings, benchmark, config.scenario)
     if audit_config is not None:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
-    if trial:
-        reasons.append(WHY_UNOFFICIAL)
-        notes += trial_notes(cut=cut)
     if Path("audit.config").exists() and audit_config is None:
         notes.append("./audit.config is not used: an audit needs --audit-conf")
-    notes += _compatibility_notes(config, environment)
+    notes += (hints := _hints(config, engine.environment))
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, registries_or_error())["issues"]
     check_disk(run_dir.root, log_bytes(len(dataset), config.enable_log_trace), "this leg")
@@ -160,18 +150,30 @@ def prepare(
         engine=kind.name,
         model_path=model_path,
         engine_options=engine.options,
-        environment=environment,
+        environment=engine.environment,
         sampling=asdict(sampling),
         admission=_admission(config, kind),
         replicas=replicas,
         warmup_prompts=WARMUP_PROMPTS if engine.compiles else WARMUP_PROMPTS_WITHOUT_COMPILING,
         compiles=engine.compiles,
-        rate_choice=rate_choice() if trial else None,
         engine_start_timeout_s=config.engine_start_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
     )
     return PreparedLeg(
-        plan, benchmark, run_dir, conf_text, conf_path, audit_config, dataset, model, weights, bundled, reasons, notes
+        asked=config.model_dump(mode="json", exclude_unset=True),
+        plan=plan,
+        benchmark=benchmark,
+        run_dir=run_dir,
+        user_conf=conf_text,
+        conf_path=conf_path,
+        audit_config=audit_config,
+        dataset=dataset,
+        model=model,
+        weights=weights,
+        bundled=bundled,
+        unofficial_reasons=reasons,
+        notes=notes,
+        hints=hints,
     )
 
 
@@ -253,13 +255,31 @@ def _output_dir(config: RunConfig) -> Path:
 def _model(config: RunConfig, kind: EngineKind[Any], say: Any) -> tuple[ModelFacts | None, str]:
     if kind.own_model is not None and config.model_path is None:
         return None, kind.own_model
-    name = config.model_path or str(ensure_default_model(say))
-    facts = model_facts(name)
+    facts = model_facts(config.model_path or str(ensure_default_model(_told_once(say))))
     return facts, str(facts.folder)
 
 
+def _told_once(say: Any) -> Callable[[str], None]:
+    """One line for all the steps in which the embedded model is made."""
+    steps: list[str] = []
+
+    def step(text: str) -> None:
+        if not steps:
+            say("making the embedded model (first use only; 93 MB are downloaded)")
+        steps.append(text)
+
+    return step
+
+
+def _default_conf(config: RunConfig, bundled: bool) -> Path:
+    if not bundled:
+        return HARNESS_ROOT / "user.conf"
+    rate_is_needed = LOADGEN_SCENARIO[config.scenario] == "Server" and config.target_qps is None
+    return TRIAL_CONF if rate_is_needed else EMBEDDED_CONF
+
+
 def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[Path, str, tuple[Setting, ...]]:
-    path = config.user_conf or HARNESS_ROOT / ("configs/embedded.conf" if bundled else "user.conf")
+    path = config.user_conf or _default_conf(config, bundled)
     text = read_conf_text(path, "--user-conf")
     settings = parse_conf(text, path)
     for setting in settings:
@@ -342,21 +362,21 @@ def _common_lead(prompts: list[list[int]]) -> int:
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
 
 
-def _compatibility_notes(config: RunConfig, environment: dict[str, str]) -> list[str]:
-    notes = [
+def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
+    hints = [
         f"{name}={os.environ[name]} of your environment holds; without it, it would be {value}"
         for name, value in environment.items()
         if os.environ.get(name, value) != value
     ]
     if config.batch_size is not None:
-        notes.append(
+        hints.append(
             f"--batch-size {config.batch_size} is ignored: the engine batches continuously (--engine-arg max_num_seqs)"
         )
     if config.num_workers is not None:
-        notes.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
+        hints.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
     if config.engine == ENDPOINT and config.model_path is None:
-        notes.append("prompts are tokenised for the embedded model: name the one that the server has with --model-path")
-    return notes
+        hints.append("prompts are tokenised for the embedded model: name the one that the server has with --model-path")
+    return hints
 
 
 def log_bytes(samples: int, trace: bool) -> int:

@@ -24,21 +24,17 @@ import psutil
 
 from qsl.dataset import Dataset
 from qsl.sample_library import SampleLibrary
-from runs.benchmarks import BENCHMARKS
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
-from runs.files import write_atomic
-from runs.loadgen.user_conf import with_setting
 from runs.record.engine_log import START_STAGES, StageClock, last_error, start_stage
 from runs.record.layout import RunDir
-from runs.record.manifest import ChosenRate, read_manifest, write_manifest
+from runs.record.manifest import read_manifest, write_manifest
 from runs.record.observed import CONTENTION, LOOP_LAG
 from runs.record.progress import HEARTBEAT_INTERVAL_S, PHASES, Progress, write_progress
 from scenarios.leg.cpu_times import contention_between, read_cpu
 from scenarios.leg.dataset_reader import DatasetBeside
 from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
-from scenarios.leg.trial import choose_rate
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
 from sut.collector import rest_collector
@@ -196,7 +192,6 @@ class LegProcess:
         warm_up_facts = self._before_loadgen(
             engine, warm_up(engine, self.plan, report, dataset.prompts), "the warm-up was not over"
         )
-        self._choose_rate(engine, report, dataset)
 
         import mlperf_loadgen as lg  # only now: nothing of LoadGen's can be half open when the engine fails
 
@@ -250,23 +245,6 @@ class LegProcess:
         reading.future.add_done_callback(lambda _: self._wake.set())
         self._wait(reading.future.done)
         return report, reading.future.result()
-
-    def _choose_rate(self, engine: Engine, report: EngineReport, dataset: Dataset) -> None:
-        """Where nobody named a rate: find one, and write it to the user.conf that LoadGen is about to read."""
-        limits = BENCHMARKS[self.plan.loadgen_key].limits
-        if self.plan.rate_choice is None or limits is None:
-            return
-        chosen: ChosenRate = self._before_loadgen(
-            engine,
-            choose_rate(engine, self.plan.rate_choice, limits, dataset.prompts, report.vocab_size),
-            "the look at the engine's speed was not over",
-        )
-        conf = self.run_dir.user_conf
-        text = with_setting(
-            conf.read_bytes().decode(), self.plan.loadgen_key, "Server", "target_qps", f"{chosen.target_qps:.4f}"
-        )
-        write_atomic(conf, text)
-        self.manifest.chosen_rate = chosen
 
     def _record_start(self, report: EngineReport, warm_up_facts: dict[str, Any], settings: Any) -> None:
         """Put on record what runs, and tell the heartbeat what to expect of it."""

@@ -33,10 +33,9 @@ from runs.record.manifest import Manifest, Status, read_manifest, write_manifest
 from runs.record.observed import late_client, loop_lag_of
 from runs.record.official_inputs import model_reasons
 from runs.record.requests_log import read_requests
-from runs.wording import counted
-from scenarios.console import say
-from scenarios.leg.config import RunConfig
-from scenarios.leg.forecast import forecast
+from runs.wording import counted, duration
+from scenarios.console import is_verbose, say
+from scenarios.leg.forecast import forecast, setting
 from scenarios.leg.loadgen_settings import check_engaged
 from scenarios.leg.plan import PreparedLeg
 from sut.recorder import rescue_partial
@@ -63,29 +62,47 @@ class _FilesDisagree(ExecutionError):
 
 
 def announce(leg: PreparedLeg, console: Console) -> None:
-    """Say what is about to run, and what of it is not official."""
-    plan = leg.plan
-    what = (
-        f"{plan.scenario} {plan.mode}, {plan.loadgen_key}, {counted(plan.sample_count, 'sample')}, engine {plan.engine}"
+    """Say what is about to run, where it goes, and whether it counts. The record and --verbose have the rest."""
+    plan, expected = leg.plan, forecast(leg)
+    model = leg.model.folder.name if leg.model else plan.model_path
+    time_s = f", about {duration(expected.count.expected_s)} after the engine's start" if expected else ""
+    what = f"{plan.scenario} {plan.mode} of {model} ({plan.engine}): {counted(plan.sample_count, 'sample')}{time_s}"
+    say(console, f"{what}; run directory {leg.run_dir.root}")
+    for hint in leg.notes if is_verbose() else leg.hints:
+        say(console, f"  note: {hint}")
+    for warning in expected.warnings() if expected else ():
+        say(console, f"  {warning}")
+    if is_verbose():
+        if expected is not None:
+            say(console, f"  {expected.count.samples:,} samples: {expected.count.why}")
+        for reason in leg.unofficial_reasons:
+            say(console, f"  not official: {reason}")
+    elif leg.is_trial:
+        say(console, f"  not official: trial ({trial_settings(leg)})")
+    elif leg.unofficial_reasons:
+        more = len(leg.unofficial_reasons) - 1
+        rest = f" (and {counted(more, 'more reason')}: --verbose)" if more else ""
+        say(console, f"  not official: {leg.unofficial_reasons[0]}{rest}")
+
+
+def trial_settings(leg: PreparedLeg) -> str:
+    """The rate and limits of a trial beside the official limits."""
+    limits = leg.benchmark.limits
+    official = f"TTFT {limits.ttft_ms:,} ms and TPOT {limits.tpot_ms:,} ms at p99" if limits else "none"
+    chosen = (
+        f"{setting(leg, 'target_qps')} queries/s, limits of one hour at p{setting(leg, 'target_latency_percentile')}"
     )
-    say(console, f"{what}, run directory {leg.run_dir.root}")
-    for note in leg.notes:
-        say(console, f"  note: {note}")
-    expected = forecast(leg)
-    for line in expected.lines() if expected else ():
-        say(console, f"  {line}")
-    if leg.unofficial_reasons:
-        say(console, "  not official: " + "; ".join(leg.unofficial_reasons))
+    return f"{chosen}; official limits, not applied: {official}"
 
 
-def open_record(config: RunConfig, leg: PreparedLeg) -> None:
+def open_record(leg: PreparedLeg) -> None:
     """Create the run directory and write everything that is known before the start."""
     run_dir = leg.run_dir
     manifest = Manifest(
         official=not leg.unofficial_reasons,
         unofficial_reasons=leg.unofficial_reasons,
         notes=leg.notes,
-        asked=config.model_dump(mode="json", exclude_unset=True),
+        asked=leg.asked,
         resolved=leg.plan,
         harness=harness_facts(),
         software=software_versions(),

@@ -1,12 +1,14 @@
 """The closing summary of a leg: about ten lines, every number from result.json or accuracy.json."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from rich.console import Console
 
 from compliance.accuracy.accuracy_verdict import AccuracyVerdict, score_line
+from runs.benchmark import LatencyLimits
+from runs.loadgen.early_stopping import PERCENTILE
 from runs.numbers.result import Result
-from runs.record.manifest import ChosenRate
 from runs.wording import milliseconds
 from scenarios.console import say
 from scenarios.leg.plan import PreparedLeg
@@ -20,7 +22,6 @@ def closing_summary(
     result: Result,
     accuracy: AccuracyVerdict | None,
     seal_sha256: str,
-    chosen_rate: ChosenRate | None = None,
 ) -> None:
     """Print the outcome of a leg that ran to its end."""
 
@@ -30,7 +31,7 @@ def closing_summary(
     if accuracy is None:
         differs = f" (LoadGen itself: {result.loadgen_verdict})" if result.loadgen_verdict != result.verdict else ""
         line(f"{plan.scenario} performance: {result.verdict}{differs}")
-        for text in numbers(result):
+        for text in numbers(result, leg.benchmark.limits):
             line(f"  {text}")
     else:
         outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
@@ -39,13 +40,13 @@ def closing_summary(
             line(f"  {score_line(check)}")
         if not accuracy.checks:
             line(f"  {accuracy.metric.shown(accuracy.scores)}")
-    if chosen_rate is not None:
-        line(f"  note: {chosen_rate}")
     for reason in result.reasons:
         line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")
     line(f"  official: {'no: ' + leg.unofficial_reasons[0] if leg.unofficial_reasons else 'nothing found against it'}")
     if len(leg.unofficial_reasons) > 1:
         line(f"            and {len(leg.unofficial_reasons) - 1} more reasons in manifest.json")
+    if leg.is_trial and result.verdict == "VALID":
+        line("  next: --target-qps QPS applies the official limits; docs/start-gpu.md has your model and data")
     files = [leg.run_dir.summary.name, leg.run_dir.detail.name, leg.run_dir.result.name, leg.run_dir.requests.name]
     if accuracy is not None:
         files[2:3] = [leg.run_dir.accuracy_log.name, leg.run_dir.accuracy_text.name, leg.run_dir.accuracy_json.name]
@@ -53,8 +54,8 @@ def closing_summary(
     line(f"  written to {leg.run_dir.root}: {', '.join(files)}")
 
 
-def numbers(result: Result) -> list[str]:
-    """The numbers of a performance leg, those LoadGen reported: rates, then a table of latencies."""
+def numbers(result: Result, official: LatencyLimits | None) -> list[str]:
+    """The numbers of a performance leg, those LoadGen reported: rates, then a table of latencies with their limits."""
     reported = result.reported
     if reported is None:
         return []
@@ -64,17 +65,29 @@ def numbers(result: Result) -> list[str]:
         if value is not None
     ]
     lines = ["  ".join(rates)] if rates else []
-    limits_ns = {"TTFT": result.in_force.ttft_limit_ns, "TPOT": result.in_force.tpot_limit_ns}
     rows = [
-        [label, *(milliseconds(getattr(values, name) / 1e6) for name in _COLUMNS), _limit(limits_ns.get(label))]
+        [label, *(milliseconds(getattr(values, name) / 1e6) for name in _COLUMNS)]
         for label, values in (("TTFT", reported.ttft_ns), ("TPOT", reported.tpot_ns), ("latency", reported.latency_ns))
         if values is not None
     ]
     if rows:
-        header = ["ms", *_COLUMNS, "p99 limit" if any(row[-1] for row in rows) else ""]
-        lines += [f"{row[0]:<8}" + "".join(f"{cell:>11}" for cell in row[1:]) for row in (header, *rows)]
+        table = [["ms", *_COLUMNS], *rows]
+        for header, cells in _limits(result, official):
+            width = max(11, len(header) + 3)
+            table[0].append(f"{header:>{width}}")
+            for row in table[1:]:
+                row.append(f"{cells.get(row[0], ''):>{width}}")
+        lines += [f"{row[0]:<8}" + "".join(f"{cell:>11}" for cell in row[1:]) for row in table]
     return [line.rstrip() for line in lines]
 
 
-def _limit(limit_ns: int | None) -> str:
-    return milliseconds(limit_ns / 1e6) if limit_ns else ""
+def _limits(result: Result, official: LatencyLimits | None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Columns of limits, by the row's label: those in force, and the official ones where they differ."""
+    in_force = result.in_force
+    if not in_force.ttft_limit_ns or not in_force.tpot_limit_ns:
+        return
+    used = (in_force.ttft_limit_ns / 1e6, in_force.tpot_limit_ns / 1e6)
+    share = result.early_stopping.percentile if result.early_stopping else PERCENTILE["Server"]
+    yield f"p{100 * share:g} limit", dict(zip(("TTFT", "TPOT"), map(milliseconds, used), strict=True))
+    if official is not None and (*used, share) != (official.ttft_ms, official.tpot_ms, PERCENTILE["Server"]):
+        yield "official p99", {"TTFT": milliseconds(official.ttft_ms), "TPOT": milliseconds(official.tpot_ms)}

@@ -142,18 +142,25 @@ class _Child:
 
 @contextlib.contextmanager
 def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
-    """A process that waits for its run directory; on leaving, its whole group is ended."""
+    """A process that waits for its run directory; on leaving, its whole group is ended.
+
+    Its temporary directory is its own and removed with it: vLLM leaves sockets and `vllm_dist_*` files there. [vLLM
+    0.32.0: vllm/utils/network_utils.py] PyTorch's cache of compiled code and Ray's directory stay where they were.
+    """
     with contextlib.ExitStack() as at_the_end:
         output = at_the_end.enter_context(tempfile.TemporaryFile())
         with signals_held():
-            process = _start(engine, environment, output)
-            at_the_end.enter_context(_guardian(process.pid))
+            own = at_the_end.enter_context(tempfile.TemporaryDirectory(prefix="leg-", ignore_cleanup_errors=True))
+            process = _start(engine, environment, output, own)
+            at_the_end.enter_context(_guardian(process.pid, own))
             at_the_end.callback(_end_group, process)
         yield _Child(process, output)
 
 
-def _start(engine: str, environment: dict[str, str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    variables = {**environment, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1"}
+def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: str) -> "subprocess.Popen[bytes]":
+    common = tempfile.gettempdir()  # where several legs look for what one of them left
+    kept = {"TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{os.getuid()}", "RAY_TMPDIR": common}
+    variables = {**kept, **environment, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
     return subprocess.Popen(
         [sys.executable, "-m", "scenarios.leg.start", engine],
         cwd=HARNESS_ROOT,  # the first place where Python looks for modules
@@ -208,10 +215,10 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
 
 
 @contextlib.contextmanager
-def _guardian(group: int) -> Iterator[None]:
-    """Kill the group should this process end without having left the block."""
+def _guardian(group: int, folder: str) -> Iterator[None]:
+    """Kill the group and remove its folder should this process end without having left the block."""
     guardian = subprocess.Popen(
-        ["/bin/sh", "-c", f"read _ || kill -9 -{group}"],
+        ["/bin/sh", "-c", 'read _ || { kill -9 "-$0"; rm -rf -- "$1"; }', str(group), folder],
         env={},  # it needs nothing, a server's key least of all
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

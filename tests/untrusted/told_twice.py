@@ -22,7 +22,6 @@ from tests.untrusted.tampering import (
 
 _LONGEST = ("resolved.longest_prompt_tokens", "dataset.longest_prompt_tokens")
 _COMPRESSED = {"mechanism": "kv_compression", "mechanism_variant": "h2o"}
-_CHOSEN = {"highest_qps": 1e6, "target_qps": 400.0, "prompts": 16}
 
 values(
     {
@@ -43,15 +42,6 @@ values(
         "software-of-another-loadgen": {"software.mlcommons-loadgen": "9.9"},
         "engine-asked-for-other-options": {"engine.asked.tpot_ms": 99.0},
         "queries-timed-by-another-engine": {"observed.engine": {"query_times": {"queries": 5}}},
-        "a-rate-that-nobody-chose": {"resolved.rate_choice": {"share": 1, "highest_qps": 9}},
-        "a-rate-of-no-speed": {
-            "resolved.rate_choice": {"share": 0.9, "highest_qps": 1e6},
-            "chosen_rate": {**_CHOSEN, "share": 0.9, "samples_per_second": 1.0},
-        },
-        "a-rate-by-another-share": {
-            "resolved.rate_choice": {"share": 0.9, "highest_qps": 1e6},
-            "chosen_rate": {**_CHOSEN, "share": 0.5, "samples_per_second": 800.0},
-        },
         "settings-of-tokens-inferred": {"loadgen_settings.infer_token_latencies": True},
         "settings-of-other-seeds": {"loadgen_settings.test05": True},
         "warm-up-that-was-not": {"resolved.warmup_prompts": 4000},

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runs.loadgen.detail_log import read_detail
-from runs.numbers.invalid import invalid_reasons
+from runs.numbers.invalid import Settings, invalid_reasons
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import set_detail
@@ -15,11 +15,8 @@ from tests.support.signoff_fixtures import FrozenLegs
 @pytest.mark.parametrize(
     ("mean_ns", "advice"),
     [
-        (
-            5_000_000,
-            "lower SingleStream target_latency in user.conf to at most 4 (ms, whole; the measured mean",
-        ),
-        (400_000, "raise SingleStream min_query_count in user.conf to at least 1,100 (the measured mean is 0.4 ms)"),
+        (5_000_000, "set SingleStream target_latency = 4 in user.conf (or less; the measured mean is 5 ms)"),
+        (400_000, "set SingleStream min_query_count = 1100 in user.conf (or more; the measured mean is 0.4 ms)"),
     ],
     ids=["slow", "faster than a millisecond"],
 )
@@ -36,3 +33,21 @@ def test_a_single_stream_run_that_was_too_short(
     reported = reported.model_copy(update={"latency_ns": latency_ns})
     (reason,) = invalid_reasons(detail, reported, None)
     assert advice in reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "key", "text"),
+    [
+        (None, "target_qps", "Server target_qps = 2 in user.conf"),
+        ({"scenario": "Server"}, "target_qps", "--target-qps 2"),
+        ({"user_conf": "my.conf"}, "min_query_count", "`*.Server.min_query_count = 2` in my.conf"),
+        ({}, "min_duration", "`*.Server.min_duration = 2` in a copy of configs/embedded.conf, named by --user-conf"),
+        (
+            {"dataset_path": "d"},
+            "min_duration",
+            "`*.Server.min_duration = 2` in a copy of user.conf, named by --user-conf",
+        ),
+    ],
+)
+def test_advice_names_what_the_user_has(asked: dict[str, str] | None, key: str, text: str) -> None:
+    assert Settings("Server", asked).to(key, "2") == text

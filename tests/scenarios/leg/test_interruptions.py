@@ -30,14 +30,17 @@ from tests.support.legs import (
 RunMain = Callable[..., Finished]
 StartMain = Callable[..., StartedMain]
 
-# A process of the engine's, as vLLM has them; its id is left in a file.
+# A process of the engine's and a file in its temporary directory, as vLLM has them; both are named in files.
 ENGINE_PROCESS = """
-import pathlib, subprocess
+import os, pathlib, subprocess
 from sut.dummy.engine import DummyEngine
 start = DummyEngine.start
 async def start_with_process(self):
     process = subprocess.Popen(["sleep", "600"])
     pathlib.Path({path!r}).write_text(str(process.pid))
+    socket = pathlib.Path(os.environ["TMPDIR"], "socket")
+    socket.touch()
+    pathlib.Path({path!r} + "-socket").write_text(str(socket))
     return await start(self)
 DummyEngine.start = start_with_process
 """
@@ -110,6 +113,10 @@ def test_child_asked_to_stop(start_main: StartMain, tmp_path: Path) -> None:
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, "stopped by SIGTERM")
 
 
+def socket_of(engine: Path) -> Path:
+    return Path(engine.with_name(f"{engine.name}-socket").read_text())
+
+
 def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     out = tmp_path / "run"
     engine = tmp_path / "engine-pid"
@@ -121,6 +128,7 @@ def test_child_killed(start_main: StartMain, tmp_path: Path) -> None:
     os.kill(leg_pid(out), signal.SIGKILL)
     check_failed(started.wait(), out, ExitCode.FAILED, "killed by SIGKILL")
     assert len(read_requests(RunDir(out).requests)) > 0  # what was done is kept
+    assert not socket_of(engine).parent.exists()
 
 
 def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
@@ -131,9 +139,11 @@ def test_parent_killed(start_main: StartMain, tmp_path: Path) -> None:
     )
     group = leg_pid(out)
     assert set(alive(group)) == {group, int(engine.read_text())}
+    assert socket_of(engine).exists()
     started.process.kill()
     started.process.wait()
     until(lambda: not alive(group), "the end of the leg's processes")
+    until(lambda: not socket_of(engine).parent.exists(), "the removal of the leg's temporary directory")
     assert read_manifest(RunDir(out).manifest).status == "running"  # nobody was left to close it; no result either
     assert not RunDir(out).result.exists()
 
