@@ -11,7 +11,7 @@ from typing import Any
 
 from runs.errors import ExitCode
 from tests.support import warm
-from tests.support.cheats import CHEAT, CHEAT_KINDS
+from tests.support.cheats import CHEAT, CHEAT_KINDS, STORE
 from tests.untrusted.judges import call
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ def _said(code: int) -> str:
 
 def _main(folder: Path, kind: str, *arguments: object) -> int:
     # What a cheat keeps on disk is its own.
-    code, stdout, stderr = warm.run(arguments, folder, 120, {"TMPDIR": str(folder), CHEAT: kind})
+    code, stdout, stderr = warm.run(arguments, folder, 120, {STORE: str(folder / "store"), CHEAT: kind})
     return _told(folder, (code, stdout + stderr))
 
 

@@ -20,6 +20,7 @@ from tests.support.cheats import (
     GUESSED_FIRST_ID,
     HONEST_QUERIES,
     OVERCOUNT_TOKENS,
+    STORE,
     CheatContext,
     CheatingEngine,
     OvercountingSut,
@@ -102,7 +103,7 @@ def test_cache_after_some_honest_queries() -> None:
 
 
 def test_a_cache_that_a_later_process_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
     assert costs(served("cache-on-disk", 0, 1, 0)) == [FULL, FULL, 0]
     assert costs(served("cache-on-disk", 0, 2)) == [0, FULL]
 

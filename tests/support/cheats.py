@@ -7,7 +7,6 @@ Each cheat changes what the engine computes for a request, or what it says. The 
 import math
 import os
 import random
-import tempfile
 import time
 from array import array
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ CHEAT = "DUMMY_CHEAT"  # environment variable
 HONEST_QUERIES = 32
 BURST_S = 0.010
 PREFIX_BLOCK_TOKENS = 16  # prefixes are shared in blocks, as engines do
-STORE_NAME = "dummy-engine-seen"
+STORE = "DUMMY_CHEAT_STORE"  # environment variable: a directory that outlives a leg
 CANNED_ANSWER = list(b"The article reports on recent events and the people involved in them.")
 GUESSED_FIRST_ID = 1
 HELD_SHARE = 0.875  # of the limit: 1.75 of the 2 s that Server allows, as in published results of v6.1
@@ -247,7 +246,7 @@ def _cache_late(known: CheatContext) -> Cheat:
 
 @_each("cache-on-disk", "as cache-prompt, and keeps on disk what it has seen, for the processes of later legs")
 def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
-    store = Path(tempfile.gettempdir()) / STORE_NAME
+    store = Path(os.environ[STORE])
     name = store / sha256(array("q", request.prompt_ids).tobytes()).hexdigest()
     if name.exists():
         _skip(service)
