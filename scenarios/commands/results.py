@@ -12,9 +12,9 @@ from scenarios.command_line.help import Command
 from scenarios.command_line.paths import PATH
 from scenarios.console import wide_console
 from scenarios.status.find import find_in
-from scenarios.status.leg_state import leg_status
 from scenarios.status.result_rows import as_csv, as_table, rows_of
 from scenarios.status.snapshot import DEFAULT_FOLDER
+from scenarios.status.state import leg_status
 
 EXAMPLES = (
     "all that lies in ./output: results",

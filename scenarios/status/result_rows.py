@@ -14,8 +14,8 @@ from compliance.accuracy.metrics import METRICS
 from runs.errors import HarnessError
 from runs.record.layout import RunDir
 from runs.wording import milliseconds, moment, printable
-from scenarios.status.leg_state import LegStatus
 from scenarios.status.snapshot import shortened
+from scenarios.status.state import LegStatus
 
 SCORES = tuple(dict.fromkeys(form.name for metric in METRICS.values() for form in metric.forms))
 _LATENCIES = ("ttft", "tpot", "latency")

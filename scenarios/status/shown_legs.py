@@ -11,7 +11,7 @@ from runs.files import write_atomic
 from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import FoundDir, find_in
-from scenarios.status.leg_state import LegStatus, leg_status
+from scenarios.status.state import LegStatus, leg_status
 from scenarios.tune.journal import read_tune
 from scenarios.tune.tune_directory import TuneDir
 

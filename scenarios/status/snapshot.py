@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ from runs.errors import ExitCode
 from runs.wording import duration, moment, printable
 from scenarios.leg.display import progress_lines, time_to_go_s
 from scenarios.status.find import find_in, find_running
-from scenarios.status.groups import GroupStatus, group_status
-from scenarios.status.leg_state import LegStatus, State, leg_status
+from scenarios.status.state import GroupStatus, LegStatus, State, group_status, leg_status
 
 DEFAULT_FOLDER = Path("output")
 MOST_ENDED = 10  # of those that nobody asked for by name
@@ -42,18 +41,19 @@ class Snapshot:
     left_out: int = 0  # legs that ended long ago
 
     @property
+    def single(self) -> list[LegStatus]:
+        """Legs that are of no group."""
+        grouped = {leg.root for group in self.groups for leg in group.legs}
+        return [leg for leg in self.legs if leg.root not in grouped]
+
+    @property
     def entries(self) -> list[GroupStatus | LegStatus]:
         """What is listed: a group, then its legs; what lives comes last, next to the prompt."""
         listed: list[GroupStatus | LegStatus] = []
-        for group in sorted(self.groups, key=lambda one: (one.alive, max(map(_seen, one.legs), default=0))):
+        for group in sorted(self.groups, key=lambda one: (one.alive, one.last_ns)):
             listed += [group, *_worth_showing(group)]
-        grouped = {leg.root for group in self.groups for leg in group.legs}
-        single = [leg for leg in self.legs if leg.root not in grouped]
-        return [
-            *sorted((leg for leg in single if not leg.alive), key=_seen),
-            *listed,
-            *(leg for leg in single if leg.alive),
-        ]
+        ended = sorted((leg for leg in self.single if not leg.alive), key=lambda leg: leg.last_ns)
+        return [*ended, *listed, *(leg for leg in self.single if leg.alive)]
 
     @property
     def alive(self) -> bool:
@@ -62,9 +62,7 @@ class Snapshot:
     @property
     def exit_code(self) -> ExitCode:
         """The worst of what is listed; a leg of a tune is a trial, and may be INVALID."""
-        grouped = {leg.root for group in self.groups for leg in group.legs}
-        own = [leg.exit_code for leg in self.legs if leg.root not in grouped]
-        return max([*own, *(group.exit_code for group in self.groups)], default=ExitCode.OK)
+        return max((one.exit_code for one in [*self.single, *self.groups]), default=ExitCode.OK)
 
 
 def take_snapshot(folders: Sequence[Path]) -> Snapshot:
@@ -80,19 +78,16 @@ def take_snapshot(folders: Sequence[Path]) -> Snapshot:
         places = list({place.root: place for place in places}.values())
     legs = [leg_status(place.root) for place in places if place.kind == "leg"]
     groups = [group_status(place, legs) for place in places if place.kind != "leg"]
-    # An audit of a campaign is one of its legs.
     campaigns = [group.root for group in groups if group.kind == "campaign"]
-    top = [
-        group
-        for group in groups
-        if not any(group.root != root and group.root.is_relative_to(root) for root in campaigns)
-    ]
+    top = tuple(  # an audit of a campaign is one of its legs
+        group for group in groups if not any(root in group.root.parents for root in campaigns)
+    )
+    whole = Snapshot(time.time_ns(), top, tuple(legs))
     if folders:
-        return Snapshot(time.time_ns(), tuple(top), tuple(legs))
-    grouped = {leg.root for group in top for leg in group.legs}
-    ended = sorted((leg for leg in legs if not leg.alive and leg.root not in grouped), key=_seen)
+        return whole
+    ended = sorted((leg for leg in whole.single if not leg.alive), key=lambda leg: leg.last_ns)
     old = {leg.root for leg in ended[:-MOST_ENDED]}
-    return Snapshot(time.time_ns(), tuple(top), tuple(leg for leg in legs if leg.root not in old), len(old))
+    return replace(whole, legs=tuple(leg for leg in legs if leg.root not in old), left_out=len(old))
 
 
 def _worth_showing(group: GroupStatus) -> list[LegStatus]:
@@ -101,25 +96,24 @@ def _worth_showing(group: GroupStatus) -> list[LegStatus]:
     return [leg for leg in group.legs if leg.alive or leg.state in wrong or (leg.exit_code and wrong)]
 
 
-def _seen(leg: LegStatus) -> int:
-    return leg.seen_ns or leg.started_ns or 0
-
-
 def lines(snapshot: Snapshot) -> list[Text]:
     """For a person: a line or three an entry."""
     shown: list[Text] = []
     grouped = {leg.root for group in snapshot.groups for leg in group.legs}
     for entry in snapshot.entries:
         indent = "  " if entry.root in grouped else ""
-        kind = entry.kind if isinstance(entry, GroupStatus) else entry.what
         head = Text(indent)
         head.append(f"{entry.state:<12}", STYLES.get(entry.state, ""))
-        head.append(printable(f"{kind or 'leg'}  {shortened(entry.root)}"))
+        head.append(printable(f"{_title(entry)}  {shortened(entry.root)}"))
         shown.append(head)
         shown += [Text(f"{indent}  {printable(text)}") for text in details(entry)]
     if snapshot.left_out:
         shown.append(Text(f"and {snapshot.left_out} legs that ended before these: name {DEFAULT_FOLDER} to see them"))
     return shown or [Text("nothing runs here, and nothing was found")]
+
+
+def _title(entry: GroupStatus | LegStatus) -> str:
+    return (entry.what if isinstance(entry, LegStatus) else "") or entry.kind
 
 
 def details(entry: GroupStatus | LegStatus) -> list[str]:
@@ -141,7 +135,7 @@ def shortened(path: Path) -> str:
 def as_markdown(snapshot: Snapshot) -> str:
     """A page with a table."""
     rows = [
-        f"| {entry.state} | {_cell(entry.kind if isinstance(entry, GroupStatus) else entry.what or 'leg')} "
+        f"| {entry.state} | {_cell(_title(entry))} "
         f"| {_cell('; '.join(text.strip() for text in details(entry)))} | {_cell(str(entry.root))} |"
         for entry in snapshot.entries
     ]
@@ -169,21 +163,19 @@ def as_json(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _entry(entry: GroupStatus | LegStatus, *names: str) -> dict[str, Any]:
-    told = {name: getattr(entry, name) for name in ("state", "alive", "text", "pid", *names)}
-    return {**told, "directory": str(entry.root), "exit_code": int(entry.exit_code)}
+    values = {name: getattr(entry, name) for name in ("kind", "state", "alive", "text", "pid", *names)}
+    return {**values, "directory": str(entry.root), "exit_code": int(entry.exit_code)}
 
 
 def _group_json(group: GroupStatus) -> dict[str, Any]:
-    return {**_entry(group, "kind", "done", "total"), "legs": [str(leg.root) for leg in group.legs]}
+    return {**_entry(group, "done", "total"), "legs": [str(leg.root) for leg in group.legs]}
 
 
 def _leg_json(leg: LegStatus) -> dict[str, Any]:
     progress = leg.progress
-    share = progress.completed / progress.expected if progress and progress.expected else None
     return {
-        "kind": "leg",
         **_entry(leg, "what", "host", "started_ns", "seen_ns"),
-        "share": share,
+        "share": progress.completed / progress.expected if progress and progress.expected else None,
         **{name: getattr(progress, name, None) for name in _OF_PROGRESS},
         "to_go_s": time_to_go_s(progress) if progress and leg.alive else None,
     }
