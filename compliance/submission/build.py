@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 
 from compliance.evidence.truncate import submitted_accuracy
-from compliance.submission.build_texts import rehearsal_text, scenario_readme
+from compliance.submission.build_texts import scenario_readme
 from compliance.submission.gates import Judged
 from compliance.submission.measurements import measurements
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
-from compliance.submission.tree import MOST_FILE_BYTES, Place, Tree
+from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import read_record
@@ -108,7 +108,8 @@ def _fill(plan: TreePlan, tree: Tree) -> None:
     for name, content in plan.documentation.items():
         _bytes(tree.documentation(plan.division, plan.organisation) / name, content)
     if plan.rehearsal:
-        _text(tree.rehearsal_file(), rehearsal_text(plan.rehearsal))
+        lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *(f"- {reason}" for reason in plan.rehearsal)]
+        _text(tree.rehearsal_file(), "\n".join(lines) + "\n")
 
 
 def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:

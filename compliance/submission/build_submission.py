@@ -14,7 +14,7 @@ from compliance.signoff.signoff_verdict import Verdict
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.calibration_check import Documents, lacking, with_calibration
-from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
+from compliance.submission.gates import Judged, Terms, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.submission.tree import Division, Tree
@@ -111,18 +111,11 @@ def judge(
     request: SubmitRequest, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]
 ) -> SubmitOutcome:
     """The rules on each result, then on all of them together."""
+    terms = Terms(request.division, request.round, request.rehearsal, sources)
     judged = []
     for candidate in candidates:
         say(f"verifying {candidate.name}")
-        judged.append(
-            judge_candidate(
-                candidate,
-                division=request.division,
-                in_round=request.round,
-                rehearsal=request.rehearsal,
-                sources=sources,
-            )
-        )
+        judged.append(judge_candidate(candidate, terms))
     refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
     return SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))

@@ -5,26 +5,36 @@ accuracy targets and the number of samples in Offline's query. All else holds in
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
+from compliance.audits import test06
+from compliance.audits.audit_record import read_audit
+from compliance.audits.audit_registry import AUDITS
+from compliance.audits.base import EXISTING
+from compliance.audits.rejudge import IDS, files_that_differ, judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.part import Part
+from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.caching import output_caching_passed
-from compliance.submission.build_audit import audit_failures, failed_audits
-from compliance.submission.build_inputs import Candidate
-from compliance.submission.configuration import configuration, named_differences, system_facts
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate
+from compliance.submission.system_detect import memory_gib
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
-from runs.errors import InputError
+from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
-from runs.record.servers import all_elsewhere, as_served, reuse_unseen
+from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
+from runs.record.layout import audit_record
+from runs.record.manifest import Manifest
+from runs.record.servers import all_elsewhere, as_served, clients, reuse_unseen
 from runs.rounds import Round, round_of
 
 
@@ -44,7 +54,21 @@ class Judged:
     candidate: Candidate
     verdict: Verification | None = None  # None where a leg is missing
     refusals: list[Finding] = field(default_factory=list)
-    unofficial: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)  # not official, whatever the legs say of themselves
+    unofficial: list[str] = field(default_factory=list)  # every reason, these included
+
+
+@dataclass(frozen=True)
+class Terms:
+    """By what a result is judged."""
+
+    division: Division
+    in_round: Round
+    rehearsal: bool  # what is not official may enter; every other rule stays
+    sources: ScoreSources  # what the answers are scored with
+
+
+Reasons = Iterator[tuple[str, str]]  # why a rule refuses a result, and what to do
 
 
 @decides(
@@ -61,67 +85,154 @@ class Judged:
     ("submit/network", "error", "[rules] Network Division", "LoadGen reached the system as the division has it",
      "run the legs with --network-sut, or choose the division"),
 )  # fmt: skip
-def judge_candidate(
-    candidate: Candidate, *, division: Division, in_round: Round, rehearsal: bool, sources: ScoreSources
-) -> Judged:
-    """Hold one result and its audits to the rules; reads the files anew.
-
-    Args:
-        rehearsal: what is not official may enter; every other rule stays.
-        sources: what the answers are scored with.
-    """
+def judge_candidate(candidate: Candidate, terms: Terms) -> Judged:
+    """Hold one result and its audits to the rules; reads the files anew."""
     judged = Judged(candidate)
 
-    def refuse(rule: str, reason: str, fix: str) -> None:
-        judged.refusals.append(refusal(rule, candidate.name, reason, fix))
+    def refuse(rule: str, reasons: Iterable[tuple[str, str]]) -> None:
+        judged.refusals += [refusal(rule, candidate.name, reason, fix) for reason, fix in reasons]
 
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
-            refuse(
-                "submit/leg-missing",
-                f"there is no {mode} leg",
-                f"run it, and name its directory beside {candidate.result.home}",
-            )
+            fix = f"run it, and name its directory beside {candidate.result.home}"
+            refuse("submit/leg-missing", [(f"there is no {mode} leg", fix)])
         elif leg.manifest is None:
             reason = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
-            refuse("submit/not-ours", reason, "give a run of this harness")
+            refuse("submit/not-ours", [(reason, "give a run of this harness")])
     if judged.refusals:
         return judged
-    judged.verdict = verify_result(candidate.result, sources=sources)
-    failed = _failed(judged.verdict, division)
+    judged.verdict = verify_result(candidate.result, sources=terms.sources)
+    failed = _failed(judged.verdict, terms.division)
     for rule, reason in _failures(judged.verdict, failed):
-        refuse(rule, reason, f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`")
-    shown = list(dict.fromkeys(_not_official(candidate, sources.dataset_path)))
-    judged.unofficial = list(dict.fromkeys([*shown, *_unofficial(judged.verdict, failed)]))
-    if division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
+        fix = f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`"
+        refuse(rule, [(reason, fix)])
+    judged.shown = list(dict.fromkeys(_not_official(candidate, terms.sources.dataset_path)))
+    judged.unofficial = list(dict.fromkeys([*judged.shown, *_unofficial(judged.verdict, failed)]))
+    if terms.division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-    if not rehearsal:
-        # The open division takes other models and engine options; made-up data and engines it does not.
-        for reason in judged.unofficial if division != "open" else shown:
-            refuse(
-                "submit/not-official",
-                f"not official: {reason}",
-                "run it as an official one, or build a marked tree with --rehearsal",
-            )
-    for reason in _wrong_seeds(candidate, in_round):
-        refuse("submit/seeds", reason, f"run it in round {in_round}, or choose the round with --round")
-    for test in SUBMISSIONS[candidate.benchmark].audits if division != "open" else ():
+    for rule, in_open, reasons in _RULES:
+        if in_open or terms.division != "open":
+            refuse(rule, reasons(judged, terms))
+    return judged
+
+
+def _claims_to_be_official(judged: Judged, terms: Terms) -> Reasons:
+    # The open division takes other models and engine options; made-up data and engines it does not.
+    reasons = judged.shown if terms.division == "open" else judged.unofficial
+    for reason in reasons if not terms.rehearsal else ():
+        yield f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal"
+
+
+def _wrong_seeds(judged: Judged, terms: Terms) -> Reasons:
+    logs: list[DetailLog] = [leg.detail for leg in judged.candidate.legs]
+    logs += [audit.leg.detail for audit in judged.candidate.audits.values() if audit.run.detail.is_file()]
+    for log in logs:
+        if log.seeds != terms.in_round.seeds:
+            of = round_of(log.seeds) or "no known round"
+            reason = f"{log.path}: the seeds are those of {of}, not of {terms.in_round}"
+            yield reason, f"run it in round {terms.in_round}, or choose the round with --round"
+
+
+def _missing_audits(judged: Judged, terms: Terms) -> Reasons:
+    candidate = judged.candidate
+    for test in SUBMISSIONS[candidate.benchmark].audits:
         if test not in candidate.audits:
             reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
-            refuse("submit/audit-missing", reason, _run_audit(test, candidate))
-    for audit in candidate.audits.values():
-        for reason in audit_failures(audit):
-            refuse("submit/audit", reason, _run_audit(audit.test, candidate))
-    if division != "open":
-        for home in candidate.homes:
-            for test, reason in failed_audits(home, candidate.legs[0]):
-                refuse("submit/audit", reason, f"find out why; `main.py audit --test {test}` runs it again")
-    for reason in _mixed(candidate):
-        refuse("submit/one-configuration", reason, "run the legs again in one configuration")
-    for reason in _network(candidate, division):
-        fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
-        refuse("submit/network", reason, fix)
-    return judged
+            yield reason, _run_audit(test, candidate)
+
+
+def _submitted_audits(judged: Judged, terms: Terms) -> Reasons:
+    """What their records say must still be true: each is judged again from its leg's files."""
+    for audit in judged.candidate.audits.values():
+        try:
+            for reason in _audit_failures(audit):
+                yield reason, _run_audit(audit.test, judged.candidate)
+        except HarnessError as error:
+            yield error.message, _run_audit(audit.test, judged.candidate)
+
+
+def _run_audit(test: str, candidate: Candidate) -> str:
+    return f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
+
+
+def _audit_failures(audit: Audit) -> Iterator[str]:
+    record = read_audit(audit.folder, audit.test)
+    if not record.passed:
+        yield f"{audit.test} did not pass: {record.reason}"
+        return
+    if absent := [name for name in IDS if name not in (record.model_extra or {})]:
+        yield f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
+        return
+    result, legs = judged_again(audit.folder, audit.test, request_beside(audit.leg))
+    broken = [found for leg in legs for found in verify_performance(leg.leg).contradictions]
+    yield from (f"{audit.test}: {found.sentence}" for found in broken)
+    if broken:
+        return
+    for leg in legs:
+        if leg.detail.error_count:
+            yield f"{leg.run.detail}: {leg.detail.error_count} error records"
+    if not result.passed:
+        yield f"{audit.test} judged again from {audit.run.root} does not pass: {result.reason}"
+    if test06.COMPLETE not in result.text:
+        yield f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
+    yield from (f"{path} is not what the legs' files give" for path in files_that_differ(audit.folder, result))
+
+
+def _audits_beside(judged: Judged, terms: Terms) -> Reasons:
+    """Audits that are not submitted, but lie beside a result and do not pass.
+
+    Nobody has to run them; what they showed is not left out, though. Legs of their own are judged again.
+    """
+    for home, test in product(judged.candidate.homes, AUDITS):
+        record = audit_record(home.audit(test), test)
+        if test in SUBMITTED_TESTS or not record.exists():
+            continue
+        try:
+            found = read_audit(record.parent, test)
+            said = "" if found.passed else f"did not pass: {found.reason}"
+            own = {leg.get("label") for leg in found.legs} != set(EXISTING)
+            if not said and own:
+                result, _ = judged_again(record.parent, test, request_beside(judged.candidate.legs[0]))
+                said = "" if result.passed else f"judged again does not pass: {result.reason}"
+        except (OSError, HarnessError) as error:
+            said = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
+        if said:
+            yield f"{test} beside it {said}", f"find out why; `main.py audit --test {test}` runs it again"
+
+
+def _mixed(judged: Judged, terms: Terms) -> Reasons:
+    facts = {name: configuration(manifest) for name, manifest in judged.candidate.manifests().items()}
+    reference = facts.pop("performance")
+    for name, found in facts.items():
+        for reason in named_differences(reference, found, ("the performance leg", f"the {name} leg")):
+            yield reason, "run the legs again in one configuration"
+
+
+def _network(judged: Judged, terms: Terms) -> Reasons:
+    """Whether LoadGen reached the system as the division has it; open has both. [rules: Network Division]"""
+    candidate, division = judged.candidate, terms.division
+    fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
+    suite = SUBMISSIONS[candidate.benchmark].suite
+    if division == "network" and suite != "datacenter":
+        yield f"the network division has no {suite} systems", fix
+    for leg in (*candidate.legs, *(audit.leg for audit in candidate.audits.values())):
+        if leg.detail.is_network != (division == "network"):
+            yield (
+                f"{leg.run.detail}: the system calls itself {leg.detail.get('sut_name')!r}, in division {division}",
+                fix,
+            )
+
+
+# The rules on a result, in the order in which they are told: whether the open division has them too, and the reasons.
+_RULES: tuple[tuple[str, bool, Callable[[Judged, Terms], Reasons]], ...] = (
+    ("submit/not-official", True, _claims_to_be_official),
+    ("submit/seeds", True, _wrong_seeds),
+    ("submit/audit-missing", False, _missing_audits),
+    ("submit/audit", True, _submitted_audits),
+    ("submit/audit", False, _audits_beside),
+    ("submit/one-configuration", True, _mixed),
+    ("submit/network", False, _network),
+)
 
 
 @decides(
@@ -173,15 +284,6 @@ def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
                 name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
                 for reason in named_differences(theirs, facts, (name, candidate.name)):
                     yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
-
-
-def _network(candidate: Candidate, division: Division) -> Iterator[str]:
-    """Whether LoadGen reached the system as the division has it; open has both. [rules: Network Division]"""
-    if division == "network" and SUBMISSIONS[candidate.benchmark].suite != "datacenter":
-        yield f"the network division has no {SUBMISSIONS[candidate.benchmark].suite} systems"
-    for leg in (*candidate.legs, *(audit.leg for audit in candidate.audits.values())):
-        if division != "open" and leg.detail.is_network != (division == "network"):
-            yield f"{leg.run.detail}: the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
@@ -265,28 +367,43 @@ def _is_synthetic(path: Path, digest: str) -> bool:
         return False
 
 
-def _wrong_seeds(candidate: Candidate, in_round: Round) -> Iterator[str]:
-    logs: list[DetailLog] = [leg.detail for leg in candidate.legs]
-    logs += [audit.leg.detail for audit in candidate.audits.values() if audit.run.detail.is_file()]
-    for log in logs:
-        if log.seeds != in_round.seeds:
-            of = round_of(log.seeds) or "no known round"
-            yield f"{log.path}: the seeds are those of {of}, not of {in_round}"
-
-
-def _run_audit(test: str, candidate: Candidate) -> str:
-    return f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
-
-
-def _mixed(candidate: Candidate) -> Iterator[str]:
-    manifests = candidate.manifests()
-    reference = "performance"
-    facts = {name: configuration(manifest) for name, manifest in manifests.items()}
-    for name, found in facts.items():
-        if name != reference:
-            yield from named_differences(facts[reference], found, (f"the {reference} leg", f"the {name} leg"))
-
-
 def unofficial_reasons(judged: Iterable[Judged]) -> list[str]:
     """Why a tree of these is a rehearsal, each reason once."""
     return list(dict.fromkeys(reason for one in judged for reason in one.unofficial))
+
+
+# One system in one configuration: manifests compared, each difference named -------------------------------------------
+
+
+def configuration(manifest: Manifest) -> Conditions:
+    """All that the legs of one result must have in common, by the names that manifest.json has."""
+    plan = manifest.resolved
+    facts = {name: value for name, value in plan_conditions(plan).items() if name != "trace"}
+    hashes = manifest.model.get("sha256") or {}
+    weights = {name: digest for name, digest in hashes.items() if not name.startswith(".")}
+    return {**facts, "model": weights or plan.model_path, **system_facts(manifest)}
+
+
+def system_facts(manifest: Manifest) -> Conditions:
+    """What all results of one tree must have in common: the machine and the software."""
+    host = manifest.host
+    return {
+        "harness commit": manifest.harness.get("git_commit"),
+        "LoadGen extension (SHA-256)": manifest.loadgen.get("extension_sha256"),
+        **({"software of the servers": manifest.engine.get("versions")} if clients(manifest) else {}),
+        "processor": host.get("cpu"),
+        "logical cores": host.get("cores_logical"),
+        # What the kernel keeps for itself changes a little from boot to boot.
+        "memory (GiB)": memory_gib(manifest),
+        "accelerators": [gpu.get("name") for gpu in manifest.accelerator],
+        **{f"version of {name}": version for name, version in manifest.software.items()},
+        **node_conditions(manifest.resolved),
+    }
+
+
+def named_differences(one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
+    """A sentence for each fact that differs; `names` say whose facts they are."""
+    return [
+        f"{key}: {shown(first, 160)} in {names[0]}, {shown(second, 160)} in {names[1]}"
+        for key, (first, second) in differences(one, other).items()
+    ]

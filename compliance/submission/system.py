@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compliance.submission.configuration import memory_gib
 from compliance.submission.measurements import check_overrides
-from compliance.submission.system_detect import detect, is_the_machine
+from compliance.submission.system_detect import detect, is_the_machine, memory_gib
 from compliance.submission.system_fields import (
     FIELDS,
     GIVEN,
@@ -129,37 +128,23 @@ def describe(
         InputError: fields are missing: all of them, each with an example.
     """
     first = next(iter(manifests))
-    values: dict[str, str] = {}
-    origins: dict[str, Origin] = {}
-
-    def take(origin: Origin, found: Mapping[str, str]) -> None:
-        values.update(found)
-        origins.update(dict.fromkeys(found, origin))
-
-    if len(first.resolved.nodes) < 2:
-        take("assumed", {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE})
-    take("assumed", {field.name: "" for field in FIELDS if field.may_be_empty})
-    if elsewhere(first):
-        pass  # the manifest describes LoadGen's machine
-    elif not first.accelerator:
-        take("assumed", dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE))
-    elif len(first.accelerator) == 1:
-        take("assumed", {"accelerator_interconnect": NOT_APPLICABLE})
-    take("detected", look() if is_the_machine(first) and not elsewhere(first) else {})
-    take("recorded", _told(first, "operating_system" in values))
-    take("command line", {"system_name": system_name})
-    take("file", given.fields)
-    take(
-        "command line",
-        {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))},
+    detected = look() if is_the_machine(first) and not elsewhere(first) else {}
+    # Where values come from; of a field that several have, the last counts.
+    sources: tuple[tuple[Origin, Mapping[str, str]], ...] = (
+        ("assumed", _assumed(first)),
+        ("detected", detected),
+        ("recorded", _told(first, "operating_system" in detected)),
+        ("command line", {"system_name": system_name}),
+        ("file", given.fields),
+        ("command line", {"submitter": submitter, "division": division, "system_type": ",".join(sorted(suites))}),
+        ("command line", {IS_NETWORK: "true"} if network else {}),
     )
-    fields = FIELDS
+    values = {name: value for _, found in sources for name, value in found.items()}
+    origins = {name: origin for origin, found in sources for name in found}
     beyond = [name for name in NETWORK_NAMES if name in given.fields]
     if beyond and not network:
         raise InputError(f"--system: {', '.join(beyond)}: the system was not reached over a network", "leave them out")
-    if network:
-        fields += NETWORK_FIELDS
-        take("command line", {IS_NETWORK: "true"})
+    fields = FIELDS + (NETWORK_FIELDS if network else ())
     missing = [field for field in fields if not values.get(field.name) and not field.may_be_empty]
     if missing:
         lines = "\n".join(f'    {field.name}: "{field.example}"  # {field.meaning}' for field in missing)
@@ -172,6 +157,19 @@ def describe(
         values["sw_notes"] = " ".join(filter(None, [f"{REHEARSAL_MARK}.", values["sw_notes"]]))
     names = [field.name for field in fields]
     return SystemDescription({name: values[name] for name in names}, {name: origins[name] for name in names})
+
+
+def _assumed(manifest: Manifest) -> dict[str, str]:
+    found = {field.name: "" for field in FIELDS if field.may_be_empty}
+    if len(manifest.resolved.nodes) < 2:
+        found |= {"number_of_nodes": "1", "host_networking_topology": NOT_APPLICABLE}
+    if elsewhere(manifest):
+        return found  # the manifest describes LoadGen's machine
+    if not manifest.accelerator:
+        found |= dict.fromkeys(_WITHOUT_ACCELERATOR, NOT_APPLICABLE)
+    elif len(manifest.accelerator) == 1:
+        found["accelerator_interconnect"] = NOT_APPLICABLE
+    return found
 
 
 def given_in(values: Mapping[str, Any], manifest: Manifest) -> SystemFile:

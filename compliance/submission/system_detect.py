@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 
-from compliance.submission.configuration import memory_gib
 from runs.accelerators import accelerators
 from runs.environment import host_facts
 from runs.record.manifest import Manifest
@@ -18,6 +17,10 @@ from runs.record.manifest import Manifest
 _SYS = Path("/sys")
 _SECTOR_BYTES = 512  # unit of /sys/block/*/size, whatever the device's own is [Linux block layer]
 _NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
+
+
+def memory_gib(manifest: Manifest) -> int:
+    return round(int(manifest.host.get("memory_bytes") or 0) / 2**30)
 
 
 def is_the_machine(manifest: Manifest) -> bool:

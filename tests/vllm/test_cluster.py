@@ -12,7 +12,7 @@ import psutil
 import pytest
 import zmq
 
-from compliance.submission.configuration import configuration
+from compliance.submission.gates import configuration
 from runs.errors import ExitCode
 from runs.record.conditions import differences
 from runs.record.layout import RunDir
