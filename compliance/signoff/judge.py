@@ -6,6 +6,7 @@ from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, warn
+from compliance.signoff.anchored import Trust, anchored
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
@@ -47,6 +48,7 @@ def sign_off(
     noise_band_pct: float = NOISE_BAND_PCT,
     policy: Policy | None = None,
     sources: ScoreSources | None = None,
+    trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
 ) -> Verdict:
     """Give the verdict on a scope from raw files alone; writes nothing.
@@ -61,6 +63,7 @@ def sign_off(
         policy: whether a failure of this tool blocks; by default closed for a bundle, else open.
         sources: what answers are scored with; what they leave open, each leg's manifest names. What their scorer
             has scored before is not scored again.
+        trust: what statements of legs are held against.
         limit_s: after which it ends as degraded.
 
     Raises:
@@ -94,7 +97,7 @@ def sign_off(
         require_directory(tree, "--tree")
     try:
         with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
-            _judge(verdict, list(ref), list(cand), claim, tree, scored_with)
+            _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
     except UnknownRuleError as error:
         verdict.degraded = error.message
     except HarnessError as error:
@@ -112,13 +115,14 @@ def _judge(
     claim: Claim,
     tree: Path | None,
     sources: ScoreSources,
+    trust: Trust,
 ) -> None:
     reference, reasons = load(ref, sources)
     candidate, more = load(cand, sources)
     verdict.reasons += [*reasons, *more]
     legs = reference + candidate
     for evidence in legs:
-        verdict.reasons += leg_proofs(evidence)
+        verdict.reasons += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
     verdict.reasons += between_legs(legs)
     if verdict.scope != "bundle":

@@ -181,3 +181,18 @@ class Verdict:
         if self.e2e_delta_pct is not None:
             lines.append(f"  gain end to end: {self.e2e_delta_pct:+.3f} %")
         return "\n".join(lines) + "\n"
+
+
+def feedback(verdict: Verdict) -> dict[str, Any]:
+    """What has to be mended: every reason that lowers the verdict, the gravest first, by rule and file.
+
+    The reasons of a degraded sign-off are left out: it found nothing that could be relied on.
+    """
+    record = verdict.as_json()
+    of_verdict = ("schema_version", "short_name", "audit_scope", "verdict", "action", "error")
+    of_reason = ("rule", "severity", "text", "where")
+    found = [] if verdict.degraded else verdict.reasons
+    lowering = [reason_json(one) for severity in ("error", "warning") for one in found if one.severity == severity]
+    return {name: record[name] for name in of_verdict} | {
+        "to_mend": [{name: reason[name] for name in of_reason} for reason in lowering]
+    }

@@ -14,6 +14,7 @@ from compliance.finding import Finding, applied, check_json, decides
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
+from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
 from runs.wording import printable
@@ -92,6 +93,8 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
         verdict.error = error
     except OSError as error:
         verdict.error = ExecutionError(f"{error.filename}: {error.strerror}")
+    for part in verdict.parts:
+        part.notes += _statement(part)
     if verdict.error is not None:
         verdict.checks += _changed(result)
     elif len(verdict.parts) == 2:
@@ -102,6 +105,21 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
                 if part.claims_official:
                     part.notes.append("the other leg is not official, so the result is not")
     return verdict
+
+
+def _statement(part: Part) -> Iterator[str]:
+    """Which statement the files of a leg fit, and what lies beside them that no statement has."""
+    run = RunDir(Path(part.directory))
+    if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
+        return
+    with contextlib.suppress(HarnessError):
+        statement = read_attestation(run)
+        yield f"the files are those of {run.seal.name} {statement.digest}, signed by {statement.key}"
+        ours = {run.seal.name, run.time_stamp.name, TEXT_NAME, RECORD_NAME}
+        beside = sorted(path.name for path in run.root.iterdir() if path.is_file() and path.name not in ours)
+        if added := [printable(name, 40) for name in beside if name not in statement.files]:
+            more = f" and {len(added) - 4} more" if len(added) > 4 else ""
+            yield f"not in {run.seal.name}, and not judged: {', '.join(added[:4])}{more}"
 
 
 def _changed(result: ResultLegs) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """`main.py signoff`: from the command line to a verdict, its file and the exit code."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -7,18 +8,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from compliance.signoff.anchored import Trust
 from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
 from compliance.signoff.claim import read_claim
-from compliance.signoff.feedback import append_ledger, feedback, ledger_line
 from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
-from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, Verdict
+from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, Verdict, feedback
 from runs.errors import ExitCode, InputError
+from runs.record.anchors import read_authorities, read_ledger
 from runs.wording import counted
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
 from scenarios.command_line.options import score_options, score_sources
-from scenarios.command_line.paths import PATH, write_record, writing
+from scenarios.command_line.paths import PATH, write_record
 from scenarios.console import say
 
 EXAMPLES = (
@@ -75,7 +77,14 @@ class _SeveralDirectories(Command):
     metavar="FILE",
     help="Write what has to be mended there, as JSON (audit_feedback.json).",
 )
-@click.option("--ledger", type=PATH, metavar="FILE", help="Add a line on the verdict to this file.")
+@click.option("--ledger", type=PATH, metavar="DIR", help="The ledger that has to have every leg (`main.py anchor`).")
+@click.option(
+    "--timestamp-ca",
+    type=PATH,
+    metavar="FILE",
+    help="Root certificate (PEM) of the authority whose time stamp every leg has to have.",
+)
+@click.option("--key", metavar="HEX", help="The key that has to have signed every leg, as `main.py anchor` prints it.")
 @click.option(
     "--remeasure",
     type=int,
@@ -106,6 +115,8 @@ def signoff(
     out: Path | None,
     feedback_file: Path | None,
     ledger: Path | None,
+    timestamp_ca: Path | None,
+    key: str | None,
     remeasure: int,
     backtest: bool,
     backtest_folder: Path,
@@ -129,7 +140,22 @@ def signoff(
     console = Console()
     tell = partial(say, console)
     if backtest:
-        if any((scope, ref, cand, claim, tree, dataset_path, model_path, remeasure, feedback_file, ledger)):
+        if any(
+            (
+                scope,
+                ref,
+                cand,
+                claim,
+                tree,
+                dataset_path,
+                model_path,
+                remeasure,
+                feedback_file,
+                ledger,
+                timestamp_ca,
+                key,
+            )
+        ):
             raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
         return run_backtest(backtest_folder, out, tell)
     if scope is None:
@@ -137,12 +163,18 @@ def signoff(
     if not 0 < noise_band < 100:
         raise InputError(f"--noise-band {noise_band:g} is no share in percent", "give a number such as 0.5")
     claimed = read_claim(claim) if claim else None
+    if remeasure and (ledger or timestamp_ca):
+        raise InputError("--remeasure makes legs that nobody has anchored", "leave --ledger and --timestamp-ca out")
+    if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
+        raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
+    trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)
     sources = score_sources(dataset_path, model_path)
 
     def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> Verdict:
         return sign_off(
-            scope, reference, candidate, claimed, tree=tree, noise_band_pct=noise_band, policy=policy, sources=sources
-        )
+            scope, reference, candidate, claimed,
+            tree=tree, noise_band_pct=noise_band, policy=policy, sources=sources, trust=trust,
+        )  # fmt: skip
 
     rounds = 0
     if remeasure:
@@ -160,9 +192,6 @@ def signoff(
         _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), tell)
     if feedback_file is not None:
         _write("--feedback", feedback_file, feedback(verdict), tell)
-    if ledger is not None:
-        with writing("--ledger", ledger):
-            append_ledger(ledger, ledger_line(verdict, rounds))
     return verdict.exit_code(strict_flag)
 
 

@@ -206,6 +206,19 @@ def test_a_leg_without_its_seal_is_a_contradiction(legs: DummyLegs, tmp_path: Pa
     assert rules(judged(run)) == {"attested"}
 
 
+def test_a_statement_that_fits_is_named_and_so_is_what_lies_beside_it(legs: DummyLegs, tmp_path: Path) -> None:
+    run = legs.copy(tmp_path / "leg", "Offline")
+    (run.root / "verify_performance.txt").write_text("an earlier verdict")
+    (fits,) = [note for note in judged(run).parts[0].notes if "seal.json" in note]
+    assert sha256_of(run.seal) in fits
+    (run.root / "remarks.md").write_text("mine")
+    notes = judged(run).parts[0].notes
+    assert fits in notes
+    assert "not in seal.json, and not judged: remarks.md" in notes
+    run.audit_config.write_text("")
+    assert not [note for note in judged(run).parts[0].notes if "seal.json" in note]
+
+
 def test_the_official_truncation_breaks_no_seal(legs: DummyLegs, tmp_path: Path) -> None:
     run = legs.copy(tmp_path / "leg", "Server", "accuracy")
     whole = sha256_of(run.accuracy_log)

@@ -14,7 +14,8 @@ import yaml
 from compliance.submission.tree import Division
 from runs.benchmark import Target
 from runs.errors import ExitCode
-from runs.record.layout import CampaignDir, ResultDir
+from runs.record.attestation import read_attestation
+from runs.record.layout import CampaignDir, ResultDir, RunDir
 from runs.record.manifest import read_manifest
 from scenarios.campaign.campaign_plan import plan_campaign
 from scenarios.campaign.config import load_campaign
@@ -72,6 +73,14 @@ class Small:
                         found[f"{scenario} {kind}"] = manifest.start_time_ns or 0
         return found
 
+    def chain(self) -> int:
+        """How many statements there are. Each but the first names the one of the leg that ran before it."""
+        runs = [RunDir(path.parent) for path in self.place.root.rglob("seal.json")]
+        runs.sort(key=lambda run: read_manifest(run.manifest).start_time_ns or 0)
+        statements = [read_attestation(run) for run in runs]
+        assert [one.predicate.previous for one in statements] == [None, *(one.digest for one in statements[:-1])]
+        return len(statements)
+
 
 @pytest.fixture
 def small(tmp_path: Path) -> Small:
@@ -106,7 +115,8 @@ def test_all_legs_run_once_and_are_found_done(done: Small, run_main: Callable[..
 
 
 def test_files_decide_what_is_done(done: Small, run_main: Callable[..., Finished]) -> None:
-    small, starts = done, done.starts()
+    small, starts, chain = done, done.starts(), done.chain()
+    assert chain == len(LEGS)
     small.result("Offline").accuracy.requests.unlink()
     detail = small.result("Server").performance.detail
     detail.write_text(detail.read_text().replace("0", "1", 1))
@@ -115,6 +125,7 @@ def test_files_decide_what_is_done(done: Small, run_main: Callable[..., Finished
     assert run_main(*small.arguments()).code == ExitCode.OK
     repeated = {name for name, start in small.starts().items() if start != starts[name]}
     assert repeated == {"Offline accuracy", "Server performance", "Server TEST06"}
+    assert small.chain() == chain + len(repeated)
     assert sorted(path.name for path in small.result("Offline").discarded.iterdir() if path.is_dir()) == ["1-accuracy"]
     moved = small.result("Server").discarded
     assert (moved / "1-performance" / detail.name).exists()

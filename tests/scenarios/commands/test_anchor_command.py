@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from runs.record.anchors import LEDGER_NAME, read_ledger
+from runs.record.attestation import load_signer, read_attestation
 from runs.record.layout import RunDir
+from runs.record.manifest import read_manifest
 from tests.conftest import Finished
 from tests.support.editing import SIGNER, reseal
-from tests.support.tsa import Authority, served
+from tests.support.legs import arguments
+from tests.support.tsa import Authority, openssl, served
 
 RunMain = Callable[..., Finished]
 
@@ -86,3 +89,41 @@ def test_an_authority_that_fails_is_a_failure(campaign: Path, run_main: RunMain)
     with served(b"", 500) as url:
         finished = run_main("anchor", campaign, "--timestamp", url)
     assert (finished.code, "no time stamp" in finished.stderr) == (4, True)
+
+
+LEG = ("--scenario", "Server", "--engine", "dummy")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", *LEG),
+        ("run", *LEG, "--dry-run"),
+        ("audit", "--test", "TEST06", *LEG),
+        ("tune", *LEG),
+        ("campaign", "--config", "campaign.yaml"),
+    ],
+    ids=lambda words: f"{words[0]}{' --dry-run' * ('--dry-run' in words)}",
+)
+def test_a_bad_signing_key_is_refused_before_anything_starts(
+    command: tuple[str, ...], tmp_path: Path, run_main: RunMain
+) -> None:
+    folder = tmp_path / "working-directory"
+    (folder / "key.pem").write_text("no key")
+    (folder / "campaign.yaml").write_text("benchmark: llama3.1-8b\nengine: dummy\nscenarios: [Offline]\n")
+    finished = run_main(*command, "--signing-key", "key.pem", "--output-log-dir", "out")
+    assert (finished.code, "--signing-key key.pem is no private key" in finished.stderr) == (2, True), finished.stderr
+    assert not (folder / "out").exists()
+
+
+def test_a_leg_is_signed_with_the_key_that_is_named(tmp_path: Path, run_main: RunMain) -> None:
+    folder = tmp_path / "working-directory"
+    openssl("genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem")
+    finished = run_main(*arguments("Offline", folder / "out", "--signing-key", "key.pem"))
+    assert finished.code == 0, finished.stderr
+    statement = read_attestation(RunDir(folder / "out"))
+    assert statement.key == load_signer(folder / "key.pem").public_key.keyid
+    assert f"seal.json {statement.digest}" in finished.stdout
+    manifest = read_manifest(RunDir(folder / "out").manifest)
+    assert statement.predicate.record_version == manifest.schema_version
+    assert statement.predicate.harness_commit == manifest.harness["git_commit"]

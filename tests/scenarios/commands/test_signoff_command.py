@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console
 
 from compliance.finding import fail, note, warn
-from compliance.signoff.feedback import append_ledger, feedback
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import Verdict, feedback
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
@@ -55,11 +54,11 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
         assert done.code == ExitCode.OK, done.stderr
     (folder / "ref-1-user.conf").unlink()  # the run's own copy counts, not the file that was named
     before = digests(folder)
-    out, ledger, mend = tmp_path / "verdict.json", tmp_path / "ledger.jsonl", tmp_path / "audit_feedback.json"
+    out, mend = tmp_path / "verdict.json", tmp_path / "audit_feedback.json"
     ref, cand = [folder / name for name in names[:2]], [folder / name for name in names[2:]]
     done = run_main(
         "signoff", "--scope", "patch", "--ref", *ref, "--cand", *cand, "--noise-band", 0.0001, "--remeasure", 1,
-        "--out", out, "--ledger", ledger, "--feedback", mend,
+        "--out", out, "--feedback", mend,
     )  # fmt: skip
     assert done.code == ExitCode.OK, done.stderr
     assert "measured again 1 time, of at most 1" in done.stdout
@@ -76,8 +75,6 @@ def test_the_legs_of_both_sides_are_run_anew_in_turn_and_signed_off_after_the_la
     for name, path in zip(names, again, strict=True):
         old = read_manifest(RunDir(folder / name).manifest)
         assert manifests[path.name].resolved.engine_options == old.resolved.engine_options
-    (line,) = [json.loads(text) for text in ledger.read_text().splitlines()]
-    assert (line["remeasured"], line["verdict"], line["ref"]) == (1, verdict["verdict"], verdict["ref"])
     assert [one["rule"] for one in json.loads(mend.read_bytes())["to_mend"]] == verdict["flags"]
 
 
@@ -182,14 +179,3 @@ def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
     assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
     verdict.degraded = "ValueError"
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)
-
-
-def test_the_ledger_keeps_every_line_and_refuses_a_cut_one(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "ledger.jsonl"
-    for number in range(3):
-        append_ledger(path, {"number": number})
-    assert [json.loads(line)["number"] for line in path.read_text().splitlines()] == [0, 1, 2]
-    path.write_text('{"number": 0}\n{"numb')
-    with pytest.raises(InputError, match="does not end with a whole line"):
-        append_ledger(path, {"number": 1})
-    assert path.read_text() == '{"number": 0}\n{"numb'

@@ -1,0 +1,286 @@
+"""Anchored, sealed only, not sealed: what each state tells of legs that were edited and sealed anew."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from compliance.evidence.whole_record import attested
+from compliance.finding import Finding
+from compliance.signoff.anchored import Trust, anchored
+from compliance.signoff.judge import sign_off
+from runs.errors import ExitCode
+from runs.record.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp
+from runs.record.attestation import attest, read_attestation, signer_of
+from runs.record.layout import RunDir
+from runs.record.manifest import Manifest, read_manifest
+from tests.conftest import Finished
+from tests.support.editing import SIGNER, reseal
+from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.tsa import Authority, served
+
+OTHER_KEY = signer_of(Ed25519PrivateKey.generate())
+LEGS = ("srv-1", "srv-acc")  # of one result
+
+
+class Anchored:
+    """Two legs that were sealed and anchored in both ways; to be copied."""
+
+    def __init__(self, folder: Path, legs: FrozenLegs) -> None:
+        self.root, self.ledger = folder / "legs", folder / "ledger"
+        for name in LEGS:
+            shutil.copytree(legs(name), self.root / name)
+            reseal(RunDir(self.root / name))
+        self.ledger.mkdir()
+        add_to_ledger(self.ledger, {name: read_attestation(RunDir(self.root / name)) for name in LEGS})
+        self.authority = Authority(folder / "tsa")
+        with served(self.authority) as url:
+            for name in LEGS:
+                request_time_stamp(url, RunDir(self.root / name))
+
+    def trust(self) -> dict[str, Trust]:
+        return {
+            "ledger": Trust(read_ledger(self.ledger)),
+            "time stamp": Trust(authorities=read_authorities(self.authority.root)),
+        }
+
+    def copy(self, folder: Path) -> list[RunDir]:
+        shutil.copytree(self.root, folder)
+        return [RunDir(folder / name) for name in LEGS]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Anchored:
+    return Anchored(tmp_path_factory.mktemp("anchored"), FrozenLegs(tmp_path_factory))
+
+
+def manifest_of(run: RunDir) -> Manifest | None:
+    return read_manifest(run.manifest) if run.manifest.is_file() else None
+
+
+def state(run: RunDir, trust: Trust, manifest: Manifest | None = None) -> list[Finding]:
+    return list(anchored(run, manifest, trust))
+
+
+def said(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(one.rule, one.severity) for one in findings]
+
+
+# Edits of a leg -----------------------------------------------------------------------------------------------------
+
+
+Edit = Callable[[RunDir, RunDir], object]  # of the performance and the accuracy leg
+EDITS: dict[str, Edit] = {}
+OF_A_LEG = ("manifest.json", "requests.jsonl", "result.json", "progress.json", "user.conf", "engine.log")
+LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json", "mlperf_log_trace.json")
+SCORES = ("accuracy.txt", "accuracy.json")
+
+
+def one_digit(path: Path) -> None:
+    """Another digit in the middle of a file; a digit more where it has none."""
+    content = bytearray(path.read_bytes())
+    places = [place for place, byte in enumerate(content) if chr(byte).isdigit()]
+    if places:
+        place = places[len(places) // 2]
+        content[place] = ord("7") if content[place] != ord("7") else ord("3")
+    path.write_bytes(bytes(content) if places else b"7" + content)
+
+
+def in_json(path: Path, *place: str, value: Any) -> None:
+    content = part = orjson.loads(path.read_bytes())
+    for name in place[:-1]:
+        part = part[name]
+    assert part[place[-1]] != value
+    part[place[-1]] = value
+    path.write_bytes(orjson.dumps(content))
+
+
+def each_request(run: RunDir, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    lines = [orjson.loads(line) for line in run.requests.read_bytes().splitlines()]
+    run.requests.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in change(lines)))
+
+
+def faster(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All answers in four fifths of their time."""
+    for line in lines:
+        for name in [name for name in line if name.endswith("_ns") and name != "issue_ns" and line[name]]:
+            line[name] = line["issue_ns"] + (line[name] - line["issue_ns"]) * 4 // 5
+    return lines
+
+
+def add(name: str, edit: Edit) -> None:
+    EDITS[name] = edit
+
+
+for _file in (*OF_A_LEG, *LOGS):
+    add(f"a digit in {_file}", lambda first, _, file=_file: one_digit(first.root / file))
+    add(f"{_file} removed", lambda first, _, file=_file: (first.root / file).unlink())
+for _file in (*OF_A_LEG[:4], *LOGS, *SCORES):
+    add(f"a digit in {_file} of the accuracy leg", lambda _, second, file=_file: one_digit(second.root / file))
+for _file in (*OF_A_LEG[:4], *LOGS[:3]):
+    add(
+        f"{_file} of the other leg",
+        lambda first, second, file=_file: shutil.copy(second.root / file, first.root / file),
+    )
+for _file in (*SCORES, "audit.config"):
+    add(f"{_file} added", lambda first, _, file=_file: (first.root / file).write_text("added"))
+for _place, _value in {
+    ("official",): True,
+    ("exit_code",): 1,
+    ("pid",): 1,
+    ("start_time_ns",): 1,
+    ("host", "hostname"): "another",
+    ("resolved", "engine"): "vllm",
+    ("model", "name"): "meta-llama/Llama-3.1-8B-Instruct",
+}.items():
+    add(
+        f"another {'.'.join(_place)} in the record",
+        lambda first, _, place=_place, value=_value: in_json(first.manifest, *place, value=value),
+    )
+add("all answers sooner", lambda first, _: each_request(first, faster))
+add("the last request dropped", lambda first, _: each_request(first, lambda lines: lines[:-1]))
+add("requests in another order", lambda first, _: each_request(first, lambda lines: lines[::-1]))
+add("a result that is INVALID", lambda first, _: in_json(first.result, "verdict", value="INVALID"))
+
+
+def test_there_are_about_fifty_edits() -> None:
+    assert len(EDITS) >= 50
+
+
+@pytest.fixture(params=EDITS)
+def edited(request: pytest.FixtureRequest, original: Anchored, tmp_path: Path) -> list[RunDir]:
+    legs = original.copy(tmp_path / "legs")
+    EDITS[request.param](*legs)
+    return legs
+
+
+def test_an_edit_is_found_by_the_statement_and_when_sealed_anew_by_the_anchor_alone(
+    original: Anchored, edited: list[RunDir]
+) -> None:
+    (changed,) = [run for run in edited if list(attested(run))]
+    (found,) = attested(changed)
+    assert found.files[0].name in found.text
+    assert found.files[0] != changed.seal
+    for trust in original.trust().values():  # the statement is the one that was anchored, and does not fit
+        assert said(state(changed, trust)) == [("anchored", "note")]
+    for signer in (SIGNER, OTHER_KEY):
+        attest(changed, signer, record_version=3, harness_commit=None, previous=None)
+        assert list(attested(changed)) == []
+        assert said(state(changed, Trust())) == [("anchored", "note")]
+        assert state(changed, Trust())[0].text.startswith("sealed, not anchored")
+        for trust in original.trust().values():
+            assert {("anchored", "error")} == set(said(state(changed, trust)))
+            assert {("attested", "error")} <= set(said(state(changed, replace(trust, key="ab" * 32))))
+
+
+# The states ---------------------------------------------------------------------------------------------------------
+
+
+def test_untouched_legs_are_anchored(original: Anchored, tmp_path: Path) -> None:
+    for trust in original.trust().values():
+        for run in original.copy(tmp_path / str(id(trust))):
+            assert list(attested(run)) == []
+            (found,) = state(run, replace(trust, key=SIGNER.public_key.keyid), manifest_of(run))
+            assert (found.rule, found.severity) == ("anchored", "note")
+            assert found.text.startswith("anchored at 20")
+            assert found.text.endswith("after the leg ended")
+
+
+def entry(run: RunDir, time: datetime) -> dict[str, Entry]:
+    statement = read_attestation(run)
+    return {statement.digest: Entry(digest=statement.digest, time=time, name="a leg", key=statement.key)}
+
+
+def test_the_earliest_anchor_counts(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "legs")
+    before = datetime.now(UTC) - timedelta(days=1)
+    both = replace(original.trust()["time stamp"], ledger=entry(run, before))
+    assert f"{before:%Y-%m-%d %H:%M:%S} UTC, in the ledger as a leg" in state(run, both)[0].text
+    late = replace(both, ledger=entry(run, before + timedelta(days=9)))
+    assert "by a time stamp" in state(run, late)[0].text
+
+
+def test_a_leg_that_was_anchored_before_its_end_has_a_wrong_clock(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "legs")
+    manifest = manifest_of(run)
+    assert manifest is not None
+    ended = datetime.fromtimestamp((manifest.end_time_ns or 0) / 1e9, UTC)
+    for minutes, severity in ((-5, "warning"), (0, "note"), (5, "note")):
+        trust = Trust(entry(run, ended + timedelta(minutes=minutes)))
+        assert said(state(run, trust, manifest)) == [("anchored", severity)]
+
+
+def test_a_ledger_that_does_not_know_the_key_says_so(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "legs")
+    trust = original.trust()["ledger"]
+    run.engine_log.write_text("another")
+    for signer, known in ((SIGNER, True), (OTHER_KEY, False)):
+        digest = attest(run, signer, record_version=3, harness_commit=None, previous=None)
+        (found,) = state(run, trust)
+        assert digest in found.text
+        assert ("no statement that the key" in found.text) is not known
+
+
+def test_a_time_stamp_without_a_named_authority_is_no_anchor(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "legs")
+    (found,) = state(run, Trust())
+    assert (found.severity, "--timestamp-ca" in found.text) == ("note", True)
+    run.time_stamp.unlink()
+    assert said(state(run, original.trust()["time stamp"])) == [("anchored", "error")]
+
+
+def test_a_leg_without_a_statement_is_not_sealed(original: Anchored, tmp_path: Path) -> None:
+    run, _ = original.copy(tmp_path / "legs")
+    for break_it in (lambda: run.seal.write_text("{}"), run.seal.unlink):
+        break_it()
+        assert state(run, Trust())[0].text.startswith("not sealed")
+        assert said(state(run, Trust())) == [("anchored", "note")]
+        assert said(state(run, original.trust()["ledger"])) == [("anchored", "error")]
+        assert [one.rule for one in attested(run)] == ["attested"]
+
+
+# The command --------------------------------------------------------------------------------------------------------
+
+
+def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: Path) -> None:
+    legs = original.copy(tmp_path / "legs")
+    roots = [run.root for run in legs]
+    plain = sign_off("harness", roots)
+    assert plain.decision in ("PASS", "FLAG"), plain.as_text()
+    assert plain.as_text().count("anchored: sealed, not anchored") == 2
+    for trust in original.trust().values():
+        verdict = sign_off("harness", roots, trust=trust)
+        assert verdict.decision == plain.decision
+        assert verdict.as_text().count("anchored: anchored at 20") == 2
+    in_json(legs[0].manifest, "asked", value={**json.loads(legs[0].manifest.read_bytes())["asked"], "vllm": None})
+    assert sign_off("harness", roots, trust=original.trust()["ledger"]).decision == "FAIL"
+    reseal(legs[0])
+    assert sign_off("harness", roots).decision == plain.decision  # which no rule on the content finds
+    again = sign_off("harness", roots, trust=original.trust()["ledger"])
+    assert {one.rule for one in again.reasons if one.severity == "error"} == {"anchored"}
+
+
+def test_the_options_of_the_command(run_main: Callable[..., Finished], original: Anchored, tmp_path: Path) -> None:
+    roots = [run.root for run in original.copy(tmp_path / "legs")]
+    command = ("signoff", "--scope", "harness", "--ref", *roots)
+    trust = ("--ledger", original.ledger, "--timestamp-ca", original.authority.root)
+    done = run_main(*command, *trust, "--key", SIGNER.public_key.keyid)
+    assert (done.code, done.stdout.count("anchored at 20")) == (ExitCode.OK, 2), done.stdout
+    done = run_main(*command, *trust, "--key", OTHER_KEY.public_key.keyid)
+    assert (done.code, done.stdout.count("signed by the key")) == (ExitCode.NEGATIVE, 2 + 1)  # and in the headline
+    for words, why in (
+        (("--ledger", tmp_path / "none"), "is no directory"),
+        (("--ledger", tmp_path), "anchors.jsonl"),
+        (("--timestamp-ca", tmp_path / "none"), "--timestamp-ca"),
+        (("--key", "ab"), "not 64 hex digits"),
+        (("--ledger", original.ledger, "--remeasure", "1"), "--remeasure"),
+    ):
+        done = run_main(*command, *words)
+        assert (done.code, why in done.stderr) == (ExitCode.BAD_INPUT, True), done.stderr
