@@ -1,8 +1,8 @@
 """The accelerators that this process may use, with the facts that each vendor's own tool or library gives.
 
-A device is known by its device node; what is known of it, by the tool. A tool that is absent or fails is said in the
-row of each device that it leaves untold, and never taken for an absent device. What vLLM makes of them is another
-question (sut/vllm/machine.py).
+A device is known by its device node; its facts are known by the tool. A tool that is absent or fails is named in the
+row of each device that is left without facts (`untold`), and is never taken for an absent device. What vLLM makes of
+the devices is another question (sut/vllm/machine.py).
 """
 
 import importlib
@@ -10,8 +10,10 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,8 @@ _PCI_DISPLAY = "0x0300"  # class of a card with a screen, as processors have one
 Row = dict[str, Any]
 
 
-class Untold(Exception):
-    """A source does not tell; the message says why."""
+class ProbeError(Exception):
+    """A source gives no facts; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class Vendor:
     """One maker of accelerators."""
 
     name: str
-    # asked in this order until one tells; each returns a row a device, or raises Untold
+    # asked in this order until one answers; each returns a row a device, or raises ProbeError
     sources: tuple[Callable[[], list[Row]], ...]
-    # device nodes below a root, which show that there are devices though no source tells
-    nodes: Callable[[Path], list[Path]]
+    # counts the device nodes below a root: they show that there are devices though no source answers
+    nodes: Callable[[Path], int]
     # variables that choose among the devices; of a group the first that is set counts, and each group chooses among
     # what the one before left
     visible: tuple[tuple[str, ...], ...]
@@ -44,7 +46,7 @@ class Vendor:
 def accelerators(root: Path = Path("/")) -> list[Row]:
     """A row for each accelerator of this process: `vendor`, FACTS, `visible_by` where a variable chose it.
 
-    Where nothing tells a device's facts they are None, and `untold` says why.
+    Where no source gives a device's facts they are None, and `untold` says why.
     """
     return [row for vendor in VENDORS for row in _devices(vendor, root)]
 
@@ -52,24 +54,24 @@ def accelerators(root: Path = Path("/")) -> list[Row]:
 def described(row: Row) -> str:
     """One accelerator in words."""
     if row.get("untold"):
-        return f"{row['vendor']} device {row['index']}, whose facts nothing tells: {row['untold']}"
+        return f"{row['vendor']} device {row['index']}, without facts: {row['untold']}"
     units = {"memory.total": "{} MiB", "driver_version": "driver {}", "clocks.max.sm": "{} MHz", "power.limit": "{} W"}
     return ", ".join([str(row["name"]), *(unit.format(row[name]) for name, unit in units.items() if row.get(name))])
 
 
 def _devices(vendor: Vendor, root: Path) -> list[Row]:
-    untold = []
+    problems = []
     for source in vendor.sources:
         try:
             rows = [{"vendor": vendor.name, **dict.fromkeys(FACTS), **row} for row in source()]
             break
-        except Untold as reason:
-            untold.append(str(reason))
+        except ProbeError as error:
+            problems.append(str(error))
     else:
-        why = "; ".join(untold) or "this vendor's devices have no tool that is asked"
+        untold = "; ".join(problems) or "this vendor's devices have no tool that is asked"
         rows = [
-            {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "untold": why}
-            for index, _ in enumerate(vendor.nodes(root))
+            {"vendor": vendor.name, **dict.fromkeys(FACTS), "index": str(index), "untold": untold}
+            for index in range(vendor.nodes(root))
         ]
     for group in vendor.visible:
         variable = next((name for name in group if name in os.environ), None)
@@ -103,14 +105,14 @@ def _chosen(rows: list[Row], variable: str) -> Iterable[Row]:
 def _output(tool: str, *arguments: str) -> str:
     path = shutil.which(tool)
     if path is None:
-        raise Untold(f"{tool} is not installed")
+        raise ProbeError(f"{tool} is not installed")
     try:
         done = subprocess.run([path, *arguments], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=True)
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or error.stdout or "").strip().splitlines()
-        raise Untold(f"{tool} failed: {said[0] if said else f'exit {error.returncode}'}") from error
+        printed = (error.stderr or error.stdout or "").strip().splitlines()
+        raise ProbeError(f"{tool} failed: {printed[0] if printed else f'exit {error.returncode}'}") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise Untold(f"{tool} failed: {error}") from error
+        raise ProbeError(f"{tool} failed: {error}") from error
     return done.stdout
 
 
@@ -119,7 +121,31 @@ def _json_of(tool: str, *arguments: str) -> Any:
     try:
         return json.loads(text[text.index("{") :])  # warnings may come first
     except ValueError as error:
-        raise Untold(f"{tool} told no JSON") from error
+        raise ProbeError(f"{tool} printed no JSON") from error
+
+
+def _of_library(name: str, start: str, stop: str, rows: Callable[[Any], Iterable[Row]]) -> list[Row]:
+    """The rows by a vendor's Python library. It loads a C library, and raises whatever that does."""
+    try:
+        library = importlib.import_module(name)
+    except Exception as error:
+        raise ProbeError(f"{name} cannot be imported: {error}") from error
+    try:
+        getattr(library, start)()
+        try:
+            return list(rows(library))
+        finally:
+            getattr(library, stop)()
+    except Exception as error:
+        raise ProbeError(f"{name} failed: {error}") from error
+
+
+def _fact(library: Any, function: str, *arguments: Any, of: Callable[[Any], Any] = lambda value: value) -> str | None:
+    """What a library's function returns, as text; None where this device or version does not have it."""
+    try:
+        return _text(of(getattr(library, function)(*arguments)))
+    except Exception:
+        return None
 
 
 def _nvidia_smi() -> list[Row]:
@@ -128,82 +154,48 @@ def _nvidia_smi() -> list[Row]:
     return [dict(zip(FACTS, row, strict=True)) for row in rows if len(row) == len(FACTS)]
 
 
-def _pynvml() -> list[Row]:
+def _nvml_rows(nvml: Any) -> Iterator[Row]:
     """NVIDIA's library, where its tool is absent, as in some containers."""
-    nvml = _library("pynvml")
-    try:
-        nvml.nvmlInit()
-        try:
-            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-            driver = _text(_fact(nvml.nvmlSystemGetDriverVersion))
-            return [_nvml_row(nvml, index, handle) | {"driver_version": driver} for index, handle in enumerate(handles)]
-        finally:
-            nvml.nvmlShutdown()
-    except Exception as error:
-        raise Untold(f"pynvml failed: {error}") from error
+    driver = _fact(nvml, "nvmlSystemGetDriverVersion")
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        yield {
+            "index": str(index),
+            "name": _fact(nvml, "nvmlDeviceGetName", handle),
+            "uuid": _fact(nvml, "nvmlDeviceGetUUID", handle),
+            "memory.total": _fact(nvml, "nvmlDeviceGetMemoryInfo", handle, of=lambda memory: memory.total >> 20),
+            "driver_version": driver,
+            "clocks.max.sm": _fact(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_SM", None)),
+            "power.limit": _fact(
+                nvml, "nvmlDeviceGetEnforcedPowerLimit", handle, of=lambda limit: f"{limit / 1000:.2f}"
+            ),
+        }
 
 
-def _nvml_row(nvml: Any, index: int, handle: Any) -> Row:
-    memory = _fact(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total)
-    limit_mw = _fact(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-    return {
-        "index": str(index),
-        "name": _text(_fact(lambda: nvml.nvmlDeviceGetName(handle))),
-        "uuid": _text(_fact(lambda: nvml.nvmlDeviceGetUUID(handle))),
-        "memory.total": _mib(memory),
-        "clocks.max.sm": _text(_fact(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
-        "power.limit": None if limit_mw is None else f"{limit_mw / 1000:.2f}",
-    }
-
-
-def _amdsmi() -> list[Row]:
+def _amd_rows(amdsmi: Any) -> Iterator[Row]:
     """AMD's library, which comes with ROCm; vLLM finds AMD's devices by it too."""
-    amdsmi = _library("amdsmi")
-    try:
-        amdsmi.amdsmi_init()
-        try:
-            return [_amd_row(amdsmi, *pair) for pair in enumerate(amdsmi.amdsmi_get_processor_handles())]
-        finally:
-            amdsmi.amdsmi_shut_down()
-    except Exception as error:
-        raise Untold(f"amdsmi failed: {error}") from error
 
+    def watts(limit: dict[str, Any]) -> Any:
+        cap = limit["power_cap"]
+        return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap  # microwatts, in some versions watts
 
-def _amd_row(amdsmi: Any, index: int, handle: Any) -> Row:
-    power = _fact(lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"])
-    if isinstance(power, int) and power >= 10_000:  # microwatts, in some versions watts
-        power //= 1_000_000
-    clock = _fact(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX)["max_clk"])
-    return {
-        "index": str(index),
-        "name": _fact(lambda: amdsmi.amdsmi_get_gpu_asic_info(handle)["market_name"]),
-        "uuid": _fact(lambda: amdsmi.amdsmi_get_gpu_device_uuid(handle)),
-        "memory.total": _text(_fact(lambda: amdsmi.amdsmi_get_gpu_vram_info(handle)["vram_size"])),
-        "driver_version": _fact(lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"]),
-        "clocks.max.sm": _text(clock),
-        "power.limit": _text(power),
-    }
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # it loads a C library, and raises whatever that does
-        raise Untold(f"{name} cannot be imported: {error}") from error
-
-
-def _fact(read: Callable[[], Any]) -> Any:
-    """What a library tells, None where this device or version does not have it."""
-    try:
-        return read()
-    except Exception:
-        return None
+    for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles()):
+        clock = getattr(getattr(amdsmi, "AmdSmiClkType", None), "GFX", None)
+        yield {
+            "index": str(index),
+            "name": _fact(amdsmi, "amdsmi_get_gpu_asic_info", handle, of=itemgetter("market_name")),
+            "uuid": _fact(amdsmi, "amdsmi_get_gpu_device_uuid", handle),
+            "memory.total": _fact(amdsmi, "amdsmi_get_gpu_vram_info", handle, of=itemgetter("vram_size")),
+            "driver_version": _fact(amdsmi, "amdsmi_get_gpu_driver_info", handle, of=itemgetter("driver_version")),
+            "clocks.max.sm": _fact(amdsmi, "amdsmi_get_clock_info", handle, clock, of=itemgetter("max_clk")),
+            "power.limit": _fact(amdsmi, "amdsmi_get_power_cap_info", handle, of=watts),
+        }
 
 
 def _rocm_smi() -> list[Row]:
     flags = ("--showproductname", "--showuniqueid", "--showdriverversion", "--showmaxpower")
-    told = _json_of("rocm-smi", *flags, "--showmeminfo", "vram", "--json")
-    driver = told.get("system", {}).get("Driver version")
+    answer = _json_of("rocm-smi", *flags, "--showmeminfo", "vram", "--json")
+    driver = answer.get("system", {}).get("Driver version")
     return [
         {
             "index": name.removeprefix("card"),
@@ -213,7 +205,7 @@ def _rocm_smi() -> list[Row]:
             "driver_version": driver,
             "power.limit": card.get("Max Graphics Package Power (W)"),
         }
-        for name, card in told.items()
+        for name, card in answer.items()
         if name.startswith("card")
     ]
 
@@ -222,19 +214,19 @@ def _xpu_smi() -> list[Row]:
     rows = []
     for device in _json_of("xpu-smi", "discovery", "-j").get("device_list", []):
         index = str(device.get("device_id"))
-        told = device | _json_of("xpu-smi", "discovery", "-d", index, "-j")
+        facts = device | _json_of("xpu-smi", "discovery", "-d", index, "-j")
         try:
             limit = _json_of("xpu-smi", "config", "-d", index, "-j").get("power_limit")
-        except Untold:
+        except ProbeError:
             limit = None  # its right may be lacking
         rows.append(
             {
                 "index": index,
-                "name": told.get("device_name"),
-                "uuid": told.get("uuid"),
-                "memory.total": _mib(told.get("memory_physical_size_byte")),
-                "driver_version": told.get("driver_version"),
-                "clocks.max.sm": _text(told.get("core_clock_rate_mhz")),
+                "name": facts.get("device_name"),
+                "uuid": facts.get("uuid"),
+                "memory.total": _mib(facts.get("memory_physical_size_byte")),
+                "driver_version": facts.get("driver_version"),
+                "clocks.max.sm": _text(facts.get("core_clock_rate_mhz")),
                 "power.limit": _text(limit),
             }
         )
@@ -252,47 +244,43 @@ def _mib(size_bytes: Any) -> str | None:
 # Device nodes -----------------------------------------------------------------------------------------------------
 
 
-def _nvidia_nodes(root: Path) -> list[Path]:
-    return sorted(root.glob("dev/nvidia[0-9]*"))
+def _nodes(root: Path, pattern: str, kind: str = "", vendor: str = "", *, screens: bool = True) -> int:
+    """How many device nodes there are, of a PCI vendor where one is given; without screens, as processors have them."""
+
+    def fact(node: Path, name: str) -> str:
+        try:
+            return (root / "sys/class" / kind / node.name / "device" / name).read_text().strip()
+        except OSError:
+            return ""
+
+    nodes = [node for node in root.glob(pattern) if not vendor or fact(node, "vendor") == vendor]
+    return sum(screens or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
 
 
-def _amd_nodes(root: Path) -> list[Path]:
-    return _render_nodes(root, "0x1002") if (root / "dev/kfd").exists() else []
-
-
-def _intel_nodes(root: Path) -> list[Path]:
-    return _render_nodes(root, "0x8086", without_screen=True)
-
-
-def _tpu_nodes(root: Path) -> list[Path]:
-    numbered = sorted(root.glob("dev/accel[0-9]*"))
-    return [node for node in numbered if _sys_text(root, "accel", node.name, "vendor") == "0x1ae0"]
-
-
-def _render_nodes(root: Path, vendor: str, *, without_screen: bool = False) -> list[Path]:
-    found = []
-    for node in sorted(root.glob("dev/dri/renderD*")):
-        screen = _sys_text(root, "drm", node.name, "class").startswith(_PCI_DISPLAY)
-        if _sys_text(root, "drm", node.name, "vendor") == vendor and not (without_screen and screen):
-            found.append(node)
-    return found
-
-
-def _sys_text(root: Path, kind: str, node: str, name: str) -> str:
-    try:
-        return (root / "sys/class" / kind / node / "device" / name).read_text().strip()
-    except OSError:
-        return ""
-
-
+_RENDER = "dev/dri/renderD*"
 VENDORS = (
-    Vendor("NVIDIA", (_nvidia_smi, _pynvml), _nvidia_nodes, (("CUDA_VISIBLE_DEVICES",),)),
+    Vendor(
+        "NVIDIA",
+        (_nvidia_smi, partial(_of_library, "pynvml", "nvmlInit", "nvmlShutdown", _nvml_rows)),
+        partial(_nodes, pattern="dev/nvidia[0-9]*"),
+        (("CUDA_VISIBLE_DEVICES",),),
+    ),
     Vendor(
         "AMD",
-        (_amdsmi, _rocm_smi),
-        _amd_nodes,
+        (partial(_of_library, "amdsmi", "amdsmi_init", "amdsmi_shut_down", _amd_rows), _rocm_smi),
+        lambda root: _nodes(root, _RENDER, "drm", "0x1002") if (root / "dev/kfd").exists() else 0,
         (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
     ),
-    Vendor("Intel", (_xpu_smi,), _intel_nodes, (("ZE_AFFINITY_MASK",), ("ONEAPI_DEVICE_SELECTOR",))),
-    Vendor("Google", (), _tpu_nodes, (("TPU_VISIBLE_CHIPS",),)),
+    Vendor(
+        "Intel",
+        (_xpu_smi,),
+        partial(_nodes, pattern=_RENDER, kind="drm", vendor="0x8086", screens=False),
+        (("ZE_AFFINITY_MASK",), ("ONEAPI_DEVICE_SELECTOR",)),
+    ),
+    Vendor(
+        "Google",
+        (),
+        partial(_nodes, pattern="dev/accel[0-9]*", kind="accel", vendor="0x1ae0"),
+        (("TPU_VISIBLE_CHIPS",),),
+    ),
 )

@@ -142,8 +142,7 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
     recorded = evidence is not None and not engine.gaps  # a row's own columns are no evidence
     divisions = eligibility(row["mechanism"], evidence.quality.passed if evidence else None, lossy, recorded=recorded)
     failures = [*_unregistered(row, record), *_not_evaluated(row, record, registries)]
-    contradictions = evidence.misdeclared if evidence else misdeclared(row, engine)
-    failures += [fail("gate/mechanism_misdeclared", sentence) for sentence in contradictions]
+    failures += [fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(row, engine)]
     failures += _completed_without_evidence(row, judged)
     if division is not None and not divisions[division]["eligible"]:
         not_known = divisions[division]["eligible"] is None  # for want of a record: only missing, not refuted

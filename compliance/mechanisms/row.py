@@ -6,6 +6,7 @@ run's files when the row was made, and a gate that is given the run directory lo
 
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,11 +51,10 @@ class RowEvidence:
     """What the files of a run say of its declaration."""
 
     engine: EngineFacts
-    misdeclared: tuple[str, ...]
     quality: QualityEvidence
     broken: str | None = None  # why the files are no finished run that agrees with itself
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, declared: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "in_force": [
                 {"mechanism": mechanism, "mechanism_variant": variant, "shown_by": place}
@@ -62,7 +62,7 @@ class RowEvidence:
             ],
             "gaps": list(self.engine.gaps),
             "broken": self.broken,
-            "misdeclared": list(self.misdeclared),
+            "misdeclared": misdeclared(declared, self.engine),
             "quality": self.quality.as_json(),
         }
 
@@ -118,9 +118,8 @@ def _row(result: ResultLegs, declaration: Declaration, registries: Registries, s
         RECORD: validation,
         "mlperf_eligibility": eligibility(values["mechanism"], quality.passed, lossy, recorded=not engine.gaps),
     }
-    wrong = tuple(misdeclared(values, engine))
-    evidence = RowEvidence(engine, wrong, quality, None if row["certification"] else row["error_message"])
-    row["evidence"] = evidence.as_json()
+    evidence = RowEvidence(engine, quality, None if row["certification"] else row["error_message"])
+    row["evidence"] = evidence.as_json(values)
     return JudgedRow(row, evidence, row["run_directory"])
 
 

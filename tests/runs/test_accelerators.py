@@ -142,6 +142,13 @@ def test_amd_by_its_library(root: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_function_that_a_library_lacks_is_a_fact_that_is_not_known(root: Path) -> None:
+    older = AMDSMI.replace("def amdsmi_get_gpu_driver_info", "def other").replace("    GFX", "    OTHER")
+    (root / "lib" / "amdsmi.py").write_text(older)
+    row, _ = accelerators(root)
+    assert (row["driver_version"], row["name"]) == (None, "AMD Instinct MI355X")
+
+
 def test_amd_by_its_tool(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_tool(root, "rocm-smi", tells("WARNING: power management\n" + json.dumps(ROCM)))
     first, second = accelerators(root)

@@ -124,7 +124,7 @@ def test_an_absent_tool_is_said(machine: Callable[..., None]) -> None:
     machine(accelerators=[{"vendor": "AMD", "index": "0", "name": None, "untold": "rocm-smi is not installed"}])
     state, text = states()["accelerator"]
     assert state == "note"
-    assert text == "AMD device 0, whose facts nothing tells: rocm-smi is not installed"
+    assert text == "AMD device 0, without facts: rocm-smi is not installed"
 
 
 def test_model(machine: Callable[..., None], tmp_path: Path) -> None:
