@@ -6,9 +6,11 @@ PY := .venv/bin/python
 # Test files at a time: most of them wait. Fewer where memory is short.
 WORKERS ?= 6
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+TESTED := (not vllm or main_path) and not long and not quick
+ENGINES := vllm and not main_path and not long and not quick
 DEMO := output/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup setup-quantize demo published test test-fast test-long redteam bench lint clean
+.PHONY: setup setup-quantize demo published test test-fast test-engines test-long redteam bench lint clean
 
 setup:
 	@PYTHON=$(PYTHON) sh scripts/setup.sh $(VLLM)
@@ -32,15 +34,22 @@ lint: setup
 	.venv/bin/lint-imports
 
 # Thousands of processes are started: Python is to keep what it compiled, whatever the environment says.
-test test-fast test-long redteam: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-engines test-long redteam: export PYTHONDONTWRITEBYTECODE :=
 
 test-fast: setup
 	$(PY) -m pytest -q $(SIDE_BY_SIDE) -m "not slow and not vllm and not long and not timed"
 
-# Cheats are told by their times, so the red team's tests, and others that are timed, run alone: whatever came of the rest.
+# What is judged by measured times runs alone, whatever came of the rest.
 test: lint
-	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "not long and not timed and not quick"; side_by_side=$$?; \
-	$(PY) -m pytest -q --durations=25 -m "timed and not long and not quick" && exit $$side_by_side
+	$(PY) -m pytest -q --durations=25 $(SIDE_BY_SIDE) -m "$(TESTED) and not timed"; \
+	side_by_side=$$?; \
+	$(PY) -m pytest -q --durations=25 -m "$(TESTED) and timed" && exit $$side_by_side
+
+# What starts vLLM, Ray or `vllm serve`. Two at a time: each computes.
+test-engines: setup
+	$(PY) -m pytest -q --durations=25 -n 2 --dist loadfile --no-loadscope-reorder \
+		-m "$(ENGINES) and not timed"; side_by_side=$$?; \
+	$(PY) -m pytest -q --durations=25 -m "$(ENGINES) and timed" && exit $$side_by_side
 
 # What takes longer than `make test` may, or fetches packages.
 test-long: setup

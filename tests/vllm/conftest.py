@@ -17,6 +17,20 @@ from tests.support.once import once
 from tests.support.ray_nodes import SharedNodes, TwoNodes
 from tests.vllm.legs import Legs
 
+# The real vLLM in `make test`: a Server leg, an accuracy leg, a leg over `vllm serve`, a leg of two replicas.
+MAIN_PATH = {
+    "test_exit_code_and_result_agree[server]",
+    "test_accuracy_legs_hold_every_sample_once[offline-accuracy]",
+    "test_the_answers_are_the_models_own[Server-vllm-tokens]",
+    "test_answers_are_those_of_one_engine",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name in MAIN_PATH:
+            item.add_marker(pytest.mark.main_path)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def own_environment(tmp_path_factory: pytest.TempPathFactory, environment: None) -> None:
