@@ -131,7 +131,7 @@ VALUES = [
     *[["check", "adir", *words] for words in (["--round", "v9"], ["--official", "adir"])],
     *[["check", "adir", "--runs", value] for value in ("adir", "absent")],
     *[["verify", "adir", *words] for words in (["--scenario", "All"], ["--accuracy-only", "--performance-only"])],
-    *[["verify", "adir", *words] for words in (["--document", "x.pdf"], ["--dataset-path", "absent"])],
+    ["verify", "adir", "--dataset-path", "absent"],
     ["store", "query", "--db", "absent.sqlite"],
     ["store", "compare", "a", "b", "--db", "absent.sqlite"],
     ["store", "nothing"],

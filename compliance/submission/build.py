@@ -102,14 +102,14 @@ def _fill(plan: TreePlan, tree: Tree) -> None:
         _scenario(plan, tree, judged)
     _json(tree.system(plan.division, plan.organisation, plan.system), dict(plan.description.values))
     source = tree.source(plan.division, plan.organisation)
-    _text(source / README, plan.source.readme())
+    _write(source / README, plan.source.readme())
     for name, content in plan.source.files.items():
-        _bytes(source / CODE_FOLDER / name, content)
+        _write(source / CODE_FOLDER / name, content)
     for name, content in plan.documentation.items():
-        _bytes(tree.documentation(plan.division, plan.organisation) / name, content)
+        _write(tree.documentation(plan.division, plan.organisation) / name, content)
     if plan.rehearsal:
         lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *(f"- {reason}" for reason in plan.rehearsal)]
-        _text(tree.rehearsal_file(), "\n".join(lines) + "\n")
+        _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
 
 
 def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
@@ -118,30 +118,26 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
     performance, accuracy = candidate.performance, candidate.accuracy
     if performance is None or accuracy is None:
         raise InputError(f"{candidate.name} lacks a leg", "name both legs")
-    # The performance leg's accuracy log is an empty list, which shows that nothing was logged. The trace stays behind.
-    to = tree.performance(place)
-    for source, target in zip(_logs(performance.run), _logs(to), strict=True):
-        _copy(source, target, manifests["performance"])
-    to = tree.accuracy(place)
-    for source, target in zip(_logs(accuracy.run)[:2], _logs(to)[:2], strict=True):
-        _copy(source, target, manifests["accuracy"])
-    submitted = submitted_accuracy(accuracy.run)
-    _bytes(to.accuracy_log, submitted.log)
-    _bytes(to.accuracy_text, submitted.text)
+    copies = [
+        (performance.run, tree.performance(place), "performance"),
+        (accuracy.run, tree.accuracy(place), "accuracy"),
+    ]
     for test, audit in sorted(candidate.audits.items()):
         folder = tree.audit(place, test)
-        run = RunDir(folder / "performance" / "run_1")
-        for source, target in zip(_logs(audit.run)[:2], _logs(run)[:2], strict=True):
-            _copy(source, target, manifests[test])
+        copies.append((audit.run, RunDir(folder / "performance" / "run_1"), test))
         _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
-        _bytes(folder / "verify_accuracy.txt", read_record(audit.folder / "verify_accuracy.txt", _RERUN))
+        _write(folder / "verify_accuracy.txt", read_record(audit.folder / "verify_accuracy.txt", _RERUN))
+    for run, to, name in copies:  # the trace stays behind
+        _copy(run.summary, to.summary, manifests[name])
+        _copy(run.detail, to.detail, manifests[name])
+    # The performance leg's accuracy log is an empty list, which shows that nothing was logged.
+    _copy(performance.run.accuracy_log, tree.performance(place).accuracy_log, manifests["performance"])
+    submitted = submitted_accuracy(accuracy.run)
+    _write(tree.accuracy(place).accuracy_log, submitted.log)
+    _write(tree.accuracy(place).accuracy_text, submitted.text)
     _json(tree.measurements(place), measurements(manifests["performance"], plan.measurements, plan.rehearsal))
-    _bytes(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
-    _text(tree.readme(place), scenario_readme(judged, place, tree, plan.rehearsal))
-
-
-def _logs(run: RunDir) -> list[Path]:
-    return [run.summary, run.detail, run.accuracy_log]
+    _write(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
+    _write(tree.readme(place), scenario_readme(judged, place, tree, plan.rehearsal))
 
 
 def _copy(source: Path, target: Path, manifest: Manifest) -> None:
@@ -155,17 +151,13 @@ def _copy(source: Path, target: Path, manifest: Manifest) -> None:
         raise ExecutionError(f"{source} is not the file that the leg left", "run the leg again")
 
 
-def _bytes(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes | str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def _text(path: Path, content: str) -> None:
-    _bytes(path, content.encode())
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _json(path: Path, value: dict[str, Any]) -> None:
-    _bytes(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
+    _write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE))
 
 
 def _measure(root: Path) -> dict[str, int]:

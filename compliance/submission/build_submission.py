@@ -1,5 +1,6 @@
 """From named runs to a tree: gather, describe, judge, build. What is refused is told all at once."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
 from runs.rounds import Round
+
+# Of a directory, on every file system and in the official scripts.
+_NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,11 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
             source cannot be had. ExecutionError: a leg cannot be read.
     """
     for name, value in (("--organisation", request.organisation), ("--system-name", request.system_name)):
-        _directory_name(name, value)
+        if not _NAME.fullmatch(value):
+            raise InputError(
+                f"{name} {value!r} cannot be a directory's name in a submission",
+                "use letters, digits, and . _ - + after the first character; the system's full name goes into --system",
+            )
     refuse_taken(request.output)
     for path in request.results:
         if request.output.resolve().is_relative_to(path.resolve()):
@@ -185,19 +193,6 @@ def _describe(request: SubmitRequest, candidates: list[Candidate], rehearsal: li
         network=request.division == "network"
         or (request.division == "open" and any(leg.detail.is_network for one in candidates for leg in one.legs)),
     )
-
-
-def _directory_name(option: str, value: str) -> None:
-    """Names of directories, on every file system and in the official scripts."""
-    if (
-        not value
-        or value.startswith((".", "-"))
-        or not all(one.isascii() and (one.isalnum() or one in "._-+") for one in value)
-    ):
-        raise InputError(
-            f"{option} {value!r} cannot be a directory's name in a submission",
-            "use letters, digits, and . _ - + after the first character; the system's full name goes into --system",
-        )
 
 
 def _notes(request: SubmitRequest, unofficial: list[str]) -> list[str]:

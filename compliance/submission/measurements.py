@@ -41,12 +41,18 @@ def measurements(manifest: Manifest, overrides: Mapping[str, str], rehearsal: li
         overrides: what the submitter says; wins over the manifest.
         rehearsal: why the tree is a rehearsal; empty if it is none.
     """
+    engine, weights = manifest.resolved.engine, manifest.weights
+    # By the headers of the weights, else by the engine's name for it.
+    precision = weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""
+    dtype = _in_force(manifest, "dtype") or "unknown"
+    data_types = precision.partition("_")[0] or _TYPES.get(dtype, dtype)
+    runs_model = manifest.resolved.engine_record.runs_model
     values: dict[str, Any] = {
         "input_data_types": "int32",  # token ids
         "retraining": "no",
         "starting_weights_filename": model_name(manifest),
-        "weight_data_types": _weight_type(manifest),
-        "weight_transformations": _transformation(manifest),
+        "weight_data_types": data_types if runs_model else f"none (the {engine} engine has no weights)",
+        "weight_transformations": f"quantization ({precision})" if precision else "none",
     }
     values |= overrides
     if rehearsal:
@@ -68,21 +74,3 @@ def _in_force(manifest: Manifest, name: str) -> str | None:
         if isinstance(source, dict) and source.get(name):
             return str(source[name]).removeprefix("torch.")
     return None
-
-
-def _weight_type(manifest: Manifest) -> str:
-    if not manifest.resolved.engine_record.runs_model:
-        return f"none (the {manifest.resolved.engine} engine has no weights)"
-    dtype = _in_force(manifest, "dtype") or "unknown"
-    return _quantized(manifest).partition("_")[0] or _TYPES.get(dtype, dtype)
-
-
-def _transformation(manifest: Manifest) -> str:
-    quantization = _quantized(manifest)
-    return f"quantization ({quantization})" if quantization else "none"
-
-
-def _quantized(manifest: Manifest) -> str:
-    """The precision of quantised weights by their headers, else by the engine's name for it; "" for plain ones."""
-    weights = manifest.weights
-    return weights.precision if weights and weights.quantized else _in_force(manifest, "quantization") or ""

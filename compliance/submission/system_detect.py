@@ -38,25 +38,21 @@ def is_the_machine(manifest: Manifest) -> bool:
 
 def detect() -> dict[str, str]:
     """Fields of the system description that could be read here; what could not is left out."""
-    found: dict[str, str] = {}
     packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
     sockets = len({_read(path) for path in packages} - {""})
     cores = psutil.cpu_count(logical=False)
-    if sockets:
-        found["host_processors_per_node"] = str(sockets)
-        if cores:
-            found["host_processor_core_count"] = str(cores // sockets)
-    frequency = _frequency()
-    if frequency:
-        found["host_processor_frequency"] = frequency
-    caches = ", ".join(_caches())
-    if caches:
-        found["host_processor_caches"] = caches
-    found |= _storage()
-    found |= _network()
+    highest_khz = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    found = {
+        "host_processors_per_node": str(sockets or ""),
+        "host_processor_core_count": str(cores // sockets) if sockets and cores else "",
+        "host_processor_frequency": f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else "",
+        "host_processor_caches": ", ".join(_caches()),
+        **_storage(),
+        **_network(),
+    }
     with contextlib.suppress(OSError):
         found["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
-    return found
+    return {name: value for name, value in found.items() if value}
 
 
 def _read(path: Path) -> str:
@@ -64,11 +60,6 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _frequency() -> str:
-    highest_khz = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
-    return f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else ""
 
 
 def _caches() -> Iterator[str]:
