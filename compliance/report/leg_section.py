@@ -19,7 +19,7 @@ from compliance.verify.find_results import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
-from runs.numbers.numbers import LatencyNumbers
+from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
@@ -38,15 +38,12 @@ class LegSection:
 
     key: str  # unique on the page: its anchor
     name: str
-    directory: str
-    scenario: str
-    mode: str
+    directory: Path
+    manifest: Manifest
+    result: Result
     outcome: str
     good: bool
-    official: bool
     when: str
-    samples_per_second: float | None = None
-    tokens_per_second: float | None = None
     latencies: list[tuple[str, list[str], str]] = field(default_factory=list)  # label, statistics, limit
     scores: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -55,6 +52,14 @@ class LegSection:
     pictures: list[Picture] = field(default_factory=list)
     finish_reasons: dict[str, int] = field(default_factory=dict)
     tables: list[tuple[str, list[tuple[str, str]]]] = field(default_factory=list)
+
+    @property
+    def samples_per_second(self) -> float | None:
+        return None if self.result.reported is None else self.result.reported.samples_per_second
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return None if self.result.reported is None else self.result.reported.tokens_per_second
 
     def latency(self, label: str, statistic: str) -> str:
         """A value of the table, with its limit where it has one; empty where there is none."""
@@ -80,29 +85,26 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
     section = LegSection(
         key=key,
         name=name,
-        directory=str(root),
-        scenario=result.scenario,
-        mode=manifest.resolved.mode,
+        directory=root,
+        manifest=manifest,
+        result=result,
         outcome=result.verdict if manifest.resolved.mode == "performance" else ("FAIL" if negative else "scored"),
         good=not negative,
-        official=manifest.official,
         when=moment(manifest.start_time_ns) if manifest.start_time_ns else "",
         reasons=list(result.reasons),
         notes=[*(f"not official: {reason}" for reason in manifest.unofficial_reasons), *manifest.notes, *result.notes],
     )
-    if result.reported is not None:
-        section.samples_per_second = result.reported.samples_per_second
-        section.tokens_per_second = result.reported.tokens_per_second
-    _latency_table(section, result)
-    if section.mode == "accuracy":
-        _scores(section, run)
+    if manifest.resolved.mode == "accuracy":
+        section.scores, below = score_rows(run)
+        section.reasons += below
+        section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
     else:
         _judge(section, root)
-    derived = _derived(section, run, requests) if result.reported is not None else None
-    _distributions(section, derived)
-    _over_time(section, requests, derived, result)
-    _lengths(section, requests)
-    _replicas(section, requests)
+    derived = None
+    if result.reported is not None:
+        section.latencies = _latency_table(result, result.reported)
+        derived = _derived(section, run, requests)
+    _draw(section, requests, derived)
     section.tables = [
         ("How far from the limit", ceiling_rows(manifest, requests, section.tokens_per_second, measured)),
         ("Where the queries' time went, by vLLM's statistics", _time_rows(manifest)),
@@ -112,35 +114,36 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
     return section
 
 
-def _latency_table(section: LegSection, result: Result) -> None:
-    if result.reported is None:
-        return
+def _latency_table(result: Result, reported: Numbers) -> list[tuple[str, list[str], str]]:
+    found = []
     limits_ns = {"TTFT": result.in_force.ttft_limit_ns, "TPOT": result.in_force.tpot_limit_ns}
     for label in ("TTFT", "TPOT", "latency"):
-        numbers: LatencyNumbers | None = getattr(result.reported, f"{label.lower()}_ns")
+        numbers: LatencyNumbers | None = getattr(reported, f"{label.lower()}_ns")
         if numbers is not None:
             values = [milliseconds(getattr(numbers, name) / 1e6) for name in _STATISTICS]
             limit_ns = limits_ns.get(label)
-            section.latencies.append((label, values, milliseconds(limit_ns / 1e6) if limit_ns else ""))
+            found.append((label, values, milliseconds(limit_ns / 1e6) if limit_ns else ""))
+    return found
 
 
-def _scores(section: LegSection, run: RunDir) -> None:
-    """The scores of an accuracy leg, each with its margin over the least that is required, as they were judged.
+def score_rows(run: RunDir) -> tuple[list[dict[str, Any]], list[str]]:
+    """The scores of an accuracy leg, each with its margin over the least that is required, as they were judged,
+    and a sentence for each that is below it.
 
     Scoring them again, which takes minutes for a whole data set, is what `verify` is for.
     """
     record = read_scores(run)
     lowest = {check.name: check.low for check in record.checks}
-    section.scores = [
+    rows = [
         {"name": name, "value": value, "margin": (value / lowest[name] - 1) * 100 if lowest.get(name) else None}
         for name, value in record.scores.items()
     ]
-    section.reasons += [
+    below = [
         f"{check.name} {check.measured:.10g} is not within its target, {check.low:.10g} at the least"
         for check in record.checks
         if not check.passed
     ]
-    section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
+    return rows, below
 
 
 def _judge(section: LegSection, root: Path) -> None:
@@ -183,51 +186,37 @@ def _measures_ns(derived: Derived) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _distributions(section: LegSection, derived: Derived | None) -> None:
-    if derived is None:
-        return
-    for label, values_ns in _measures_ns(derived).items():
-        verdict = derived.early_stopping.verdicts.get(label.lower())
-        limit_ns = derived.limits_ns.get(label.lower())
-        limit = Limit(limit_ns / 1e6, verdict.late, verdict.allowed) if verdict and limit_ns else None
-        numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
-        if numbers is not None:
-            section.pictures.append(pictures.distribution(label, cdf(values_ns), numbers.p99 / 1e6, limit))
-
-
-def _over_time(section: LegSection, requests: RequestTable, derived: Derived | None, result: Result) -> None:
-    lateness_ns: NDArray[np.int64] | None = None
-    late: NDArray[np.bool_] | None = None
-    if derived is not None and derived.scenario == "Server":
-        lateness_ns = np.maximum(derived.times.issued_ns - derived.times.scheduled_ns, 0)
+def _draw(section: LegSection, requests: RequestTable, derived: Derived | None) -> None:
+    over_time = time_series(requests)
+    if derived is not None:
         late = np.zeros(len(requests), dtype=bool)
         for label, values_ns in _measures_ns(derived).items():
-            if (limit_ns := derived.limits_ns.get(label.lower())) is not None:
+            verdict = derived.early_stopping.verdicts.get(label.lower())
+            limit_ns = derived.limits_ns.get(label.lower())
+            limit = Limit(limit_ns / 1e6, verdict.late, verdict.allowed) if verdict and limit_ns else None
+            numbers: LatencyNumbers | None = getattr(derived.numbers, f"{label.lower()}_ns")
+            if numbers is not None:
+                section.pictures.append(pictures.distribution(label, cdf(values_ns), numbers.p99 / 1e6, limit))
+            if limit_ns is not None:
                 late |= values_ns > limit_ns
-    over_time = time_series(requests, lateness_ns=lateness_ns, late=late)
-    mean = result.reported.tokens_per_second if result.reported is not None else None
+        if derived.scenario == "Server":
+            lateness_ns = np.maximum(derived.times.issued_ns - derived.times.scheduled_ns, 0)
+            over_time = time_series(requests, lateness_ns=lateness_ns, late=late)
     section.pictures += [
         pictures.queries_open(over_time),
-        pictures.tokens_made(over_time, mean),
+        pictures.tokens_made(over_time, section.tokens_per_second),
     ]
-    if lateness_ns is not None:
+    if over_time.lateness_ms is not None:
         section.pictures.append(pictures.lateness(over_time))
-
-
-def _lengths(section: LegSection, requests: RequestTable) -> None:
     section.finish_reasons = dict(Counter(requests.finish_reason).most_common())
     section.pictures += [
         pictures.token_lengths("Tokens in", requests.prompt_tokens, pictures.ONE),
         pictures.token_lengths("Tokens out", requests.output_tokens, pictures.TWO),
     ]
-
-
-def _replicas(section: LegSection, requests: RequestTable) -> None:
     replica = requests.replica
-    if replica is None or len(numbers := np.unique(replica)) < 2:
-        return
-    tokens = {int(number): int(requests.output_tokens[replica == number].sum()) for number in numbers}
-    section.pictures.append(pictures.replicas(tokens))
+    if replica is not None and len(found := np.unique(replica)) > 1:
+        tokens = {int(number): int(requests.output_tokens[replica == number].sum()) for number in found}
+        section.pictures.append(pictures.replicas(tokens))
 
 
 def _time_rows(manifest: Manifest) -> list[tuple[str, str]]:

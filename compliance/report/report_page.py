@@ -19,14 +19,6 @@ from runs.wording import milliseconds, printable
 MOST_SECTIONS = 24  # legs that are drawn; more of them stand in the table alone
 
 
-@dataclass(frozen=True)
-class TuneRecord:
-    """A tune's tune.json."""
-
-    directory: str
-    record: dict[str, Any]
-
-
 @dataclass
 class Page:
     """What stands on a page."""
@@ -35,17 +27,22 @@ class Page:
     made: str
     legs: list[LegSection] = field(default_factory=list)
     overview: list[Picture] = field(default_factory=list)
-    tunes: list[dict[str, Any]] = field(default_factory=list)
+    tunes: list[dict[str, Any]] = field(default_factory=list)  # directory, record (tune.json), pictures
     left_out: list[str] = field(default_factory=list)  # a sentence for each leg that could not be read
 
 
 def make_page(
-    title: str, made: str, legs: Sequence[tuple[str, Path]], tunes: Sequence[TuneRecord], measured: Device | None
+    title: str,
+    made: str,
+    legs: Sequence[tuple[str, Path]],
+    tunes: Sequence[tuple[Path, dict[str, Any]]],
+    measured: Device | None,
 ) -> Page:
     """Read and draw everything; a leg that cannot be read is named on the page.
 
     Args:
         legs: name and run directory.
+        tunes: directory, and the record in its tune.json.
         measured: this machine's processor, for legs that ran on it.
     """
     page = Page(title, made)
@@ -55,42 +52,14 @@ def make_page(
         except HarnessError as error:
             page.left_out.append(f"{name}: {error.message}")
     page.left_out += [f"{name}: not drawn, the page has {MOST_SECTIONS} legs" for name, _ in legs[MOST_SECTIONS:]]
-    page.overview = _overview(page.legs)
-    page.tunes = [_tune(tune) for tune in tunes]
-    return page
-
-
-def _overview(legs: Sequence[LegSection]) -> list[Picture]:
-    """Rates side by side, where there are two or more."""
-    found = []
-    for name, title in (("tokens_per_second", "Tokens/s"), ("samples_per_second", "Samples/s")):
-        bars = [Bar(leg.name, value, leg.good) for leg in legs if (value := getattr(leg, name))]
+    for tokens_or_samples, title in (("tokens_per_second", "Tokens/s"), ("samples_per_second", "Samples/s")):
+        bars = [Bar(leg.name, rate, leg.good) for leg in page.legs if (rate := getattr(leg, tokens_or_samples))]
         if len(bars) > 1:
-            found.append(pictures.side_by_side(title, bars[:12]))
-    return found
-
-
-def _tune(tune: TuneRecord) -> dict[str, Any]:
-    record = tune.record
-    rows = [
-        {
-            "step": f"{step} {leg['number']}",
-            "target_qps": leg["target_qps"],
-            "outcome": f"{leg['verdict']}, stopped" if leg["stopped"] else leg["verdict"],
-            "good": leg["verdict"] == "VALID",
-            "ttft": _of_limit(leg, "ttft"),
-            "tpot": _of_limit(leg, "tpot"),
-        }
-        for step, legs in (("probe", record.get("probes", [])), ("confirmation", record.get("confirmations", [])))
-        for leg in legs
-    ]
-    drawn = [pictures.rates(panel) for panel in pictures.rate_panels(record)]
-    return {"directory": tune.directory, "record": record, "rows": rows, "pictures": drawn}
-
-
-def _of_limit(leg: dict[str, Any], name: str) -> str:
-    value, limit = leg.get(f"{name}_p99_ms"), leg.get(f"{name}_limit_ms")
-    return "" if value is None else milliseconds(value) + (f" / {milliseconds(limit)}" if limit else "")
+            page.overview.append(pictures.side_by_side(title, bars[:12]))
+    for directory, record in tunes:
+        drawn = [pictures.rates(panel) for panel in pictures.rate_panels(record)]
+        page.tunes.append({"directory": directory, "record": record, "pictures": drawn})
+    return page
 
 
 def render(page: Page) -> str:
@@ -102,7 +71,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         finalize=_harmless,
     )
-    environment.filters["number"] = _number
+    environment.filters |= {"number": _number, "milliseconds": milliseconds}
     return environment.get_template("page.html").render(page=page, version=HARNESS_VERSION)
 
 

@@ -29,14 +29,14 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
         SetupError: the page cannot be written.
     """
     from compliance.report.ceiling import measure_cpu  # draws with matplotlib, which takes a moment to import
-    from compliance.report.report_page import TuneRecord, make_page, render
+    from compliance.report.report_page import make_page, render
 
     places = find_in(folders)
     tunes, damaged = [], []
     for place in places:
         if place.kind == "tune" and TuneDir(place.root).record.is_file():
             try:
-                tunes.append(TuneRecord(str(place.root), read_tune(TuneDir(place.root).record)))
+                tunes.append((place.root, read_tune(TuneDir(place.root).record)))
             except HarnessError as error:
                 damaged.append(error.message)
     legs = _legs(places)
