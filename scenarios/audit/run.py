@@ -15,7 +15,7 @@ from compliance.audits.audit_record import write_audit
 from compliance.audits.audit_registry import find_audit
 from compliance.audits.base import EXISTING, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.rejudge import legs_in_turn
-from qsl.special_ids import special_ids
+from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.files import write_atomic

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from compliance.mechanisms.technique_registry import registries_or_error, validate
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from qsl.dataset import Dataset, load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.embedded.default_model import ensure_default_model
 from qsl.model_files import ModelFacts, model_facts
+from qsl.tokenizers import ByteTokenizer
 from qsl.weights import read_weights
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Mode, SamplingPolicy
 from runs.benchmarks import BENCHMARKS, default_benchmark, submitted_benchmark

@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-from qsl.dataset import Dataset
-from qsl.sample_library import SampleLibrary
+from qsl.dataset import Dataset, SampleLibrary
 from runs.environment import age_s
 from runs.errors import ExecutionError, ExitCode, HarnessError, Interrupted, SetupError, error_record
 from runs.record.engine_log import START_STAGES, StageClock, last_error, start_stage

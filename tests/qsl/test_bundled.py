@@ -5,9 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cache import cache_dir
-from qsl.cnn_dailymail.prompt import render
+from qsl.cnn_dailymail.prepare import render
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import (
     BASELINE_FILE,
@@ -17,6 +16,7 @@ from qsl.embedded.articles import (
     bundled_sha256,
 )
 from qsl.embedded.default_model import MODEL_SHA256
+from qsl.tokenizers import ByteTokenizer
 from runs.errors import SetupError
 from tests.support.small_tokenizer import make_tokenizer
 

@@ -10,10 +10,10 @@ from typing import Any
 import pandas
 import pytest
 
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
 from qsl.open_orca import FIRST_ANSWER_ID, encode_rows, official_rows, own_rows, render
 from qsl.table_pickle import read_table
+from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support import orca
 

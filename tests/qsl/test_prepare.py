@@ -9,11 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from qsl.byte_tokenizer import ByteTokenizer
-from qsl.cnn_dailymail.prepare import encode_rows, read_source, write_rows
-from qsl.cnn_dailymail.prompt import render
+from qsl.cnn_dailymail.prepare import encode_rows, read_source, render, write_rows
 from qsl.dataset import load_dataset
-from qsl.tokenizers import load_tokenizer
+from qsl.tokenizers import ByteTokenizer, load_tokenizer
 from runs.errors import InputError
 from runs.files import sha256_of
 from tests.support.small_tokenizer import make_tokenizer

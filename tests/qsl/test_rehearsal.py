@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from compliance.accuracy.metrics import ROUGE_NAMES, score_pairs
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.cnn_dailymail.prepare import Articles
 from qsl.cnn_dailymail.rehearsal import LONGEST_PROMPT_TOKENS, MARK, SHORTEST_PROMPT_TOKENS, make_rows
 from qsl.dataset import load_dataset
+from qsl.tokenizers import ByteTokenizer
 from runs.benchmark import Target
 from tests.conftest import ROOT
 from tests.support.official import DATACENTER, EDGE

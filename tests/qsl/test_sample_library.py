@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from qsl.dataset import Dataset
-from qsl.sample_library import SampleLibrary
+from qsl.dataset import Dataset, SampleLibrary
 from runs.errors import ExecutionError
 
 DATASET = Dataset(Path("d.json"), "0" * 64, [[1, 2], [3], [4, 5, 6]], ["a", "b", "c"])
@@ -75,7 +74,7 @@ def test_real_loadgen_loads_every_sample_once(tmp_path: Path) -> None:
         import mlperf_loadgen as lg
         from pathlib import Path
         from qsl.dataset import Dataset
-        from qsl.sample_library import SampleLibrary
+        from qsl.dataset import SampleLibrary
 
         class Watched(SampleLibrary):
             def load(self, indices):

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from qsl.byte_tokenizer import BOS_ID, EOS_ID
-from qsl.model_files import ModelFacts
-from qsl.special_ids import SpecialIds, special_ids
+from qsl.model_files import ModelFacts, SpecialIds, special_ids
+from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError
 
 

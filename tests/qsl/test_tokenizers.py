@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
-from qsl.cnn_dailymail.prompt import TEMPLATE, render
+from qsl.cnn_dailymail.prepare import TEMPLATE, render
 from qsl.embedded.articles import bundled_articles
 from qsl.embedded.default_model import default_model_folder
-from qsl.tokenizers import Tokenizer, load_tokenizer, tokenizer_fingerprint
+from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer, Tokenizer, load_tokenizer, tokenizer_fingerprint
 from runs.errors import InputError
 from tests.conftest import ROOT
 from tests.support.small_tokenizer import make_tokenizer

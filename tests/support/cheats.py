@@ -15,8 +15,8 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from qsl.byte_tokenizer import BOS_ID, EOS_ID, ByteTokenizer
 from qsl.dataset import load_dataset
+from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
 from runs.benchmark import SamplingPolicy
 from runs.benchmarks import BENCHMARKS
 from runs.record.manifest import LegPlan

@@ -24,7 +24,7 @@ from compliance.evidence.plausibility import (
     shared_answers,
 )
 from compliance.finding import Finding
-from qsl.byte_tokenizer import ByteTokenizer
+from qsl.tokenizers import ByteTokenizer
 from runs.numbers.numbers import LatencyNumbers
 from runs.record.leg import FinishedLeg
 from runs.record.observed import FOREIGN_SHARE

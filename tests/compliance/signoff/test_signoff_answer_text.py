@@ -17,8 +17,8 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
 from compliance.signoff.proofs.answer_text import printable_share
 from compliance.signoff.signoff_verdict import Verdict, as_word
-from qsl.byte_tokenizer import ByteTokenizer
 from qsl.dataset import load_dataset
+from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import cover

@@ -172,7 +172,7 @@ INSIDE = {
         LoadgenSut.__init__ = make_with_raising_loop
         """,
     "load": """
-        from qsl.sample_library import SampleLibrary
+        from qsl.dataset import SampleLibrary
         class Dataset:
             def __len__(self):
                 raise ValueError("raised in load")
@@ -202,8 +202,8 @@ def test_exception_inside_a_callback(callback: str, scenario: str, run_main: Run
     [
         ("issue_queries", "sut.loadgen_sut", "LoadgenSut"),
         ("flush_queries", "sut.loadgen_sut", "LoadgenSut"),
-        ("load", "qsl.sample_library", "SampleLibrary"),
-        ("unload", "qsl.sample_library", "SampleLibrary"),
+        ("load", "qsl.dataset", "SampleLibrary"),
+        ("unload", "qsl.dataset", "SampleLibrary"),
     ],
 )
 def test_exception_that_reaches_loadgen(
