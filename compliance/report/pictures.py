@@ -263,31 +263,19 @@ def told_apart(labels: list[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class RatePoint:
-    """One leg of a tune: its rate and its p99. Of a leg that was stopped, the p99 of the answers it had."""
-
-    target_qps: float
-    p99_ms: float
-    valid: bool
-    stopped: bool
-    confirmation: bool
-
-
-@dataclass(frozen=True)
 class RatePanel:
-    """p99 of one measure against the rate."""
+    """p99 of one measure against the rate; of a leg that was stopped, the p99 of the answers it had."""
 
     label: str  # TTFT or TPOT
-    points: tuple[RatePoint, ...]
+    legs: tuple[tuple[Mapping[str, Any], float, bool], ...]  # record of a leg, its p99 in ms, whether it confirms
     limit_ms: float | None
     found_qps: float | None
 
     @property
     def title(self) -> str:
         """What it shows."""
-        return f"p99 {self.label} against target_qps" + (
-            f", limit {milliseconds(self.limit_ms)} ms" if self.limit_ms else ""
-        )
+        limit = f", limit {milliseconds(self.limit_ms)} ms" if self.limit_ms else ""
+        return f"p99 {self.label} against target_qps{limit}"
 
 
 def rate_panels(record: Mapping[str, Any]) -> list[RatePanel]:
@@ -296,14 +284,10 @@ def rate_panels(record: Mapping[str, Any]) -> list[RatePanel]:
     tried += [(leg, True) for leg in record.get("confirmations", [])]
     panels = []
     for name in ("ttft", "tpot"):
-        points = tuple(
-            RatePoint(leg["target_qps"], leg[f"{name}_p99_ms"], leg["verdict"] == "VALID", leg["stopped"], confirmed)
-            for leg, confirmed in tried
-            if leg.get(f"{name}_p99_ms") and leg["target_qps"] > 0
-        )
+        legs = [(leg, leg.get(f"{name}_p99_ms"), confirms) for leg, confirms in tried if leg["target_qps"] > 0]
         limit_ms = next((leg[f"{name}_limit_ms"] for leg, _ in tried if leg.get(f"{name}_limit_ms")), None)
-        if points:
-            panels.append(RatePanel(name.upper(), points, limit_ms, record.get("target_qps")))
+        if legs := [one for one in legs if one[1]]:
+            panels.append(RatePanel(name.upper(), tuple(legs), limit_ms, record.get("target_qps")))
     return panels
 
 
@@ -329,17 +313,18 @@ def rates_file(title: str, panels: Sequence[RatePanel]) -> bytes:
 
 def _draw_rates(axes: Any, panel: RatePanel) -> None:
     """Disc: VALID. Ring: INVALID. Triangle: stopped. A larger ring around confirmations."""
-    for number, point in enumerate(panel.points, start=1):
-        colour = GOOD if point.valid else BAD
-        (drawn,) = axes.plot([point.target_qps], [point.p99_ms], "^" if point.stopped else "o", color=colour)
-        drawn.set(markerfacecolor=colour if point.valid else "none", markersize=6, gid=f"{panel.label}-{number}")
-        if point.confirmation:
-            axes.plot([point.target_qps], [point.p99_ms], "o", color=colour, markerfacecolor="none", markersize=11)
+    for number, (leg, p99_ms, confirms) in enumerate(panel.legs, start=1):
+        colour = GOOD if leg["verdict"] == "VALID" else BAD
+        (drawn,) = axes.plot([leg["target_qps"]], [p99_ms], "^" if leg["stopped"] else "o", color=colour)
+        filled = colour if leg["verdict"] == "VALID" else "none"
+        drawn.set(markerfacecolor=filled, markersize=6, gid=f"{panel.label}-{number}")
+        if confirms:
+            axes.plot([leg["target_qps"]], [p99_ms], "o", color=colour, markerfacecolor="none", markersize=11)
     if panel.limit_ms:
         axes.axhline(panel.limit_ms, color=TWO, linestyle="--", linewidth=1.4)
     if panel.found_qps is not None:
         axes.axvline(panel.found_qps, color=GOOD, linestyle=(0, (1, 2)), linewidth=1.4)
-    values = [*(point.p99_ms for point in panel.points), *([panel.limit_ms] if panel.limit_ms else [])]
+    values = [*(p99_ms for _, p99_ms, _ in panel.legs), *([panel.limit_ms] if panel.limit_ms else [])]
     if max(values) / min(values) > WIDE_SPAN:
         axes.set_yscale("log")
         axes.yaxis.set_minor_formatter(NullFormatter())
