@@ -46,7 +46,7 @@ class Client:
         self.latest_answered_ns = 0  # when the request was sent, of the one sent last of those that are answered
         self.longest_answer_ns = 0
         self._apart_ns: list[int] = []  # from the first ids to the last, of the first answers in several reads
-        self.head = request_head(self.address, "POST", self.dialect.path, self.access.key)
+        self.head = request_head(self.address, self.dialect.path, self.access.key)
         self._template = self.dialect.template()
         self._closed = False
         self._name = uuid.uuid4().hex

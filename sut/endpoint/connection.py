@@ -13,6 +13,7 @@ import httptools
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.dialects.dialect import BadResponse
 
+USER_AGENT = "mlperf-llama-vllm"
 MOST_HEAD_BYTES = 64 << 10  # of a response, before its body moves on
 
 
@@ -160,12 +161,12 @@ class HttpConnection(asyncio.Protocol):
         receiver.end(self._read_ns)
 
 
-def request_head(address: ServerAddress, method: str, path: str, key: str | None) -> bytes:
-    """A request's head up to the length of its body, which `HttpConnection.exchange` fills in."""
+def request_head(address: ServerAddress, path: str, key: str | None) -> bytes:
+    """A POST's head up to the length of its body, which `HttpConnection.exchange` fills in."""
     lines = [
-        f"{method} {address.path}{path} HTTP/1.1",
+        f"POST {address.path}{path} HTTP/1.1",
         f"host: {address.authority}",
-        "user-agent: mlperf-llama-vllm",
+        f"user-agent: {USER_AGENT}",
         "accept-encoding: identity",
         "content-type: application/json",
     ]

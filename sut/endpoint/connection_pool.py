@@ -75,7 +75,24 @@ class ConnectionPool:
         self._sweep()
 
     async def _connect(self) -> None:
-        connection = await connect(self.address, self.tls, self)
+        """Open one connection; the environment's proxies are not looked at.
+
+        Raises:
+            SetupError: no connection within the time limit, or a certificate that does not hold.
+        """
+        address = self.address
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await self._loop.create_connection(
+                    lambda: HttpConnection(self), address.host, address.port, ssl=self.tls
+                )
+        except TimeoutError as error:
+            raise SetupError(
+                f"server {address.url} took no connection within {CONNECT_TIMEOUT_S:.0f} s",
+                "start it, or mend the address",
+            ) from error
+        except OSError as error:
+            raise no_connection(address, error) from error
         if self._closed:
             connection.close()
             return
@@ -163,47 +180,21 @@ class ConnectionPool:
         self._loop.call_later(wait_s, self._sweep)
 
 
-async def connect(
-    address: ServerAddress, tls: ssl.SSLContext | None, owner: "ConnectionPool | OneExchange"
-) -> HttpConnection:
-    """A new connection; the environment's proxies are not looked at.
-
-    Raises:
-        SetupError: no connection within the time limit, or a certificate that does not hold.
-    """
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
-                lambda: HttpConnection(owner), address.host, address.port, ssl=tls
+def no_connection(address: ServerAddress, error: BaseException) -> SetupError:
+    """What is said of a connection that could not be opened, for whatever reason stands behind the error."""
+    reasons = [error]
+    while (reason := reasons[-1].__cause__ or reasons[-1].__context__) is not None:
+        reasons.append(reason.exceptions[0] if isinstance(reason, BaseExceptionGroup) else reason)
+    for reason in reasons:
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return SetupError(
+                f"server {address.url}: its certificate does not hold: {reason.verify_message}",
+                "name the certificate authority's file with --api-ca",
             )
-    except ssl.SSLCertVerificationError as error:
-        raise SetupError(
-            f"server {address.url}: its certificate does not hold: {error.verify_message}",
-            "name the certificate authority's file with --api-ca",
-        ) from error
-    except TimeoutError as error:
-        raise SetupError(
-            f"server {address.url} took no connection within {CONNECT_TIMEOUT_S:.0f} s", "start it, or mend the address"
-        ) from error
-    except OSError as error:
-        raise SetupError(
-            f"server {address.url} takes no connection: {error.strerror or error}", "start it, or mend the address"
-        ) from error
-    return connection
-
-
-class OneExchange:
-    """Owner of a connection that is used once."""
-
-    def released(self, connection: HttpConnection) -> None:
-        connection.close()
-
-    def lost(self, connection: HttpConnection) -> None:
-        """Nothing to keep."""
-
-    def unasked(self, status: int) -> None:
-        """Of no use, and of no harm."""
+    texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
+    return SetupError(
+        f"server {address.url} takes no connection: {texts[0] if texts else error}", "start it, or mend the address"
+    )
 
 
 def check_limits(address: ServerAddress, size: int) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
-from runs.errors import ExecutionError, InputError, SetupError
+from runs.errors import InputError, SetupError
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.connection import request_head
-from sut.endpoint.connection_pool import OneExchange, connect
+from sut.endpoint.connection import USER_AGENT
+from sut.endpoint.connection_pool import no_connection
 from sut.endpoint.dialects.dialect import Dialect, error_words
 from sut.endpoint.dialects.llama_cpp import LlamaCppCompletion
 from sut.endpoint.dialects.openai import TensorRtLlm, VllmCompletions, VllmTokens
@@ -66,56 +66,41 @@ class Reply:
             return None
 
 
-class _Listener:
-    """Collects one response."""
-
-    def __init__(self) -> None:
-        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._status = 0
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def sent(self, sent_ns: int) -> None: ...
-
-    def head(self, status: int, headers: dict[bytes, bytes]) -> None:
-        self._status = status
-
-    def body(self, data: bytes, read_ns: int) -> None:
-        self._size += len(data)
-        if self._size > MOST_ANSWER_BYTES:
-            raise ValueError(f"a response of more than {MOST_ANSWER_BYTES >> 20} MiB")
-        self._parts.append(data)
-
-    def end(self, read_ns: int) -> None:
-        if not self.reply.done():
-            self.reply.set_result(Reply(self._status, b"".join(self._parts)))
-
-    def broken(self, reason: str) -> None:
-        if not self.reply.done():
-            self.reply.set_exception(ExecutionError(reason))
-
-
 async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
-    """GET one path over a connection of its own, or POST a body to it.
+    """GET one path, or POST a body to it. No redirect is followed, and no proxy of the environment is used.
 
     Raises:
-        SetupError: no connection, no whole response, or none in time.
+        SetupError: no connection, no whole response, one that is too long, or none in time.
     """
-    connection = await connect(address, access.tls_context(address), OneExchange())
-    listener = _Listener()
+    import httpx  # takes a tenth of a second, and every command imports this module
+
+    fix = "is it an HTTP server?"
+    key = {"authorization": f"Bearer {access.key}"} if access.key is not None else {}
+    headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json", **key}
+    verify = access.tls_context(address) or False  # False: not https, so that there is nothing to verify
+    content = b""
     try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            head = request_head(address, "POST" if body else "GET", path, access.key)
-            connection.exchange(head, body, listener)
-            return await listener.reply
+        async with (
+            asyncio.timeout(ANSWER_TIMEOUT_S),
+            httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
+            client.stream("POST" if body else "GET", address.url + path, content=body, headers=headers) as response,
+        ):
+            async for part in response.aiter_raw():
+                content += part
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise SetupError(
+                        f"server {address.url}, {path}: a response of more than {MOST_ANSWER_BYTES >> 20} MiB", fix
+                    )
     except TimeoutError as error:
         raise SetupError(
-            f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s", "see the server's log"
+            f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s",
+            "start it, mend the address, or see the server's log",
         ) from error
-    except ExecutionError as error:
-        raise SetupError(f"server {address.url}, {path}: {error.message}", "is it an HTTP server?") from error
-    finally:
-        connection.close()
+    except httpx.ConnectError as error:
+        raise no_connection(address, error) from error
+    except httpx.TransportError as error:
+        raise SetupError(f"server {address.url}, {path}: what came back is no whole HTTP response", fix) from error
+    return Reply(response.status_code, content)
 
 
 @dataclass(frozen=True)

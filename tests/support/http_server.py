@@ -120,9 +120,8 @@ class HttpServer:
                 head = await reader.readuntil(b"\r\n\r\n")
                 self.heads.append(head)
                 method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
-                length = next(
-                    int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if b"content-length" in line
-                )
+                lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if b"content-length" in line]
+                length = int(lengths[0]) if lengths else 0
                 content = await reader.readexactly(length)
                 if not await self._send(writer, await self._reply(method, path, head, content)):
                     return

@@ -1,0 +1,56 @@
+"""Questions to a server before and after a leg: whatever comes back is bounded, and told without Python's names."""
+
+import asyncio
+import re
+
+import pytest
+
+from runs.errors import SetupError
+from sut.endpoint import questions
+from sut.endpoint.address import Access, ServerAddress
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+async def _asked(answer: bytes, *, closes: bool = True) -> questions.Reply:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        if closes:
+            writer.close()
+        else:
+            await asyncio.sleep(60.0)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        return await questions.ask(ServerAddress.parse(f"http://127.0.0.1:{port}"), Access(), "/v1/models")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (OK + b"content-length: 5000000\r\n\r\n" + b"x" * 5_000_000, "a response of more than 4 MiB"),
+        (OK + b"content-length: 10\r\n\r\nabc", "no whole HTTP response"),
+        (OK + b"x: " + b"x" * 1_000_000, "no whole HTTP response"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "no whole HTTP response"),
+        (b"", "no whole HTTP response"),
+    ],
+)
+def test_what_is_no_answer_is_refused(answer: bytes, words: str) -> None:
+    with pytest.raises(SetupError, match=words) as refused:
+        asyncio.run(_asked(answer))
+    assert "/v1/models" in refused.value.message
+    assert not re.search(r"Error|Exception|bytearray|b'", refused.value.message)
+
+
+def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ANSWER_TIMEOUT_S", 0.5)
+    with pytest.raises(SetupError, match="did not answer /v1/models within"):
+        asyncio.run(_asked(OK, closes=False))
+
+
+def test_no_redirect_is_followed_and_nothing_is_decompressed() -> None:
+    redirect = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+    assert asyncio.run(_asked(redirect)).status == 307
+    packed = OK + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc"
+    assert asyncio.run(_asked(packed)) == questions.Reply(200, b"abc")
