@@ -1,4 +1,4 @@
-"""Where a server is, and what is needed to be let in: URL, TLS, key. The key is in no text that this file makes."""
+"""A server's address and what a client needs to use it: URL, TLS, key. No message made here holds the key."""
 
 import ipaddress
 import os
@@ -13,7 +13,7 @@ from runs.errors import InputError, SetupError
 
 _KEY = re.compile(r"[!-~]{1,4096}")  # what may stand in a header's value
 _HIDDEN = "[key]"
-LEAST_CUT = 4  # so many first characters of a key at an end are taken for a part of it
+LEAST_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class ServerAddress:
     host: str
     port: int
     tls: bool
-    path: str  # before every path that is asked for; mostly empty
+    path: str  # prefix of every path; mostly empty
 
     @classmethod
     def parse(cls, text: str) -> "ServerAddress":
-        """Read `http://host:port`, with or without the `/v1` that clients of OpenAI's interface are given.
+        """Read `http://host:port`, with or without the `/v1` of OpenAI's interface.
 
         Raises:
             InputError: another scheme, no host, a bad port, or a password in the URL (which is not repeated).
@@ -50,7 +50,7 @@ class ServerAddress:
         return cls(f"{parts.scheme}://{host}:{port}{path}", parts.hostname, port, tls, path)
 
     def is_here(self) -> bool:
-        """Whether what is sent there stays on this machine; asks the kernel for the way and sends nothing."""
+        """Whether the server is on this machine, by the kernel's routes; nothing is sent."""
         try:
             ways = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
             for family, kind, protocol, _, where in ways:
@@ -59,7 +59,7 @@ class ServerAddress:
                     if probe.getsockname()[0] == where[0] or ipaddress.ip_address(str(where[0])).is_loopback:
                         return True
         except (OSError, ValueError):
-            pass  # whoever connects tells what is wrong
+            pass  # connecting will report what is wrong
         return False
 
     @property
@@ -72,7 +72,7 @@ def addresses(text: str) -> list[ServerAddress]:
     """`--api-server`: one URL, or several with commas between them.
 
     Raises:
-        InputError: one of them is no address, or stands there twice.
+        InputError: one of them is no address, or is named twice.
     """
     found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
     for place, address in enumerate(found):
@@ -83,17 +83,17 @@ def addresses(text: str) -> list[ServerAddress]:
 
 @dataclass(frozen=True)
 class Access:
-    """What a client needs besides the address. `repr` and `hidden` never show the key."""
+    """Key and certificate authority. `repr` and `hidden` never show the key."""
 
     key: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
 
     @classmethod
     def from_environment(cls, key_variable: str | None, ca_file: Path | None = None) -> "Access":
-        """Take the key out of the environment variable of this name.
+        """Read the key from this environment variable.
 
         Raises:
-            InputError: the variable is not set, or what it holds cannot stand in a header.
+            InputError: the variable is not set, or its value cannot be sent in a header.
         """
         if key_variable is None:
             return cls(None, ca_file)
@@ -107,7 +107,7 @@ class Access:
         return cls(key, ca_file)
 
     def tls_context(self, address: ServerAddress) -> ssl.SSLContext | None:
-        """Certificates are always verified, against a private CA where one is given.
+        """Of https; certificates are always verified, against a private CA where one is given.
 
         Raises:
             SetupError: the CA's file cannot be read.
@@ -120,10 +120,10 @@ class Access:
             raise SetupError(f"--api-ca {self.ca_file}: {error}", "name a readable PEM file") from error
 
     def hidden(self, text: str) -> str:
-        """A server's words as they may be shown: a server may repeat the key it was given."""
+        """Text of a server without the key, which it may repeat."""
         if not self.key:
             return text
         text = text.replace(self.key, _HIDDEN)
-        # An error is cut to a length, and the cut may go through the key.
+        # A shortened error may end within the key.
         cut = next((size for size in range(len(self.key) - 1, LEAST_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
         return text[:-cut] + _HIDDEN if cut else text

@@ -1,4 +1,4 @@
-"""The client of one server: a dialect, a pool of connections, and what is demanded of every answer."""
+"""The client of one server: a dialect, a pool of connections, and the checks of every answer."""
 
 import asyncio
 import time
@@ -8,17 +8,18 @@ from dataclasses import KW_ONLY, dataclass
 from statistics import mean
 from typing import Any
 
+from runs.errors import ExecutionError
 from runs.record.observed import LoopLag
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.connection import request_head
 from sut.endpoint.connection_pool import ConnectionPool
 from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, Dialect
-from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, failure, same_prompt
+from sut.endpoint.exchange import FINISH_REASONS, GAP_FACTOR, Exchange, same_prompt
 from sut.engine import Request
 from sut.event_loop import LagMeter
 from sut.recorder import Lateness
 
-LOOK_INTERVAL_S = 1.0
+CHECK_INTERVAL_S = 1.0
 UNLOADED_ANSWERS = 10  # the first ones, probes among them, come before a client can be late
 LATE_SHARE = 0.5  # a loop that is late by this share of the time in which an answer's tokens come may read all at once
 
@@ -30,20 +31,20 @@ class Client:
     dialect: Dialect
     _: KW_ONLY
     connections: int
-    # How long a stream that has begun may bring nothing, at the least; nothing is decided before one has ended, because
-    # nobody knows yet how long tokens take here.
+    # Shortest time that a stream which has begun may stand still. Applied once a first one has ended: before that the
+    # time of a token is not known.
     silence_s: float
     end_limit_s: float  # from the last id to the end of the response; from a bad status to the end of its body
     times_count: bool  # whether anything is judged by times, so that answers without a TPOT end the leg
     vocab_size: int | None  # ids lie below it; None where it is not known
-    on_error: Callable[[BaseException], None]  # told when a lost connection cannot be opened again
+    on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
 
     def __post_init__(self) -> None:
         self.record = ClientRecord()
         self.moved = 0  # chunks with ids so far
         self.generated = 0  # ids so far
-        self.slowest_token_ns = 0  # of a chunk behind the first, by its number of ids
-        self.latest_answered_ns = 0  # when the request was sent, of the one sent last of those that are answered
+        self.slowest_token_ns = 0  # of any chunk but an answer's first: its time by its number of ids
+        self.latest_answered_ns = 0  # of all answered requests: when the last one was sent
         self.longest_answer_ns = 0
         self._apart_ns: list[int] = []  # from the first ids to the last, of the first answers in several reads
         self.head = request_head(self.address, self.dialect.path, self.access.key)
@@ -70,22 +71,22 @@ class Client:
         await self.pool.open()
         loop = asyncio.get_running_loop()
         self.record.watch_loop(loop)
-        self._look()
+        self._check_overdue()
 
     def submit(self, request: Request, template: BodyTemplate | None = None) -> None:
-        """Send a request, as the leg's sampling or another template says it; its sink is told the rest."""
+        """Send a request with the leg's sampling, or with another template; its sink gets the outcome."""
         self.pool.submit(Exchange(self, request, template or self._template))
 
     def next_request_id(self) -> str:
-        """Another one for each request of any client: no answer that was kept can have it."""
+        """Unique over all clients, so that no cached answer can have it."""
         self._asked += 1
         return f"{self._name}-{self._asked}"
 
     def check_id(self, request_id: str, returned: str | None) -> None:
-        """That an answer is this request's, at a server that has given a request its own id back before.
+        """Check that an answer is this request's, once the server has returned a request's own id.
 
         Raises:
-            BadResponse: it is another one's.
+            BadResponse: it has another id.
         """
         if returned is not None and returned.endswith(request_id):
             self._ids_come_back = True
@@ -93,10 +94,10 @@ class Client:
             raise BadResponse(f"the answer carries the id {returned}, and the request had {request_id}")
 
     def check(self, request: Request, answer: Completion) -> None:
-        """What is demanded of every answer before it counts.
+        """Check an answer before it counts.
 
         Raises:
-            BadResponse: saying what is wrong.
+            BadResponse: something is wrong with it.
         """
         ids, least, most = len(answer.ids), self.dialect.sampling.min_tokens, self.dialect.sampling.max_tokens
         if answer.finish_reason is None:
@@ -106,7 +107,7 @@ class Client:
         if answer.finish_reason not in FINISH_REASONS:
             raise BadResponse(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
         if answer.completion_tokens is None or answer.prompt_tokens is None:
-            raise BadResponse("the server counts no tokens (no usage), so the ids cannot be held against a count")
+            raise BadResponse("the server counts no tokens (no usage), so the number of ids cannot be checked")
         if answer.completion_tokens != ids:
             raise BadResponse(f"{ids} ids came, and the server counts {answer.completion_tokens}")
         if answer.prompt_tokens != len(request.prompt_ids):
@@ -141,19 +142,23 @@ class Client:
         )
 
     def fail(self, request: Request, reason: str) -> None:
-        request.sink.failed(request, failure(self.address.url, request, self.access.hidden(reason)))
+        """The leg's end: server, query, and what was wrong."""
+        timed = request.seq >= 0
+        which = f"query {request.seq}, sample {request.sample_index}" if timed else "a request before the clock"
+        text = f"server {self.address.url}, {which}: {self.access.hidden(reason)}"
+        request.sink.failed(request, ExecutionError(text, "see the server's log; nothing is sent twice"))
 
-    def _look(self) -> None:
-        """Once a second: is there a response that can be waited for no longer?"""
+    def _check_overdue(self) -> None:
+        """Give up overdue responses; once a second."""
         if self._closed:
             return
         now_ns = time.time_ns()
         slowest_s = self.slowest_token_ns * self.dialect.sampling.max_tokens / 1e9
         silence_s = max(self.silence_s, GAP_FACTOR * slowest_s) if slowest_s else float("inf")
-        for receiver in self.pool.busy():
-            if isinstance(receiver, Exchange) and (reason := receiver.overdue(now_ns, silence_s)):
-                receiver.broken(reason)
-        asyncio.get_running_loop().call_later(LOOK_INTERVAL_S, self._look)
+        for exchange in self.pool.busy():
+            if reason := exchange.overdue(now_ns, silence_s):
+                exchange.broken(reason)
+        asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check_overdue)
 
     def close(self) -> None:
         self._closed = True
@@ -162,10 +167,10 @@ class Client:
 
 
 class ClientRecord:
-    """What a client observed about itself and about the answers' form, over its timed queries.
+    """What a client observed of itself and of the answers, over its timed queries.
 
-    LoadGen takes its own times when it is called, so they are later than the true ones by what this client needs. That
-    lateness is measured here: issue to the last byte of the request on the wire, and bytes read to LoadGen told.
+    LoadGen takes a time when it is called, so its times hold the client's own delay. That delay is measured here: from
+    issue to the request's last byte on the wire, and from the read of an answer to the call of LoadGen.
     """
 
     def __init__(self) -> None:
@@ -176,9 +181,9 @@ class ClientRecord:
         self.answers_read_at_once = 0  # of those with more than one id, streaming: TPOT 0
         self.answers_in_one_chunk = 0  # of these
         self.first_tokens_with_others = 0  # first chunks with more than one id
-        self.answers_with_cached_count = 0  # the server said how many prompt tokens it took from a cache
-        self.answers_with_their_prompt = 0  # its ids came back
-        self.answers_with_their_id = 0  # the request's came back
+        self.answers_with_cached_count = 0  # the server counted the prompt tokens that it took from a cache
+        self.answers_with_their_prompt = 0  # that returned the prompt's ids
+        self.answers_with_their_id = 0  # that returned the request's id
         self.cached_tokens = 0  # prompt tokens that the server took from a cache
         self.issue_to_wire = Lateness()
         self.read_to_loadgen = Lateness()

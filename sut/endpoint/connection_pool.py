@@ -1,9 +1,8 @@
 """A bounded set of connections to one server, all opened before the clock starts.
 
-The connection that was used last is used first, so the others keep still. Servers close a connection that has been
-idle for some seconds (uvicorn: 5), and a request sent in that moment would be lost, so an idle one is renewed before.
-A burst leaves many idle at once; they are renewed a few at a time, because queries wait behind that work. What finds no
-free connection waits in order.
+The connection used last is used first. Servers close a connection that was idle for some seconds (uvicorn: 5), and a
+request sent at that moment would be lost, so idle ones are renewed before; a few at a time, because queries wait
+meanwhile. A request that finds no free connection waits in order.
 """
 
 import asyncio
@@ -12,51 +11,47 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from runs.errors import ExecutionError, SetupError
 from sut.endpoint.address import ServerAddress
-from sut.endpoint.connection import HttpConnection, Receiver
+from sut.endpoint.connection import HttpConnection
 from sut.open_files import allow_open_files
+
+if TYPE_CHECKING:
+    from sut.endpoint.exchange import Exchange
 
 CONNECT_TIMEOUT_S = 10.0
 OPENED_AT_A_TIME = 64
 RENEW_AFTER_IDLE_S = 2.0  # uvicorn and llama.cpp's server close after 5
 LOOK_S = 0.05
-RENEW_STEP_S = 0.001  # up to 2 ms on an event loop, so all are renewed within 2 s
+RENEW_STEP_S = 0.001  # takes up to 2 ms, so all are renewed within 2 s
 RENEW_STEPS = 1_000
-IDLE_TOO_LONG = 408  # what some proxies send before they close a connection that nothing came on
+IDLE_TOO_LONG = 408  # some proxies send it before they close an unused connection
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
-Resting = OrderedDict[HttpConnection, None]  # connections without an exchange; the first has been so for longest
-
-
-class Job(Receiver, Protocol):
-    """A request that is to be sent, and the receiver of its response."""
-
-    def request(self) -> tuple[bytes, bytes]:
-        """Head and body; asked for when there is a connection, so that waiting jobs hold no bodies."""
+Resting = OrderedDict[HttpConnection, None]  # connections without an exchange, longest idle first
 
 
 @dataclass(eq=False)
 class ConnectionPool:
     address: ServerAddress
     tls: ssl.SSLContext | None
-    size: int  # connections, from first to last
-    on_error: Callable[[BaseException], None]  # told when a connection that was lost cannot be opened again
-    renew_unused: bool = False  # also what has carried nothing yet, for servers that count from the opening
-    single_use: bool = False  # no connection carries a second exchange, for servers that close it without a word
+    size: int  # number of connections
+    on_error: Callable[[BaseException], None]  # called when a lost connection cannot be opened again
+    renew_unused: bool = False  # renew unused connections, too: the server counts from the opening
+    single_use: bool = False  # one exchange a connection: the server closes it without notice
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._idle: Resting = OrderedDict()
-        self._unused: Resting = OrderedDict()  # have carried nothing yet; used when no other is idle
+        self._unused: Resting = OrderedDict()  # carried nothing yet; used when no other is idle
         self._open: set[HttpConnection] = set()
-        self._waiting: deque[Job] = deque()
+        self._waiting: deque[Exchange] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.renewed = 0
-        self.most_waiting = 0  # requests at a time, for a free connection
+        self.most_waiting = 0  # requests that waited for a connection at one time
 
     async def open(self) -> None:
         """Open every connection.
@@ -99,19 +94,19 @@ class ConnectionPool:
         self._open.add(connection)
         self.released(connection)
 
-    def submit(self, job: Job) -> None:
-        """Send a job at once, or when a connection is free."""
+    def submit(self, exchange: "Exchange") -> None:
+        """Send a request at once, or when a connection is free."""
         while self._idle or self._unused:
             connection, _ = (self._idle or self._unused).popitem()
             if not connection.is_closing:
-                connection.exchange(*job.request(), job)
+                connection.send(exchange)
                 return
-        self._waiting.append(job)
+        self._waiting.append(exchange)
         self.most_waiting = max(self.most_waiting, len(self._waiting))
 
-    def busy(self) -> list[Receiver]:
-        """Who waits for a response right now."""
-        return [connection.receiver for connection in self._open if connection.receiver is not None]
+    def busy(self) -> list["Exchange"]:
+        """Exchanges that wait for a response."""
+        return [connection.exchange for connection in self._open if connection.exchange is not None]
 
     def close(self) -> None:
         self._closed = True
@@ -124,17 +119,16 @@ class ConnectionPool:
         if self.single_use and connection.used:
             connection.close()
         elif self._waiting:
-            # In a turn of its own: the answer that freed the connection is told first.
+            # In the next turn: the answer that freed the connection is reported first.
             self._loop.call_soon(self._serve, connection)
         else:
             self._rest(connection)
 
     def _serve(self, connection: HttpConnection) -> None:
         if connection.is_closing:
-            return  # `lost` opens another one, which serves who waits
+            return  # `lost` opens another one for those that wait
         if self._waiting:
-            job = self._waiting.popleft()
-            connection.exchange(*job.request(), job)
+            connection.send(self._waiting.popleft())
         else:
             self._rest(connection)
 
@@ -156,8 +150,8 @@ class ConnectionPool:
         if status != IDLE_TOO_LONG:
             self.on_error(
                 ExecutionError(
-                    f"server {self.address.url}: a response came that nobody asked for (status {status})",
-                    "something on the way answers twice",
+                    f"server {self.address.url}: a response without a request (status {status})",
+                    "a proxy before the server answers twice",
                 )
             )
 
@@ -168,7 +162,7 @@ class ConnectionPool:
             self.on_error(error)
 
     def _sweep(self) -> None:
-        """Renew a few of those that have been idle for long; `lost` opens a new one in each one's place."""
+        """Close a few of those that were idle for long; `lost` opens new ones."""
         if self._closed:
             return
         wait_s, oldest_s = LOOK_S, self._loop.time() - RENEW_AFTER_IDLE_S
@@ -181,14 +175,14 @@ class ConnectionPool:
 
 
 def no_connection(address: ServerAddress, error: BaseException) -> SetupError:
-    """What is said of a connection that could not be opened, for whatever reason stands behind the error."""
+    """Why a connection could not be opened, from an exception or those that caused it."""
     reasons = [error]
     while (reason := reasons[-1].__cause__ or reasons[-1].__context__) is not None:
         reasons.append(reason.exceptions[0] if isinstance(reason, BaseExceptionGroup) else reason)
     for reason in reasons:
         if isinstance(reason, ssl.SSLCertVerificationError):
             return SetupError(
-                f"server {address.url}: its certificate does not hold: {reason.verify_message}",
+                f"server {address.url}: its certificate is not valid: {reason.verify_message}",
                 "name the certificate authority's file with --api-ca",
             )
     texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]

@@ -1,7 +1,7 @@
 """A server as the system under test: token ids in, token ids out, over HTTP.
 
-One engine is the client of one server, on one event loop. Several servers, or one that needs more than a core of
-client, are several engines, each in a process of its own.
+One engine is the client of one server, on one event loop. Several servers, or one that needs more client than a core,
+have several engines, each in a process of its own.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from sut.endpoint.questions import (
 from sut.endpoint.served import ServedServer
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 
-QUIET_S = 5.0  # nothing came for so long: the server's own counters are asked whether it works
+QUIET_S = 5.0  # without progress for so long, the server's counters are asked whether it works
 QUIET_LOOK_S = 2.0
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which of the clients of one server this is; the first shows what the server does, and starts it where asked."""
+    """Which of one server's clients this is; the first one probes the server, and starts it with --serve."""
 
     place: int = 0
     clients: int = 1
@@ -59,8 +59,8 @@ class EndpointEngine(Engine):
     probe_tokens: int = PROBE_TOKENS  # of the prompts that are sent before the clock starts
     vocab_size: int | None = None  # ids lie below it; None where it is not known
     model_path: str = ""  # what the prompts were tokenised with
-    declared: dict[str, Any] | None = None  # what nobody can see of the server; goes on record as declared
-    silence_s: float = 20.0  # how long a stream that has begun may bring nothing, at the least
+    declared: dict[str, Any] | None = None  # facts that no request shows; recorded as declared
+    silence_s: float = 20.0  # shortest time that a stream which has begun may stand still
     end_limit_s: float = 10.0  # from the last id to the end of the response
     times_count: bool = True  # whether anything is judged by times: not in an accuracy leg
     network_sut: bool = False  # whether the leg is for the Network division
@@ -102,7 +102,7 @@ class EndpointEngine(Engine):
             on_error=self._server_lost,
         )
         await client.open()
-        # By one client alone: what a server does with one request at a time is what can be repeated.
+        # By one client: with one request at a time a server's answers can be repeated.
         probed = await probe(client, self.probe_tokens) if self.share.place == 0 else None
         self._generated_before = first_of(learned.metrics, GENERATED)
         self._hits_before = first_of(learned.metrics, CACHE_HITS)
@@ -148,7 +148,7 @@ class EndpointEngine(Engine):
         self._lost = self._lost or error
 
     async def _watch(self) -> None:
-        """Ask the server whether it works while nothing comes from it. A busy server is not disturbed."""
+        """Ask the server's counters while no ids come. A busy server is not asked."""
         moved, moved_s = -1, 0.0
         while self._client is not None:
             if self._client.moved != moved:
@@ -157,7 +157,7 @@ class EndpointEngine(Engine):
                 try:
                     metrics, _ = await read_metrics(self._address, self._access)
                 except SetupError:
-                    pass  # the watchdog draws the conclusion: nothing moves
+                    pass  # the watchdog sees that nothing moves
                 else:
                     self._generated = first_of(metrics, GENERATED) or 0.0
             await asyncio.sleep(QUIET_LOOK_S)
@@ -182,7 +182,7 @@ class EndpointEngine(Engine):
             **client.record.facts(),
             "connections_renewed": client.pool.renewed,
             "most_waiting_for_a_connection": client.pool.most_waiting,
-            # Since the start: probes and warm-up are among them.
+            # Since the start, with probes and warm-up.
             "cached_tokens_by_metrics": reused,
             "tokens_by_metrics": generated,
             "tokens_that_came": client.generated,
@@ -195,7 +195,7 @@ class EndpointEngine(Engine):
         if self.share.clients == 1 and generated not in (None, client.generated):
             notes.append(
                 f"server {self._address.url} made {generated:,} tokens by its own count, and {client.generated:,} "
-                "came: somebody else asks it, or something on the way answers, cuts or adds"
+                "came: another client uses it, or a proxy before it answers, cuts or adds"
             )
         return Observed(facts, reasons, notes)
 
@@ -203,28 +203,28 @@ class EndpointEngine(Engine):
         url, learned = self._address.url, self._learned
         if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
             yield (
-                f"server {url} returns neither a request's id nor its prompt: answers that something on the way "
-                "exchanged would not be noticed"
+                f"server {url} returns neither a request's id nor its prompt: answers that a proxy exchanged would "
+                "not be noticed"
             )
         if record.first_tokens_with_others > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
             yield (
                 f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens came together with "
-                "others, so something held them back"
+                "others: they were held back"
             )
         if not counted:
             yield (
                 f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
-                "in this system can tell"
+                "can tell"
             )
         names = [name for name in (learned.model, learned.model_root) if name] if learned is not None else []
         if not any(PurePath(name).name in self.model_path for name in names):
             yield (
                 f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenised for "
-                f"{self.model_path}: nothing shows that these are one"
+                f"{self.model_path}: nothing shows that these are the same"
             )
 
     def _about_caching(self, record: ClientRecord, reused: int | None) -> list[str]:
-        """Reasons. Reuse of prompts across queries is forbidden, and on by default in most servers."""
+        """Why the leg is not official: reuse of prompts across queries, which most servers do by default."""
         url = self._address.url
         if self._learned is not None and self._learned.prefix_caching:
             return [f"server {url} says that prefix caching is on"]
@@ -243,5 +243,5 @@ class EndpointEngine(Engine):
 
 
 def _risen(before: float | None, after: float | None) -> int | None:
-    """By how much a server's counter rose; None where it has none, or began anew."""
+    """Growth of a server's counter; None without a counter, or after a reset."""
     return None if after is None or after < (before or 0.0) else int(after - (before or 0.0))

@@ -1,4 +1,4 @@
-"""One request over HTTP, from the body that is sent to the answer that is told; every doubt about it ends the leg."""
+"""One request over HTTP, from its body to the answer; anything wrong with the response ends the leg."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import orjson
 
-from runs.errors import ExecutionError
 from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, error_words
 from sut.engine import Request
 
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
     from sut.endpoint.client import Client
 
 DONE = b"[DONE]"
-MOST_BODY_BYTES = 16 << 20  # of one response; one with 128 ids, its text and a repeated prompt has some 20 kB
+MOST_BODY_BYTES = 16 << 20  # of one response; 128 ids with text and prompt have some 20 kB
 MOST_ERROR_BYTES = 64 << 10
-GAP_FACTOR = 3.0  # what is waited for may take this many times what has taken longest so far
+GAP_FACTOR = 3.0  # a wait may last this many times the longest one so far
 FINISH_REASONS = ("stop", "length")
-LEFT_OUT_SHARE = 0.01  # of the answers a p99, by which the benchmark judges TPOT, says nothing
-FEW_ANSWERS = 10  # of a short leg
-LONGEST_EVENT_BYTES = 4 << 20  # a prompt of 100,000 ids that comes back has a fifth of it
+LEFT_OUT_SHARE = 0.01  # of the answers: what a p99 TPOT leaves out
+FEW_ANSWERS = 10  # as many are allowed in a short leg
+LONGEST_EVENT_BYTES = 4 << 20  # five times a returned prompt of 100,000 ids
 
 
 class EventStream:
-    """The events of one response, however its bytes were cut up: what stands behind `data:`, never decoded here.
+    """The events of one response, whatever pieces its bytes come in: the content of `data:`, not decoded.
 
     [WHATWG HTML, server-sent events: lines end in LF or CR LF here]
     """
@@ -51,17 +50,17 @@ class EventStream:
             elif not line and self._data:
                 yield b"\n".join(self._data)
                 self._data = []
-            # comments (`:`) and other fields carry nothing that is needed
+            # comments (`:`) and other fields are ignored
 
     @property
     def is_between_events(self) -> bool:
-        """Whether nothing of an event is left that never was completed."""
+        """Whether no event is incomplete."""
         return not self._data and not self._rest.strip()
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Exchange:
-    """Sends one request when a connection is free, and hears its response. With slots: there are many."""
+    """One request and its response, whose parts a connection hands over as they come. With slots: there are many."""
 
     _client: "Client"
     _request: Request
@@ -75,7 +74,7 @@ class Exchange:
     _first_read_ns: int = 0
     _last_read_ns: int = 0  # of ids
     _sent_ns: int = 0
-    _progress_ns: int = 0  # of the last thing that moved this response on
+    _progress_ns: int = 0  # when the response last made progress
     _done: bool = False
     _request_id: str = field(init=False)
 
@@ -85,9 +84,11 @@ class Exchange:
     # The way there ------------------------------------------------------------------------------------------
 
     def request(self) -> tuple[bytes, bytes]:
+        """Head, up to `content-length: `, and body; made when there is a connection, so that what waits has no body."""
         return self._client.head, self._template.body(self._request.prompt_ids, self._request_id)
 
     def sent(self, sent_ns: int) -> None:
+        """The request's last byte was given to the kernel."""
         self._sent_ns = sent_ns
         if self._request.seq >= 0:
             self._client.record.issue_to_wire.add(sent_ns - self._request.issue_ns)
@@ -101,9 +102,7 @@ class Exchange:
             return
         encoding = headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
-            raise BadResponse(
-                f"the response is encoded ({encoding.decode('latin-1')}), though it was asked for as it is"
-            )
+            raise BadResponse(f"the response is encoded ({encoding.decode('latin-1')}); the request asks for identity")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         wanted = b"text/event-stream" if self._client.dialect.streaming else b"application/json"
         if kind != wanted:
@@ -124,7 +123,7 @@ class Exchange:
 
     def _event(self, payload: bytes, read_ns: int) -> None:
         if self._done:
-            raise BadResponse("the stream goes on behind its end")
+            raise BadResponse("the stream goes on after its end")
         if payload == DONE:
             self._done = True
         elif self._read(payload, read_ns) and self._chunks == 1 and self._client.dialect.streaming:
@@ -140,13 +139,13 @@ class Exchange:
             new = client.dialect.read(payload, answer)
         except msgspec.DecodeError as error:
             raise BadResponse(
-                f"what came back is not what {client.dialect.name} says ({error}): {error_words(payload)}"
+                f"the response is not of dialect {client.dialect.name} ({error}): {error_words(payload)}"
             ) from error
         client.check_id(self._request_id, answer.request_id)
         if not new:
             return 0
         if finished:
-            raise BadResponse("ids came behind the finish reason")
+            raise BadResponse("ids came after the finish reason")
         if len(answer.ids) > (most := client.dialect.sampling.max_tokens):
             raise BadResponse(f"{len(answer.ids)} ids came; at most {most} were asked for")
         client.moved += 1
@@ -166,6 +165,7 @@ class Exchange:
         return new
 
     def end(self, read_ns: int) -> None:
+        """The response is complete."""
         try:
             self._end(read_ns)
         except BadResponse as fault:
@@ -199,8 +199,8 @@ class Exchange:
             record.read_to_loadgen.add(time.time_ns() - read_ns)
 
     def _without_tpot(self) -> None:
-        """All tokens were read at one time. A few such answers can be this client's own lateness, or the server's;
-        more than the share that a p99 leaves out would be a TPOT that nobody measured."""
+        """All tokens were read at once. A few such answers are tolerated; with more than a p99 leaves out, the TPOT
+        would not be measured."""
         record = self._client.record
         if self._request.seq < 0:
             return
@@ -214,24 +214,25 @@ class Exchange:
 
     def _refusal(self) -> str:
         first_line = b"".join(self._parts).strip().split(b"\n")[0]
-        return f"status {self._status}: {error_words(first_line) or 'without a word'}"
+        return f"status {self._status}: {error_words(first_line) or 'empty body'}"
 
     def broken(self, reason: str) -> None:
+        """The connection or the response was cut; nothing more comes."""
         if self._status != 200 and self._parts and not reason.startswith("status"):
             reason = self._refusal()
         self._client.fail(self._request, reason)
 
     def overdue(self, now_ns: int, silence_s: float) -> str | None:
-        """Why this response can be waited for no longer, or None.
+        """Why this response is given up, or None.
 
         Args:
-            silence_s: how long a stream that has begun may bring nothing.
+            silence_s: how long a stream that has begun may stand still.
         """
-        if not self._progress_ns:  # not begun: it may wait in the server's queue, but not while others overtake it
+        if not self._progress_ns:  # it may wait in the server's queue, but not be overtaken by later ones for long
             client = self._client
             overtaken_s = (client.latest_answered_ns - self._sent_ns) / 1e9
             if self._sent_ns and overtaken_s > max(client.silence_s, GAP_FACTOR * client.longest_answer_ns / 1e9):
-                return f"no answer, and one whose request was sent {overtaken_s:.0f} s later is there"
+                return f"no answer, and a request sent {overtaken_s:.0f} s later was answered"
             return None
         waited_s = (now_ns - self._progress_ns) / 1e9
         most = self._client.dialect.sampling.max_tokens
@@ -246,7 +247,7 @@ class Exchange:
 
 
 def same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
-    """Whether the ids that came back, as JSON, are those that were sent."""
+    """Whether the ids that the server returned, as JSON, are those that were sent."""
     if repeated == orjson.dumps(prompt_ids):
         return True
     try:
@@ -254,9 +255,3 @@ def same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return bool(found in (prompt_ids, [prompt_ids]))
-
-
-def failure(url: str, request: Request, reason: str) -> ExecutionError:
-    """A failed request as the leg's end: server, query, and what was wrong."""
-    which = f"query {request.seq}, sample {request.sample_index}" if request.seq >= 0 else "a request before the clock"
-    return ExecutionError(f"server {url}, {which}: {reason}", "see the server's log; nothing is sent twice")

@@ -1,4 +1,4 @@
-"""A server that computes nothing and answers at once, in vLLM's words: what a client can do is measured against it.
+"""A server of vLLM's dialect that computes nothing and answers at once: the client's speed is measured against it.
 
 `python -m sut.endpoint.instant_server EVENTS` prints its URL and serves until its input is closed; EVENTS is the number
 of events in which the ids of a streamed answer come.

@@ -1,33 +1,39 @@
-"""A server as a kind of engine: its options, and what a leg makes of them."""
+"""A server as a kind of engine: its options, and the plan of a leg from them."""
 
+import asyncio
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, field_validator
 
 from runs.benchmark import SamplingPolicy
 from runs.errors import InputError
+from runs.loadgen.detail_log import NETWORK_SUT
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
-from runs.record.server_declaration import read_declaration
-from sut.endpoint.address import Access, addresses
+from runs.record.servers import read_declaration
+from sut.endpoint.address import Access, ServerAddress, addresses
 from sut.endpoint.engine import EndpointEngine, Share
-from sut.endpoint.network_sut import NetworkSut
 from sut.endpoint.probes import PROBE_TOKENS
-from sut.endpoint.questions import DIALECTS
+from sut.endpoint.questions import DIALECTS, read_card
 from sut.endpoint.served import words
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
-CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: which one it is, of how many
-AS_SERVED = "as the server has it"  # of an option that is the server's: asked of it and observed, never set
+CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: its number and how many there are
+AS_SERVED = "as the server has it"  # value of an option that only the server sets
+
+_NOT_IN_A_LOG = re.compile(r"[^ !#-\[\]-~]")  # LoadGen writes names into JSON as they are
 
 
 class EndpointOptions(BaseModel):
-    """What a user may ask of the client of a server."""
+    """Options of `--engine endpoint`."""
 
     api_server: str | None = option_field(
         None,
@@ -39,7 +45,7 @@ class EndpointOptions(BaseModel):
         None, "Model's name at the server. Default: the one that it serves.", "endpoint", "NAME"
     )
     api_dialect: str | None = option_field(
-        None, f"Language of the server: {', '.join(DIALECTS)}. Default: the server is asked.", "endpoint", "NAME"
+        None, f"API of the server: {', '.join(DIALECTS)}. Default: the server is asked.", "endpoint", "NAME"
     )
     api_key_env: str | None = option_field(
         None, "Environment variable that holds the server's key; the key itself is written nowhere.", "endpoint", "VAR"
@@ -56,7 +62,7 @@ class EndpointOptions(BaseModel):
         ge=1,
     )
     api_declaration: Path | None = option_field(
-        None, "What nobody can see of the server (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
+        None, "Facts of the server that no request shows (configs/endpoint-declaration.yaml).", "endpoint", "FILE"
     )
     network_sut: bool = option_field(
         False,
@@ -178,3 +184,39 @@ class EndpointKind(EngineKind[EndpointOptions]):
             access=Access.from_environment(options["api_key_env"], options["api_ca"] and Path(options["api_ca"])),
             model_name=options["api_model_name"],
         )
+
+
+@dataclass(eq=False, kw_only=True)
+class NetworkSut(LoadgenSut):
+    """The system under test of the Network division: LoadGen asks it for its name, and so each server is asked for its
+    own.
+
+    [inference_rules.adoc, Network Division, QDL Constraints: the name holds "Network SUT", is fetched over the network
+    each time, and is made of the names of all nodes, none of which is another's.]
+    """
+
+    servers: list[ServerAddress]  # all of them, which LoadGen sees as one system
+    access: Access  # to each
+    model_name: str | None  # at the servers; None where they serve one
+
+    @contextlib.contextmanager
+    def handle(self) -> Iterator[int]:
+        handle = self.loadgen.ConstructQDL(self.issue_queries, self.flush_queries, self.name)
+        yield handle
+        self.loadgen.DestroyQDL(handle)
+
+    def name(self) -> str:
+        """LoadGen's callback, on its thread."""
+        try:
+            return asyncio.run(self._name())
+        except BaseException as error:
+            self.fail(error)
+            return f"{NETWORK_SUT} without a name"
+
+    async def _name(self) -> str:
+        nodes = await asyncio.gather(*map(self._node, self.servers))
+        return f"{NETWORK_SUT} ({', '.join(nodes)})"
+
+    async def _node(self, server: ServerAddress) -> str:
+        card = await read_card(server, self.access, self.model_name)
+        return _NOT_IN_A_LOG.sub("", f"{card['id']} of {card.get('owned_by') or 'a server'} at {server.authority}")

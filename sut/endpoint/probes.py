@@ -1,6 +1,6 @@
-"""What a server is shown to do before the clock starts: requests whose answers tell what it honours.
+"""Probes before the clock starts: requests whose answers show whether the server honours the benchmark's sampling.
 
-A probe fails the leg; nothing is tried another way. What no request can show (weights, precision) is not here.
+A failed probe refuses the leg. What no request can show (weights, precision) is not probed.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from sut.engine import OneAnswer, Request
 
 PROBE_SEED = 20_250_715
 PROBE_TOKENS = 300  # more than one block of any cache: vLLM has 16 ids in one, 128 on CPUs
-LOWEST_ID, HIGHEST_ID = 10, 250  # there in every vocabulary, the byte tokenizer's too
+LOWEST_ID, HIGHEST_ID = 10, 250  # in every vocabulary, that of the byte tokenizer, too
 PROBE_TIMEOUT_S = 120.0
 FORCED_TOKENS = 4  # of the probe of min_tokens
 SHORT_TOKENS = 8
 
 
 async def probe(client: Client, tokens: int) -> dict[str, Any]:
-    """Ask what has to be shown, one request after the other; every answer is also checked as any of the leg's is.
+    """Send the probes one after the other; their answers are checked as all are.
 
     Returns:
         Facts for the manifest.
@@ -38,7 +38,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     if sampling.temperature == 0 and first.ids != again.ids:
         raise SetupError(
             f"server {url}: the same prompt gave other ids the second time (temperature 0): "
-            f"{_parted(first.ids, again.ids)}",
+            f"{_difference(first.ids, again.ids)}",
             "the server must decode greedily, batch by batch the same",
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
@@ -59,7 +59,7 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
 
 
 async def _show_min_tokens(client: Client, prompt: list[int], ids: list[int]) -> bool | None:
-    """The answer's first token is made a stop token: only `min_tokens` keeps it from ending there at once."""
+    """The answer's first token becomes a stop token: only `min_tokens` keeps the answer from ending there."""
     dialect, most = client.dialect, client.dialect.sampling.max_tokens
     least = max(FORCED_TOKENS, dialect.sampling.min_tokens)
     if not dialect.min_tokens_holds_stop_ids or most < least:
@@ -90,16 +90,14 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
     return answer
 
 
-def _parted(first: list[int], second: list[int]) -> str:
+def _difference(first: list[int], second: list[int]) -> str:
     both = zip(first, second, strict=False)
     place = next((place for place, (one, other) in enumerate(both) if one != other), min(len(first), len(second)))
-    return f"apart from id {place} of {len(first)} and {len(second)}"
+    return f"different from id {place} of {len(first)} and {len(second)}"
 
 
 def not_asked(dialect: Dialect) -> list[str]:
-    """What of the sampling this dialect cannot be asked for."""
+    """Parameters of the sampling that this dialect lacks."""
     if dialect.has_min_tokens:
         return []
-    return [
-        f"{dialect.name} knows no min_tokens; every answer is checked to have {dialect.sampling.min_tokens} or more"
-    ]
+    return [f"{dialect.name} has no min_tokens; every answer is checked to have {dialect.sampling.min_tokens} or more"]

@@ -1,4 +1,4 @@
-"""Questions to a server before and after a leg: which one it is, what it serves, what it counts."""
+"""Control questions to a server, before and after a leg: what it is, what it serves, what it counts."""
 
 import asyncio
 import dataclasses
@@ -23,17 +23,17 @@ MOST_ANSWER_BYTES = 4 << 20
 DIALECTS: dict[str, type[Dialect]] = {
     dialect.name: dialect for dialect in (VllmCompletions, VllmTokens, SglangGenerate, TensorRtLlm, LlamaCppCompletion)
 }
-# How each server signs its list of models. [vLLM, SGLang, TensorRT-LLM: ModelCard.owned_by; llama.cpp: /v1/models]
+# `owned_by` in each server's list of models. [vLLM, SGLang, TensorRT-LLM: ModelCard.owned_by; llama.cpp: /v1/models]
 _BY_OWNER: dict[str, type[Dialect]] = {
     "vllm": VllmCompletions,
     "sglang": SglangGenerate,
     "tensorrt_llm": TensorRtLlm,
     "llamacpp": LlamaCppCompletion,
 }
-# Counters of prompt tokens looked up in a cache and found there; series that tell of work. [each server's /metrics]
+# Counters of prompt tokens taken from a cache, and of tokens generated. [each server's /metrics]
 CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
 GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
-_INCOMPLETE = (400, 422)  # a route that is there says so of a body without fields
+_INCOMPLETE = (400, 422)  # an existing route's answer to a body without fields
 _CACHE_CONFIGURATION = "vllm:cache_config_info"
 _CACHE_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching", "kv_offloading_size", "sliding_window")
 _SHOWN_METRICS = (
@@ -105,7 +105,7 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server says of itself. None and empty: it does not say."""
+    """What a server reports of itself; None and empty where it does not."""
 
     owner: str | None
     version: str | None
@@ -118,14 +118,14 @@ class ServerFacts:
     cache_configuration: dict[str, str] = field(default_factory=dict)
 
     def lasting(self) -> dict[str, Any]:
-        """What stays as it is while the server runs, and is the same in servers that are alike."""
+        """All that does not change while the server runs; equal for equal servers."""
         facts = dataclasses.asdict(self)
         del facts["metrics"]
         return facts
 
 
 async def learn(address: ServerAddress, access: Access, model_name: str | None) -> ServerFacts:
-    """Ask a server for everything that it tells.
+    """Ask a server for everything that it reports.
 
     Raises:
         SetupError, InputError: see `read_card`.
@@ -156,7 +156,7 @@ async def learn(address: ServerAddress, access: Access, model_name: str | None) 
 
 
 async def read_card(address: ServerAddress, access: Access, model_name: str | None) -> dict[str, Any]:
-    """What a server says of the model that it serves under this name, or of the only one.
+    """The server's entry for the model of this name, or for its only one.
 
     Raises:
         SetupError: it does not answer, refuses, or lists no models.
@@ -166,7 +166,7 @@ async def read_card(address: ServerAddress, access: Access, model_name: str | No
     if reply.status != 200:
         said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
         raise SetupError(
-            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'without a word'}",
+            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'empty body'}",
             "give a key with --api-key-env"
             if reply.status in (401, 403)
             else "give the server's own address, http://HOST:PORT, without the path of an interface",
@@ -196,17 +196,17 @@ def _model_card(listed: Any, address: ServerAddress, model_name: str | None) -> 
 async def choose_dialect(
     address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None
 ) -> type[Dialect]:
-    """The dialect that was asked for, one of `DIALECTS`; or that of the server that this is.
+    """The dialect that was asked for, one of `DIALECTS`; else the server's own.
 
     Raises:
-        SetupError: the server does not say what it is.
+        SetupError: the server is of no known kind.
     """
     if asked is not None:
         return DIALECTS[asked]
     found = _BY_OWNER.get(facts.owner or "")
     if found is None:
         raise SetupError(
-            f"server {address.url} calls itself {facts.owner!r}, which says nothing about its language",
+            f"server {address.url} identifies itself as {facts.owner!r}, which is no known kind of server",
             f"give --api-dialect: {', '.join(DIALECTS)}",
         )
     if found is VllmCompletions and (await ask(address, access, VllmTokens.path, b"{}")).status in _INCOMPLETE:
@@ -215,7 +215,7 @@ async def choose_dialect(
 
 
 async def read_metrics(address: ServerAddress, access: Access) -> tuple[dict[str, float], dict[str, str]]:
-    """The series worth keeping (summed over their labels), and vLLM's cache configuration; empty where there are none.
+    """The series that are recorded (summed over their labels), and vLLM's cache configuration; empty without.
 
     Raises:
         SetupError: the server does not answer at all.

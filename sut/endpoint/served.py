@@ -1,4 +1,4 @@
-"""A server that the leg starts itself: in the leg's process group, so that it cannot outlive it."""
+"""A server that the leg starts: in the leg's process group, so that it ends with the leg."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ class ServedServer:
     async def _launch(self, access: Access) -> None:
         if await self._answers(access):
             raise SetupError(
-                f"--serve: something answers at {self.address.url} already", "end it, or leave --serve out to use it"
+                f"--serve: a server answers at {self.address.url} already", "end it, or leave --serve out to use it"
             )
         command = words(self.command)
         try:
@@ -104,10 +104,10 @@ class ServedServer:
         with contextlib.suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
             return " / ".join([line.strip() for line in lines if line.strip()][-LAST_LINES:])
-        return "without a word"
+        return "no output"
 
     async def stop(self) -> None:
-        """Ask it to end, and end it."""
+        """End the process: SIGTERM, then SIGKILL."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

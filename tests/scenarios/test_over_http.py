@@ -59,11 +59,10 @@ def test_a_box_that_answers_from_a_cache_is_caught(keeps: bool, run: Run, tmp_pa
     assert _audit(tmp_path, "output_caching")["passed"] is not keeps
 
 
-@pytest.mark.parametrize("test", ["TEST06", "output_length", "output_consistency"])
-def test_other_audits_work_unchanged(test: str, run: Run, tmp_path: Path) -> None:
-    finished = run("audit", "Offline", Computing(0.2), "--test", test)
+def test_another_audit_works_unchanged(run: Run, tmp_path: Path) -> None:
+    finished = run("audit", "Offline", Computing(0.2), "--test", "TEST06")
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
-    assert _audit(tmp_path, test)["passed"] is True
+    assert _audit(tmp_path, "TEST06")["passed"] is True
 
 
 @pytest.mark.timed

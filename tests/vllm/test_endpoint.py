@@ -111,26 +111,6 @@ def test_what_a_box_does_is_caught_or_on_record(dialect: str, port: int) -> None
     asyncio.run(all_tricks())
 
 
-# One is started in test_a_server_that_is_killed_ends_the_leg, and two stand-ins in tests/scenarios/leg.
-@pytest.mark.long
-def test_two_servers_are_started_share_a_leg_and_end_with_it(
-    tiny_model: Path, answers: list[Answer], tmp_path: Path
-) -> None:
-    run_dir, ports = tmp_path / "leg", (_free_port(), _free_port())
-    serve = [word for port in ports for word in ("--serve", f"vllm {SERVER.format(model=tiny_model, port=port)}")]
-    command = _command(tiny_model, run_dir, ports[0], "--scenario", "Server", "--accuracy", *serve)
-    command[command.index("--api-server") + 1] += f",http://127.0.0.1:{ports[1]}"
-    leg = run_leg([*command, "--total-sample-count", "24"], run_dir)
-    assert leg.exit_code in (ExitCode.OK, ExitCode.NEGATIVE), leg
-    for entry in read_accuracy_log(leg.run.accuracy_log):
-        assert answers[entry.qsl_idx].matches(array("i", entry.data).tolist())
-    clients = leg.manifest["observed"]["engine"]["replicas"]
-    assert sum(client["answers"] for client in clients) == 24
-    assert all(client["answers"] > 0 for client in clients)
-    assert all((run_dir / f"server-{number}.log").stat().st_size > 0 for number in range(2))
-    assert wait_for(lambda: not any(map(_listens, ports)), PATIENCE_S)
-
-
 @pytest.mark.long  # three legs or more
 @pytest.mark.parametrize("reuses", [True, False])
 def test_the_audit_finds_a_server_that_reuses_prompts(reuses: bool, tiny_model: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every dialect can do: write a request's body, and read what comes back into a `Completion`."""
+"""What every dialect does: write a request's body, and read the response into a `Completion`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,18 +11,17 @@ import orjson
 from runs.benchmark import SamplingPolicy
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # LoadGen is given int32
-NOTHING = msgspec.Raw()  # in place of a part that is kept as it came, and did not come
+NOTHING = msgspec.Raw()  # default of a part that is kept undecoded
 WORDS_OF_AN_ERROR = 300
 
 
 class BadResponse(Exception):
-    """A response that cannot be what it should be. The text names what is wrong; server and query are named by whoever
-    reports it."""
+    """A response that is wrong. The text says what is wrong; the client adds server and query."""
 
 
 @dataclass(slots=True)
 class Completion:
-    """What has come of one response so far. None: the server has not said it."""
+    """What came of one response so far; None where the server did not say."""
 
     ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
@@ -34,7 +33,7 @@ class Completion:
 
 
 class BodyTemplate:
-    """A request's body but for its own id and the prompt's ids: everything else is the same for all of them."""
+    """A request's body without its id and the prompt's ids; the rest is the same for all."""
 
     def __init__(self, fields: dict[str, Any], prompt_field: str, id_field: str | None) -> None:
         self._head = orjson.dumps(fields)[:-1] + b"," + orjson.dumps(prompt_field) + b":"
@@ -47,7 +46,7 @@ class BodyTemplate:
 
 @dataclass(eq=False)
 class Dialect(ABC):
-    """One server's language."""
+    """One server's API."""
 
     model: str  # the model's name at the server
     sampling: SamplingPolicy  # sent in full
@@ -57,12 +56,12 @@ class Dialect(ABC):
     name: ClassVar[str]
     path: ClassVar[str]
     prompt_field: ClassVar[str]
-    id_field: ClassVar[str | None] = None  # takes a request's id, which stands at the end of the answer's then
-    renew_unused: ClassVar[bool] = False  # the server closes connections that were never used
-    closes_after_a_stream: ClassVar[bool] = False  # the server does, though its answer's head speaks of keeping it open
+    id_field: ClassVar[str | None] = None  # of the request's id, with which the answer's id then ends
+    renew_unused: ClassVar[bool] = False  # the server closes unused connections
+    closes_after_a_stream: ClassVar[bool] = False  # the server does, although its head says keep-alive
     renamed: ClassVar[Mapping[str, str]] = {}  # what the server calls fields of `parameters`; "": it has none
-    two_chunks: ClassVar[bool] = False  # has an interval of chunks: two a request then, as of an engine in the leg
-    min_tokens_holds_stop_ids: ClassVar[bool] = True  # holds stop ids back too, not the model's own end alone
+    two_chunks: ClassVar[bool] = False  # has a stream interval, so an answer comes in two chunks
+    min_tokens_holds_stop_ids: ClassVar[bool] = True  # min_tokens also holds back stop ids, not only the model's EOS
 
     def template(self, sampling: SamplingPolicy | None = None, stop_ids: tuple[int, ...] = ()) -> BodyTemplate:
         """The body for the sampling of the leg, or for another one that a probe asks for."""
@@ -73,7 +72,7 @@ class Dialect(ABC):
         return self.renamed.get("min_tokens") != ""
 
     def parameters(self, sampling: SamplingPolicy, stop_ids: tuple[int, ...]) -> dict[str, Any]:
-        """All that decides about a token: what is not sent, a server may take from generation_config.json."""
+        """All sampling parameters: for those not sent, a server may use generation_config.json."""
         own = {**asdict(sampling), "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0}
         own |= {"frequency_penalty": 0.0, "stop_token_ids": list(stop_ids)}
         names = {name: self.renamed.get(name, name) for name in own}
@@ -92,11 +91,11 @@ class Dialect(ABC):
             How many ids came with it.
 
         Raises:
-            BadResponse: the server tells of an error.
+            BadResponse: the server reports an error.
             msgspec.DecodeError: it is not the JSON that the dialect speaks.
         """
 
 
 def error_words(said: bytes) -> str:
-    """An error as a server said it, on one line and not too long."""
+    """A server's error on one line, shortened."""
     return " ".join(said.decode("utf-8", "replace").split())[:WORDS_OF_AN_ERROR]

@@ -53,7 +53,7 @@ class LlamaCppCompletion(Dialect):
     def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
         if event.tokens is None:
-            raise BadResponse(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+            raise BadResponse(f"the server reports an error: {error_words(bytes(event.error) or payload)}")
         answer.ids += event.tokens
         if event.tokens_predicted is not None and event.tokens_predicted != len(answer.ids):
             raise BadResponse(f"{len(answer.ids)} ids came so far, and the server counts {event.tokens_predicted}")

@@ -60,7 +60,7 @@ class _Completions(Dialect):
         event = _decode(payload)
         if event.choices is None:
             said = bytes(event.error) or (event.message or "").encode() or payload
-            raise BadResponse(f"the server tells of an error: {error_words(said)}")
+            raise BadResponse(f"the server reports an error: {error_words(said)}")
         if event.usage is not None:
             answer.prompt_tokens = event.usage.prompt_tokens
             answer.completion_tokens = event.usage.completion_tokens

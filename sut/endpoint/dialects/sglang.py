@@ -48,7 +48,7 @@ class SglangGenerate(Dialect):
     def read(self, payload: bytes, answer: Completion) -> int:
         event = _decode(payload)
         if event.meta_info is None:
-            raise BadResponse(f"the server tells of an error: {error_words(bytes(event.error) or payload)}")
+            raise BadResponse(f"the server reports an error: {error_words(bytes(event.error) or payload)}")
         if event.output_ids is None:
             raise BadResponse("the answer has no output_ids: the server gives text only")
         before, ids, told = len(answer.ids), event.output_ids, event.meta_info
@@ -69,6 +69,6 @@ class SglangGenerate(Dialect):
         if told.finish_reason is not None:
             if told.finish_reason.type == "abort":
                 said = error_words((told.finish_reason.message or "").encode())
-                raise BadResponse(f"the server gave up on the request: {said}")
+                raise BadResponse(f"the server aborted the request: {said}")
             answer.finish_reason = told.finish_reason.type
         return len(answer.ids) - before

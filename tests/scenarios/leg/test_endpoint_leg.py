@@ -23,8 +23,7 @@ from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support import server_dialects as speak
 from tests.support.http_box import Box
 from tests.support.http_campaign import Computing
-from tests.support.http_server import HANG, RESET, HttpServer, Reply, Speak, json_reply, serving
-from tests.support.http_tricks import ROWS
+from tests.support.http_server import HANG, HttpServer, Reply, Speak, json_reply, serving
 from tests.support.legs import check_failed
 from tests.support.small_tokenizer import make_tokenizer
 
@@ -153,21 +152,12 @@ class BreaksAt:
         return self.reply if self.asked == self.at else self.speaks(body)
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (json_reply({"error": "overloaded"}, 503), 'status 503: {"error": "overloaded"}'),
-        (Reply([RESET]), "connection"),
-        (speak.stream(speak.DONE), "without a finish reason"),
-    ],
-)
-def test_a_fault_in_mid_leg_ends_it(
-    reply: Reply, words: str, arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
-) -> None:
+def test_a_fault_in_mid_leg_ends_it(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:
+    reply = json_reply({"error": "overloaded"}, 503)
     with serving(HttpServer("/v1/completions", BreaksAt(30, reply, Computing(0.0, SPACED_S)), "vllm")) as server:
         finished = run_main(*arguments(server.url, "Server", *MANY))
         assert server.url in finished.stderr
-    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, words)
+    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, 'status 503: {"error": "overloaded"}')
 
 
 def test_a_server_that_stops_answering_ends_the_leg(
@@ -266,7 +256,7 @@ def test_a_leg_over_https_with_a_private_authority(
     with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", tls=context)) as server:
         refused = run_main(*arguments(server.url, "Server"))
         assert refused.code == ExitCode.REFUSED, refused.stderr
-        assert "certificate does not hold" in refused.stderr
+        assert "certificate is not valid" in refused.stderr
         assert "--api-ca" in refused.stderr
         shutil.rmtree(tmp_path / "leg")
         finished = run_main(*arguments(server.url, "Server", "--api-ca", ca))
@@ -286,18 +276,6 @@ def test_a_router_before_two_servers_is_one_server(
     (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
     assert client["answers"] == client["answers_with_their_prompt"]
     assert min(router.passed) > client["answers"] // 3
-
-
-def test_a_box_that_exchanges_answers_ends_the_leg(
-    arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
-) -> None:
-    row = ROWS["exchanges two answers"]
-    with (
-        serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm")) as server,
-        serving(Box(server.url, trick=row.make(), honest_for=30)) as box,
-    ):
-        finished = run_main(*arguments(box.url, "Server", *MANY))
-    check_failed(finished, tmp_path / "leg", ExitCode.FAILED, row.ends)
 
 
 def test_two_servers_share_a_leg(arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path) -> None:

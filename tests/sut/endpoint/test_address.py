@@ -1,16 +1,12 @@
 """Addresses, keys and certificates of servers."""
 
-import asyncio
-import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from runs.errors import InputError, SetupError
-from runs.record.server_declaration import read_declaration
+from runs.record.servers import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses
-from sut.endpoint.questions import ask
 from tests.support.official import DATACENTER
 
 
@@ -68,32 +64,6 @@ def test_what_is_on_this_machine_is_told_from_what_is_not() -> None:
         assert ServerAddress.parse(f"http://{host}:8000").is_here(), host
     for host in ("192.0.2.1", "no-such-host.invalid"):  # a documentation address: nothing is sent there
         assert not ServerAddress.parse(f"http://{host}:8000").is_here(), host
-
-
-def test_certificates_are_verified(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    command = [*made.split(), "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-
-    async def talk() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-            await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
-        address = ServerAddress.parse(f"https://localhost:{server.sockets[0].getsockname()[1]}")
-        with pytest.raises(SetupError, match="certificate") as refused:
-            await ask(address, Access(), "/health")
-        assert "--api-ca" in refused.value.fix
-        assert (await ask(address, Access(ca_file=certificate), "/health")).content == b"ok"
-        server.close()
-
-    asyncio.run(talk())
 
 
 def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:

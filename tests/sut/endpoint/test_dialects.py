@@ -106,7 +106,7 @@ def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, 
 def test_a_server_that_does_not_say_what_it_is_needs_a_dialect() -> None:
     async def leg() -> None:
         async with HttpServer("/v1/completions", speak.vllm, "somebody") as server:
-            with pytest.raises(SetupError, match="calls itself 'somebody'"):
+            with pytest.raises(SetupError, match="identifies itself as 'somebody'"):
                 await ask_all(server.url)
             report, _ = await ask_all(server.url, dialect="vllm")
             assert report.configuration["dialect"] == "vllm"
