@@ -18,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import orjson
+
 from runs.errors import HarnessError
 
 # contradiction: files that cannot all be true. result: without it there is no result at all, official or not.
@@ -153,28 +155,35 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """The finding without its outcome."""
+        """The finding without its outcome and its rule."""
         if not self.found:
             return self.text
-        return f"{self.text}: {self.found}" + (f", required: {self.required}" if self.required else "")
+        said = f"{self.text}: {self.found}" if self.text else self.found
+        return said + (f", required: {self.required}" if self.required else "")
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.severity]}: {self.sentence}"
+        return f"{_WORDS[self.severity]} {self.rule}: {self.sentence}"
+
+    @property
+    def line_with_place(self) -> str:
+        """For people: what it is worth, its rule, a sentence, and where it was seen."""
+        return f"{self} [{self.where}]" if self.files else str(self)
 
     def as_json(self) -> dict[str, Any]:
-        """With what the rule says of itself."""
+        """For programs, with what the rule says of itself. NumPy's numbers are no JSON by themselves."""
+        rule, plain = self.known, orjson.dumps(dict(self.numbers), option=orjson.OPT_SERIALIZE_NUMPY)
         return {
-            "rule": self.rule,
-            "kind": self.kind,
+            "rule": rule.id,
+            "kind": rule.kind,
             "severity": self.severity,
             "text": self.text,
-            "files": [str(path) for path in self.files],
-            "line": self.line,
-            "numbers": dict(self.numbers),
             "found": self.found,
-            "required": self.required,
-            "source": self.known.source,
-            "fix": self.fix or self.known.fix,
+            "expected": self.required,
+            "file": " and ".join(map(str, self.files)),
+            "line": self.line,
+            "numbers": orjson.loads(plain),
+            "source": rule.source,
+            "fix": self.fix or rule.fix,
         }
 
 
@@ -182,11 +191,6 @@ def applied(rule: str, text: str, passed: bool, found: str, required: str, *file
     """A rule that was applied: kept, or broken with its own severity."""
     severity: Severity = "pass" if passed else find_rule(rule).severity
     return Finding(rule, severity, text, files, numbers, found, required)
-
-
-def check_json(check: Finding) -> dict[str, Any]:
-    """A rule that was applied, as verify and the audits record it."""
-    return {"name": check.text, "passed": check.passed, **check.as_json()}
 
 
 def fail(rule: str, text: str, *files: Path, line: int | None = None, **numbers: Any) -> Finding:

@@ -33,13 +33,13 @@ class AuditRecord(BaseModel):
     required: bool
     reason: Annotated[str, Field(min_length=1)]
     rule: str
-    checks: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
     legs: list[dict[str, Any]]
 
 
 def write_audit(folder: Path, result: AuditResult) -> None:
     """Write `audit_<test>.json`, copies of logs, then the text the official tools read; each atomically."""
-    write_json(audit_record(folder, result.test), result.as_json())
+    write_json(audit_record(folder, result.test), result.record())
     for name, source in result.copies.items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_atomic(folder / name, source.read_bytes())

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from compliance.finding import Finding, check_json
+from compliance.finding import Finding
+from compliance.verdict import Outcome, Verdict
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -172,14 +173,13 @@ class AuditRequest(BaseModel):
     log_seed: int | None = None  # chooses the answers that a leg logs; None = drawn
 
 
-@dataclass(frozen=True)
-class AuditResult:
+@dataclass
+class AuditResult(Verdict):
     """The outcome of an audit."""
 
     test: str
     official: bool
     required: bool  # by the submissions of the legs' benchmark
-    checks: tuple[Finding, ...]
     legs: tuple[dict[str, Any], ...]
     passed: bool
     reason: str  # one sentence with the numbers that decided
@@ -191,15 +191,16 @@ class AuditResult:
     # files of the legs that belong beside it, by their name there
     copies: Mapping[str, Path] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        """The record; the fixed keys win over any detail of the same name."""
-        return {
-            **self.details,
-            "schema_version": 1,
-            **{name: getattr(self, name) for name in ("test", "passed", "official", "required", "reason", "rule")},
-            "checks": [check_json(check) for check in self.checks],
-            "legs": list(self.legs),
-        }
+    @property
+    def outcome(self) -> Outcome:
+        """The official comparison of TEST04 decides by itself; of all others the findings do."""
+        return "PASS" if self.passed else "FAIL"
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        """The fixed keys win over any detail of the same name."""
+        names = ("test", "passed", "official", "required", "reason", "rule")
+        told = {name: getattr(self, name) for name in names} | {"legs": list(self.legs)}
+        return {**self.details, **super().record(strict=strict), **told}
 
 
 LegPlanner = Generator[LegSpec, LegArtifacts, None]
@@ -266,7 +267,7 @@ class AuditTest(ABC):
         outcome: dict[str, Any] = {"passed": not failed, "reason": failed[0].sentence if failed else kept, **others}
         summaries = tuple(leg.summary() for leg in legs)
         required = any(self.name in leg.leg.benchmark.submission.audits for leg in legs)
-        return AuditResult(self.name, self.official, required, tuple(checks), summaries, **outcome)
+        return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)
 
 
 def in_force(settings: Mapping[str, int], scenario: Scenario) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compliance.audits.base import LegArtifacts
-from compliance.finding import OURS, Finding, applied, check_json, decides
+from compliance.finding import OURS, Finding, applied, decides
 from runs.errors import ExecutionError
 
 # First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
@@ -72,7 +72,7 @@ class Comparison:
         return all(check.passed for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        checks = [check_json(check) for check in self.checks]
+        checks = [check.as_json() for check in self.checks]
         return {**asdict(replace(self, checks=())), "checks": checks, "passed": self.passed}
 
 

@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from compliance.finding import Finding, check_json
+from compliance.finding import Finding
+from compliance.verdict import Verdict
 
 
 @dataclass
-class Part:
+class Part(Verdict):
     """What was found in one leg of a result."""
 
     mode: Literal["performance", "accuracy"]
@@ -18,7 +19,6 @@ class Part:
     claims_official: bool
     declared_unofficial: list[str]  # the leg's own record of why it is not official
     rule: str  # what the verdict on this part rests on
-    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the numbers, for people
     details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
@@ -65,8 +65,4 @@ class Part:
 
     def as_json(self) -> dict[str, Any]:
         """The record."""
-        return {
-            **{name: value for name, value in asdict(replace(self, findings=[])).items() if name != "findings"},
-            "checks": [check_json(check) for check in self.checks],
-            "contradictions": [finding.as_json() for finding in self.contradictions],
-        }
+        return asdict(replace(self, findings=[])) | {"findings": [finding.as_json() for finding in self.findings]}

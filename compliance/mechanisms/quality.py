@@ -56,7 +56,7 @@ def quality_evidence(result: ResultLegs, verdict: Verification) -> QualityEviden
         failures.append("the answers were not scored again: the scores are only claimed")
     performance = result.leg(PERFORMANCE)
     if performance is not None:
-        failures += [check.sentence for check in verdict.checks if not check.passed]
+        failures += [check.sentence for check in verdict.of("error")]
         failures += _other_engine(performance, leg)
     scores, target = part.details.get("scores"), part.details.get("target")
     return QualityEvidence(

@@ -132,9 +132,9 @@ def _result(verdict: Verification, title: str) -> Iterator[str]:
     yield _points(verdict.reasons)
     for part in verdict.parts:
         yield from _part(part, verdict)
-    if verdict.checks:
+    if verdict.findings:
         yield "### Both legs together"
-        yield _claims(verdict.checks, {})
+        yield _claims(verdict.findings, {})
     yield "### What was not checked"
     yield from _not_checked(verdict)
     yield "### What a reviewer would ask next"

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import Scope, Verdict, as_word
+from compliance.signoff.signoff_verdict import Scope, SignOff
+from compliance.verdict import WORTH
 from runs.errors import InputError
 from runs.reading import open_file, read_whole
 
@@ -67,13 +68,13 @@ class CaseOutcome:
     """A case, and what was said of it."""
 
     case: Case
-    verdict: Verdict
+    verdict: SignOff
 
     @property
     def right(self) -> bool:
-        slugs = {reason.slug for reason in self.verdict.reasons if as_word(reason) == self.case.verdict}
+        slugs = {reason.slug for reason in self.verdict.findings if WORTH[reason.severity] == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
-        return self.verdict.decision == self.case.verdict and named
+        return self.verdict.outcome == self.case.verdict and named
 
 
 @dataclass(frozen=True)
@@ -82,16 +83,16 @@ class Score:
 
     outcomes: list[CaseOutcome]
 
-    def count(self, labels: set[str], said: set[str | None]) -> int:
-        return sum(one.case.verdict in labels and one.verdict.decision in said for one in self.outcomes)
+    def count(self, labels: set[str], said: set[str]) -> int:
+        return sum(one.case.verdict in labels and one.verdict.outcome in said for one in self.outcomes)
 
     @property
     def false_pass(self) -> int:
-        return self.count({"FAIL", "FLAG"}, {"PASS", None})
+        return self.count({"FAIL", "FLAG"}, {"PASS", "ERROR"})
 
     @property
     def false_fail(self) -> int:
-        return self.count({"PASS", "FLAG"}, {"FAIL", None})
+        return self.count({"PASS", "FLAG"}, {"FAIL", "ERROR"})
 
     @property
     def precision(self) -> float:
@@ -167,7 +168,7 @@ def run_cases(
             shutil.rmtree(place)
 
 
-def _run(case: Case, unpacked: Path, place: Path) -> Verdict:
+def _run(case: Case, unpacked: Path, place: Path) -> SignOff:
     for name, source in case.legs():
         if not (unpacked / LEGS / source).is_dir():
             raise InputError(f"case {case.name}: there is no leg {source}", "see the names in the archive")

@@ -63,6 +63,7 @@ def spread(repeats: list[Evidence], band_pct: float) -> Iterator[Finding]:
     ("warmup_outlier", "warning", "the first repeat is like the others"),
     ("outlier", "warning", "each repeat is like the others"),
 )
+@checks("B-6", ("baseline_imperfect", "warning", "repeats are steady after measuring again"))
 def judge_spread(name: str, values: list[float], band_pct: float, *where: Path) -> Iterator[Finding]:
     """The rule itself, on numbers in the order of the repeats."""
     middle = median(values)

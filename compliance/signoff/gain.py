@@ -12,7 +12,8 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
 from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
-from compliance.signoff.signoff_verdict import Decision, Scope
+from compliance.signoff.signoff_verdict import Scope
+from compliance.verdict import Outcome
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Delta:
 class SignedPatch:
     """The verdict on one lever, given anew."""
 
-    decision: Decision
+    decision: Outcome
     gain_pct: float
 
 

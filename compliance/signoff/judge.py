@@ -32,9 +32,9 @@ from compliance.signoff.limits import MOST_DIRECTORIES, MOST_PATCH_LEGS, NOISE_B
 from compliance.signoff.parity import harness, one_system_in_both_modes
 from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
-from compliance.signoff.signoff_verdict import Policy, Scope, Verdict
+from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
 from compliance.signoff.time_limit import time_limit
-from runs.errors import HarnessError, InputError
+from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
 
 
@@ -50,7 +50,7 @@ def sign_off(
     sources: ScoreSources | None = None,
     trust: Trust | None = None,
     limit_s: float = SIGN_OFF_LIMIT_S,
-) -> Verdict:
+) -> SignOff:
     """Give the verdict on a scope from raw files alone; writes nothing.
 
     Args:
@@ -83,7 +83,7 @@ def sign_off(
     if tree is not None and scope != "bundle":
         raise InputError(f"--tree has no use with --scope {scope}", "leave it out, or ask for --scope bundle")
     claim = claim or Claim()
-    verdict = Verdict(
+    verdict = SignOff(
         scope,
         noise_band_pct,
         policy or ("closed" if scope == "bundle" else "open"),
@@ -99,17 +99,18 @@ def sign_off(
         with time_limit(limit_s), with_scorer(sources) as (scored_with, _):
             _judge(verdict, list(ref), list(cand), claim, tree, scored_with, trust or Trust())
     except UnknownRuleError as error:
-        verdict.degraded = error.message
+        verdict.error = error
     except HarnessError as error:
-        verdict.reasons.append(fail("P-1/damaged_raw", error.message))
+        verdict.findings.append(fail("P-1/damaged_raw", error.message))
     except Exception as error:  # the tool's own failure is told apart from what it judges
         place = traceback.extract_tb(error.__traceback__)[-1]
-        verdict.degraded = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        said = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        verdict.error = ExecutionError(said)
     return verdict
 
 
 def _judge(
-    verdict: Verdict,
+    verdict: SignOff,
     ref: list[Path],
     cand: list[Path],
     claim: Claim,
@@ -119,36 +120,36 @@ def _judge(
 ) -> None:
     reference, reasons = load(ref, sources)
     candidate, more = load(cand, sources)
-    verdict.reasons += [*reasons, *more]
+    verdict.findings += [*reasons, *more]
     legs = reference + candidate
     for evidence in legs:
-        verdict.reasons += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
+        verdict.findings += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
-    verdict.reasons += between_legs(legs)
+    verdict.findings += between_legs(legs)
     if verdict.scope != "bundle":
-        verdict.reasons += [*one_harness(legs), *far_apart(legs, warn)]
+        verdict.findings += [*one_harness(legs), *far_apart(legs, warn)]
     readable = [evidence for evidence in legs if evidence.part is not None]
-    verdict.reasons += one_model(readable)
+    verdict.findings += one_model(readable)
     verdict.metrics = {"ref": medians(performance_legs(reference)), "cand": medians(performance_legs(candidate))}
-    verdict.reasons += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
-    verdict.reasons += not_looked_at(claim, verdict.scope, compared=bool(cand))
+    verdict.findings += claimed_numbers(verdict.metrics, claim, verdict.noise_band_pct)
+    verdict.findings += not_looked_at(claim, verdict.scope, compared=bool(cand))
     if not all(evidence.complete for evidence in legs) or not reference:
         return  # what is missing has been said; nothing can be compared
     if verdict.scope == "baseline":
-        verdict.reasons += baseline(reference, verdict.noise_band_pct)
+        verdict.findings += baseline(reference, verdict.noise_band_pct)
     elif verdict.scope == "profile":
         sides = performance_legs(reference), performance_legs(candidate)
-        verdict.reasons += attribution(*sides, claim, verdict.noise_band_pct)
+        verdict.findings += attribution(*sides, claim, verdict.noise_band_pct)
     elif verdict.scope == "harness":
-        verdict.reasons += harness(reference)
+        verdict.findings += harness(reference)
     else:
         if verdict.scope == "bundle":
-            verdict.reasons += one_system(candidate or reference)
-            verdict.reasons += _results(candidate or reference)
+            verdict.findings += one_system(candidate or reference)
+            verdict.findings += _results(candidate or reference)
         if cand:
             _compare(verdict, reference, candidate, claim, sources)
         if tree is not None:
-            verdict.reasons += tree_logs(tree, candidate or reference)
+            verdict.findings += tree_logs(tree, candidate or reference)
 
 
 def _results(legs: list[Evidence]) -> Iterable[Finding]:
@@ -161,37 +162,37 @@ def _results(legs: list[Evidence]) -> Iterable[Finding]:
 
 
 @checks("G-4", ("missing_raw", "error", "both sides have a performance leg"))
-def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
+def _compare(verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim: Claim, sources: ScoreSources) -> None:
     """All G checks: reference against candidate."""
     reference, candidate = performance_legs(ref), performance_legs(cand)
     if not reference or not candidate:
-        verdict.reasons.append(fail("G-4/missing_raw", "a performance leg is missing on one of the two sides"))
+        verdict.findings.append(fail("G-4/missing_raw", "a performance leg is missing on one of the two sides"))
         return
     band_pct = verdict.noise_band_pct
     for side in (reference, candidate):
-        verdict.reasons += same_conditions(side) if len(side) > 1 else ()
-    verdict.reasons += spread(reference, band_pct) if len(reference) > 1 else ()
+        verdict.findings += same_conditions(side) if len(side) > 1 else ()
+    verdict.findings += spread(reference, band_pct) if len(reference) > 1 else ()
     for item in compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch"):
         if isinstance(item, Finding):
-            verdict.reasons.append(item)
+            verdict.findings.append(item)
         else:
             _take_levers(verdict, item)
     for found in correctness(ref, cand):
         if isinstance(found, Finding):
-            verdict.reasons.append(found)
+            verdict.findings.append(found)
         else:
             verdict.correctness_status = found
     if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
         modes = [*coherent(ref), *one_system_in_both_modes(ref), *one_system_in_both_modes(cand)]
-        verdict.reasons += [reason for reason in modes if reason.severity != "note"]
+        verdict.findings += [reason for reason in modes if reason.severity != "note"]
     delta = measure(reference, candidate)
-    verdict.reasons += real_delta(delta, band_pct)
-    verdict.reasons += drift(delta, reference, claim, band_pct)
-    verdict.reasons += claimed_gain(delta, claim, band_pct)
-    verdict.reasons += headline_integrity(delta, verdict.metrics, claim, band_pct)
-    verdict.reasons += isolated(delta, claim)
+    verdict.findings += real_delta(delta, band_pct)
+    verdict.findings += drift(delta, reference, claim, band_pct)
+    verdict.findings += claimed_gain(delta, claim, band_pct)
+    verdict.findings += headline_integrity(delta, verdict.metrics, claim, band_pct)
+    verdict.findings += isolated(delta, claim)
     if verdict.scope == "bundle":
-        verdict.reasons += decomposition(
+        verdict.findings += decomposition(
             delta, verdict.levers, claim, band_pct, lambda lever, path: _patch_again(lever, path, verdict, ref, sources)
         )
     verdict.e2e_delta_pct, verdict.non_overlapping = delta.pct, delta.non_overlapping
@@ -200,7 +201,7 @@ def _compare(verdict: Verdict, ref: list[Evidence], cand: list[Evidence], claim:
 
 
 def _patch_again(
-    lever: str, path: Path, verdict: Verdict, bundle: list[Evidence], sources: ScoreSources
+    lever: str, path: Path, verdict: SignOff, bundle: list[Evidence], sources: ScoreSources
 ) -> SignedPatch | str:
     """The verdict on one lever from the legs that its file names; what the file says of them counts for nothing."""
     try:
@@ -219,12 +220,12 @@ def _patch_again(
         again = sign_off("patch", ref, cand, Claim(levers=[lever]), noise_band_pct=band_pct, sources=sources)
     except HarnessError as error:
         return f"the legs of {path} are not there to be judged again: {error.message}"
-    if again.decision not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
+    if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
         return f"{path}, judged again: {again.headline}"
-    return SignedPatch(again.decision, again.e2e_delta_pct)
+    return SignedPatch(again.outcome, again.e2e_delta_pct)
 
 
-def _take_levers(verdict: Verdict, levers: Levers) -> None:
+def _take_levers(verdict: SignOff, levers: Levers) -> None:
     verdict.levers, verdict.lever_class = levers.levers, levers.lever_class
     verdict.lever_evidence, verdict.engagement_ok = levers.evidence, levers.engagement_ok
     verdict.same_conditions_ok = levers.same_conditions_ok

@@ -11,7 +11,7 @@ from compliance.finding import OURS, Finding, decides
 from compliance.signoff import sign_off as judge_legs
 from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
 from compliance.submission.build_inputs import Candidate, gather
 from compliance.submission.calibration_check import Documents, lacking, with_calibration
@@ -54,7 +54,7 @@ class SubmitOutcome:
     notes: list[str]
     rehearsal: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
-    signed: Verdict | None = None
+    signed: SignOff | None = None
     built: Built | None = None
 
 
@@ -129,7 +129,7 @@ def judge(
     return SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
 
 
-def sign_off(candidates: list[Candidate], sources: ScoreSources) -> Verdict:
+def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
     """The sign-off of all legs together."""
     return judge_legs("bundle", _directories(candidates), sources=sources)
 
@@ -170,7 +170,7 @@ def _directories(candidates: list[Candidate]) -> list[Path]:
     return [leg.run.root for candidate in candidates for leg in candidate.legs]
 
 
-def _unsigned(signed: Verdict, candidates: list[Candidate]) -> Iterator[Finding]:
+def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]:
     """A failure of the sign-off itself refuses as well: nothing is then known."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
@@ -216,7 +216,7 @@ def as_json(outcome: SubmitOutcome) -> dict[str, Any]:
         "refusals": [
             {"rule": one.rule, "where": one.text, "reason": one.found, "fix": one.fix} for one in outcome.refusals
         ],
-        "signoff": None if outcome.signed is None else outcome.signed.as_json(),
+        "signoff": None if outcome.signed is None else outcome.signed.record(),
         "results": [
             {
                 "place": one.candidate.name,

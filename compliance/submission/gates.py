@@ -331,7 +331,7 @@ def _failures(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iter
         yield from (("submit/no-verdict", reason) for reason in verdict.reasons)
         return
     yield from ((check.rule, f"{part.mode}: {check.sentence}") for part, check in failed)
-    yield from ((check.rule, check.sentence) for check in verdict.checks if not check.passed)
+    yield from ((check.rule, check.sentence) for check in verdict.of("error"))
 
 
 def _unofficial(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[str]:

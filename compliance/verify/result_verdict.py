@@ -2,15 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
 from compliance.evidence.part import Part
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import record_is_whole
-from compliance.finding import Finding, applied, check_json, decides
+from compliance.finding import Finding, applied, decides
+from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import ResultLegs
 from runs.errors import ExecutionError, ExitCode, HarnessError
 from runs.files import write_atomic, write_json
@@ -23,18 +24,14 @@ TEXT_NAME = "verify_performance.txt"
 RECORD_NAME = "verify_performance.json"
 SHOWN_REASONS = 3
 
-Outcome = Literal["PASS", "FAIL", "ERROR"]
-
 
 @dataclass
-class Verification:
-    """What became of one result. ERROR: its files are damaged, or contradict each other."""
+class Verification(Verdict):
+    """What became of one result. Its own findings are on both parts together, or behind an error what was changed."""
 
     directories: list[str]
     official_asked: bool
     parts: list[Part]
-    checks: list[Finding] = field(default_factory=list)  # on both parts together; behind an error: what was changed
-    error: HarnessError | None = None
 
     @property
     def contradictions(self) -> list[str]:
@@ -43,7 +40,7 @@ class Verification:
     @property
     def failures(self) -> list[str]:
         found = [f"{part.mode}: {text}" for part in self.parts for text in part.failures(self.official_asked)]
-        return found + [check.sentence for check in self.checks if not check.passed]
+        return found + [check.sentence for check in self.of("error")]
 
     @property
     def unofficial(self) -> list[str]:
@@ -52,24 +49,29 @@ class Verification:
 
     @property
     def outcome(self) -> Outcome:
+        """ERROR: the files are damaged, or contradict each other."""
         if self.error is not None or self.contradictions:
             return "ERROR"
         return "FAIL" if self.failures or not self.parts else "PASS"
 
-    @property
-    def exit_code(self) -> ExitCode:
-        if self.error is not None:
-            return self.error.exit_code
-        if self.contradictions:
-            return ExitCode.FAILED
-        return ExitCode.OK if self.outcome == "PASS" else ExitCode.NEGATIVE
+    def exit_code(self, *, strict: bool = False) -> ExitCode:
+        return ExitCode.FAILED if self.error is None and self.contradictions else super().exit_code(strict=strict)
 
     @property
     def reasons(self) -> list[str]:
         """Why it is no PASS, the gravest first."""
         if self.error is not None:
-            return [self.error.message, *(check.sentence for check in self.checks)]
+            return [self.error.message, *(check.sentence for check in self.findings)]
         return [f"the files contradict each other: {text}" for text in self.contradictions] + self.failures
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        return super().record(strict=strict) | {
+            "reasons": self.reasons,
+            "not_official": self.unofficial,
+            "held_to_official_rules": [self.official_asked or part.claims_official for part in self.parts],
+            "directories": self.directories,
+            "parts": [part.as_json() for part in self.parts],
+        }
 
 
 def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreSources | None = None) -> Verification:
@@ -96,9 +98,9 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     for part in verdict.parts:
         part.notes += _statement(part)
     if verdict.error is not None:
-        verdict.checks += _changed(result)
+        verdict.findings += _changed(result)
     elif len(verdict.parts) == 2:
-        verdict.checks += _one_system(result)
+        verdict.findings += _one_system(result)
         official_of = [part.claims_official for part in verdict.parts]
         if len(set(official_of)) == 2:  # both or none: the pair is what its weaker half is
             for part in verdict.parts:
@@ -179,24 +181,6 @@ def _facts(leg: FinishedLeg) -> dict[str, Any]:
     return facts
 
 
-def as_json(verdict: Verification) -> dict[str, Any]:
-    """The full record."""
-    error = verdict.error
-    return {
-        "schema_version": 1,
-        "verdict": verdict.outcome,
-        "exit_code": int(verdict.exit_code),
-        "reasons": verdict.reasons,
-        "not_official": verdict.unofficial,
-        "held_to_official_rules": [verdict.official_asked or part.claims_official for part in verdict.parts],
-        "contradictions": verdict.contradictions,
-        "error": None if error is None else {"message": error.message, "fix": error.fix},
-        "directories": verdict.directories,
-        "checks": [check_json(check) for check in verdict.checks],
-        "parts": [part.as_json() for part in verdict.parts],
-    }
-
-
 def as_text(verdict: Verification) -> str:
     """The text: the official lines first, then what they rest on."""
     performance = next((part for part in verdict.parts if part.mode == "performance"), None)
@@ -210,8 +194,8 @@ def as_text(verdict: Verification) -> str:
         lines += ["", *(f"given: {path}" for path in verdict.directories)]
     for part in verdict.parts:
         lines += ["", *_part_lines(part, verdict)]
-    if verdict.checks:
-        lines += ["", "Both legs", *(f"  {check}" for check in verdict.checks)]
+    if verdict.findings:
+        lines += ["", "Both legs", *(f"  {check}" for check in verdict.findings)]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
@@ -242,12 +226,11 @@ def _part_lines(part: Part, verdict: Verification) -> list[str]:
         how = "scored again from" if scores_from.endswith(".json") else "as they stand in"
         lines.append(f"  scores {how} {scores_from}")
     lines += [f"  {line}" for line in part.lines]
-    for check in part.checks:
-        if "metric" in check.numbers:  # a score: it stands among the lines above
+    for finding in part.findings:
+        if "metric" in finding.numbers:  # a score: it stands among the lines above
             continue
-        counts = check.passed or strict or check.kind != "official"
-        lines.append(f"  {check}" if counts else f"  not official: {check.sentence}")
-    lines += [f"  contradiction: {found.sentence}" for found in part.contradictions]
+        counts = finding.passed or strict or finding.kind != "official"
+        lines.append(f"  {finding}" if counts else f"  not official: {finding.rule}: {finding.sentence}")
     lines += [f"  note: {text}" for text in part.notes]
     return lines
 
@@ -259,7 +242,7 @@ def write_verdict(verdict: Verification, folder: Path) -> Path:
         OSError: the folder cannot be written.
     """
     hashes = {str(path): log_hashes_of(Path(path)) for path in verdict.directories}
-    write_json(folder / RECORD_NAME, {**as_json(verdict), "log_sha256": hashes})
+    write_json(folder / RECORD_NAME, {**verdict.record(), "log_sha256": hashes})
     write_atomic(folder / TEXT_NAME, as_text(verdict))
     return folder / TEXT_NAME
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.finding import warn
-from compliance.signoff.evidence import checks
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError
 from runs.record.layout import RunDir
@@ -25,14 +24,14 @@ from scenarios.leg.config import RunConfig, make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import prepare
 
-SignOff = Callable[[Sequence[Path], Sequence[Path]], Verdict]
+Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
 
 
 @dataclass(frozen=True)
 class Remeasured:
     """The last verdict, and how often the legs were run anew before it."""
 
-    verdict: Verdict
+    verdict: SignOff
     rounds: int
 
 
@@ -44,9 +43,8 @@ class _Place:
     config: RunConfig | None = None
 
 
-@checks("B-6", ("baseline_imperfect", "warning", "repeats are steady after measuring again"))
 def remeasured(
-    sign: SignOff, ref: Sequence[Path], cand: Sequence[Path], most: int, console: Console, say: Callable[[str], None]
+    sign: Sign, ref: Sequence[Path], cand: Sequence[Path], most: int, console: Console, say: Callable[[str], None]
 ) -> Remeasured:
     """Sign off; while the verdict asks to measure again, run the performance legs anew and sign those off.
 
@@ -77,7 +75,7 @@ def remeasured(
         if verdict.action != "remeasure":
             return Remeasured(verdict, number)
     text = f"still too far apart after measuring again {most} times: what is compared with it inherits its noise"
-    verdict.reasons.append(warn("B-6/baseline_imperfect", text, rounds=most))
+    verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
     return Remeasured(verdict, most)
 
 

@@ -248,7 +248,7 @@ def _print(console: Console, result: AuditResult, folder: Path) -> None:
     line("")
     line(f"audit {result.test} ({kind}, {required}): {'PASS' if result.passed else 'FAIL'}")
     line(f"  {result.reason}")
-    for check in result.checks:
+    for check in result.findings:
         line(f"  {check}")
     line(f"  rule: {result.rule}")
     names = [audit_record(folder, result.test).name, result.text_name, *result.copies]

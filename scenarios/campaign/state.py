@@ -88,7 +88,7 @@ def _judge_pair(pair: list[PlannedLeg], spared: frozenset[str]) -> tuple[dict[st
         return {}, None
     parts = {str(part.mode): part for part in verdict.parts}
     states = {leg.leg.kind: _state(parts[leg.leg.kind], spared) for leg in pair}
-    if misfit := [check.sentence for check in verdict.checks if not check.passed]:
+    if misfit := [check.sentence for check in verdict.of("error")]:
         states = {kind: LegState("negative", "; ".join(misfit)) for kind in states}
     return states, verdict
 

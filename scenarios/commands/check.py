@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from compliance.submission.check.check_report import CheckOutcome, as_json, exit_code, print_report
+from compliance.submission.check.check_report import print_report
 from compliance.submission.check.check_tree import check_tree
 from compliance.submission.check.official_checker import run_official
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
@@ -67,7 +67,7 @@ def check(
     """
     if not runs and any((system, source, dataset_path, model_path)):
         raise InputError("--system, --source, --dataset-path and --model-path belong to --runs", "name the runs")
-    in_round, console, signed = ROUNDS[round], Console(), None
+    in_round, console = ROUNDS[round], Console()
     made_of = None
     if runs:
         made_of = MadeOf(
@@ -79,12 +79,11 @@ def check(
     with console.status("checking"):
         checked = check_tree(tree, in_round)
         if made_of is not None:
-            checked, signed = hold_against_runs(checked, made_of)
-        outcome = CheckOutcome(
-            checked, official=None if official is None else run_official(official, tree, in_round), signed=signed
-        )
-    print_report(outcome, console, strict=strict)
-    record = as_json(outcome, strict=strict)
+            checked = hold_against_runs(checked, made_of)
+        if official is not None:
+            checked.official = run_official(official, tree, in_round)
+    print_report(checked, console, strict=strict)
+    record = checked.record(strict=strict)
     answer.put(**record)
     write_record("--json", json, record)
-    return exit_code(outcome, strict=strict)
+    return checked.exit_code(strict=strict)

@@ -13,7 +13,7 @@ from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
-from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, Verdict, feedback
+from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, SignOff, feedback
 from runs.errors import ExitCode, InputError
 from runs.record.anchors import read_authorities, read_ledger
 from runs.wording import counted
@@ -170,7 +170,7 @@ def signoff(
     trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)
     sources = score_sources(dataset_path, model_path)
 
-    def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> Verdict:
+    def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> SignOff:
         return sign_off(
             scope, reference, candidate, claimed,
             tree=tree, noise_band_pct=noise_band, policy=policy, sources=sources, trust=trust,
@@ -185,14 +185,14 @@ def signoff(
     else:
         verdict = sign(ref, cand)
     tell(verdict.as_text().rstrip())
-    answer.put(**verdict.as_json())
+    answer.put(**verdict.record())
     if remeasure:
         tell(f"measured again {counted(rounds, 'time')}, of at most {remeasure}")
     if out is not None:
-        _write("--out", out, verdict.as_json() | ({"remeasured": rounds} if remeasure else {}), tell)
+        _write("--out", out, verdict.record() | ({"remeasured": rounds} if remeasure else {}), tell)
     if feedback_file is not None:
         _write("--feedback", feedback_file, feedback(verdict), tell)
-    return verdict.exit_code(strict_flag)
+    return verdict.exit_code(strict=strict_flag)
 
 
 def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> ExitCode:

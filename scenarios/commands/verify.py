@@ -14,7 +14,6 @@ from compliance.verify.result_verdict import (
     RECORD_NAME,
     TEXT_NAME,
     Verification,
-    as_json,
     as_text,
     verify_result,
     write_verdict,
@@ -111,8 +110,8 @@ def verify(
                 _write(verdict, folder)
                 written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
             say(console, written)
-    worst = max((verdict.exit_code for verdict in verdicts), default=ExitCode.OK)
-    record = {"schema_version": 1, "exit_code": int(worst), "results": [as_json(verdict) for verdict in verdicts]}
+    worst = max((verdict.exit_code() for verdict in verdicts), default=ExitCode.OK)
+    record = {"schema_version": 1, "exit_code": int(worst), "results": [verdict.record() for verdict in verdicts]}
     answer.put(**record)
     write_record("--json", json, record)
     if document is not None:

@@ -13,7 +13,7 @@ from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
 from compliance.submission.check.tree_finding import is_asked
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import as_json, verify_result
+from compliance.verify.result_verdict import verify_result
 from tests.support.verify_legs import DummyLegs
 
 
@@ -68,9 +68,9 @@ def test_verify_gives_the_same_verdict_without_a_word(
         for folder in folders:
             for official in (False, True):
                 verdict = verify_result(find_results([folder])[0], official=official)
-                record = as_json(verdict)
+                record = verdict.record()
                 rows = [(one.rule, one.severity) for part in verdict.parts for one in part.findings]
-                found.append((verdict.outcome, int(verdict.exit_code), rows, record["held_to_official_rules"]))
+                found.append((verdict.outcome, int(verdict.exit_code()), rows, record["held_to_official_rules"]))
         return found
 
     before = judged()

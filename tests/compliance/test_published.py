@@ -8,7 +8,7 @@ import pytest
 from compliance.accuracy.scores import decode_ids
 from compliance.audits.test06 import judge_entries
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import as_json, as_text, verify_result
+from compliance.verify.result_verdict import as_text, verify_result
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.loadgen.detail_log import read_detail
 from runs.numbers.numbers import reported_numbers
@@ -32,7 +32,7 @@ def name_of(path: Path) -> str:
 def test_results_are_read_and_judged(path: Path) -> None:
     (result,) = find_results([path])
     verdict = verify_result(result)
-    json.dumps(as_json(verdict))
+    json.dumps(verdict.record())
     assert [part.mode for part in verdict.parts] == ["performance", "accuracy"]
     assert verdict.contradictions == []
     # The one thing to be said against them: more output tokens than the benchmark generates.

@@ -47,8 +47,8 @@ class Judge:
         (result,) = find_results([root])
         verdict = verify_result(result, sources=self._sources)
         broken = [check.rule for part in verdict.parts for check in (*part.broken, *part.contradictions)]
-        broken += [check.rule for check in verdict.checks if not check.passed]
-        return verdict.outcome + "".join(f": {reason}" for reason in verdict.reasons), frozenset(broken)
+        broken += [check.rule for check in verdict.of("error")]
+        return verdict.outcome + "".join(f": {reason}" for reason in verdict.findings), frozenset(broken)
 
     def plain(self, scenario: str, folder: Path) -> frozenset[str]:
         """The rules that such a short leg breaks as it is."""
@@ -58,7 +58,7 @@ class Judge:
 
     def signed(self, root: Path) -> tuple[str | None, list[str]]:
         verdict = sign_off("bundle", [root], sources=self._sources)
-        return verdict.decision, [f"{one.rule}: {one.text}" for one in verdict.reasons if one.severity != "note"]
+        return verdict.outcome, [f"{one.rule}: {one.text}" for one in verdict.findings if one.severity != "note"]
 
 
 @pytest.fixture(scope="module")

@@ -38,4 +38,4 @@ def test_a_machine_that_tells_little(tmp_path: Path, name: str) -> None:
         done = subprocess.run(hidden, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     verdict = sign_off("bundle", [result])
-    assert verdict.decision in ("PASS", "FLAG"), verdict.headline
+    assert verdict.outcome in ("PASS", "FLAG"), verdict.headline

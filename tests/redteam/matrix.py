@@ -120,9 +120,10 @@ def failed_checks(record: dict[str, Any]) -> set[str]:
     """Rules of any result that an unofficial result fails, and `contradictions` if there are any."""
     names = set()
     for result in record["results"]:
-        checks = [*result["checks"], *(check for part in result["parts"] for check in part["checks"])]
-        names |= {check["rule"] for check in checks if not check["passed"] and check["kind"] != "official"}
-        names |= {"contradictions"} if result["contradictions"] or result["error"] else set()
+        found = [*result["findings"], *(one for part in result["parts"] for one in part["findings"])]
+        broken = [one for one in found if one["severity"] not in ("pass", "note") and one["kind"] != "official"]
+        names |= {"contradictions" if one["kind"] == "contradiction" else one["rule"] for one in broken}
+        names |= {"contradictions"} if result["error"] else set()
     return names
 
 

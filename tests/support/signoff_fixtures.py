@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.finding import Finding
 from compliance.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
@@ -43,3 +44,8 @@ def evidence(path: Path) -> Evidence:
     """A leg as sign-off sees it."""
     (found,), _ = load([path])
     return found
+
+
+def as_word(finding: Finding) -> str:
+    """What a finding is worth, in the word of a case's label."""
+    return {"error": "FAIL", "warning": "FLAG"}.get(finding.severity, "NOTE")

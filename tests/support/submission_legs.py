@@ -10,7 +10,7 @@ import pytest
 
 from compliance.accuracy.accuracy_verdict import parse_accuracy_text
 from compliance.accuracy.metrics import ROUGE
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from runs.benchmarks.llama3_1_8b import MODEL
 from runs.record.layout import CampaignDir, ResultDir, RunDir
 from tests.conftest import PATIENCE_S, ROOT
@@ -94,7 +94,7 @@ def claim_official(campaign: CampaignDir) -> None:
         edit(
             path,
             official=True,
-            unofficial_reasons=[],
+            unofficial_findings=[],
             asked={"engine": "vllm"},
             resolved={"engine": "vllm", "compiles": True},
             engine={
@@ -113,9 +113,9 @@ def sign_off_all(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Let everything sign off, where legs only claim to be official; gives back the directories that were handed in."""
     asked: list[Path] = []
 
-    def passes(scope: str, directories: list[Path], **options: object) -> Verdict:
+    def passes(scope: str, directories: list[Path], **options: object) -> SignOff:
         asked.extend(directories)
-        return Verdict("bundle", 0.5, "closed")
+        return SignOff("bundle", 0.5, "closed")
 
     monkeypatch.setattr("compliance.submission.build_submission.judge_legs", passes)
     monkeypatch.setattr("compliance.submission.build_submission.audit_problems", lambda performance, legs: [])

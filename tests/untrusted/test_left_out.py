@@ -75,7 +75,7 @@ def refused(source: Path, folder: Path, file: str, place: str, value: Any, sourc
                 put(content, place, value)
             write_json(run.root / file, content)
             reseal(run)
-    decision = sign_off("bundle", [folder], sources=sources).decision
+    decision = sign_off("bundle", [folder], sources=sources).outcome
     shutil.rmtree(folder)
     return decision == "FAIL"
 

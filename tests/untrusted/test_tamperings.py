@@ -49,7 +49,7 @@ def copy(legs: Legs, scenario: str, folder: Path) -> Pair:
 @pytest.mark.parametrize("scenario", sorted({one.scenario for one in TAMPERINGS}))
 def test_untouched_it_is_signed_off(legs: Legs, sources: ScoreSources, tmp_path: Path, scenario: str) -> None:
     verdict = sign_off("bundle", [copy(legs, scenario, tmp_path / "result").root], sources=sources)
-    assert verdict.decision in ("PASS", "FLAG"), verdict.headline
+    assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
 
 
 def test_there_are_enough() -> None:
@@ -62,7 +62,7 @@ def test_it_is_found(legs: Legs, sources: ScoreSources, tmp_path: Path, tamperin
     pair = copy(legs, tampering.scenario, tmp_path / "result")
     tampering.apply(pair)
     verdict = sign_off("bundle", [pair.root], sources=sources)
-    assert verdict.decision == "FAIL", verdict.as_text()
+    assert verdict.outcome == "FAIL", verdict.as_text()
     assert verdict.blocks
-    wrong = [one for one in verdict.reasons if one.severity == "error"]
+    wrong = [one for one in verdict.findings if one.severity == "error"]
     assert any(tampering.by in f"{one.where} {one.sentence}" for one in wrong), verdict.as_text()

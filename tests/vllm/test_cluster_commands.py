@@ -90,9 +90,9 @@ class Small:
 
 def check_sign_off(result: ResultDir) -> None:
     signed = sign_off("harness", [result.root])
-    assert signed.degraded is None
+    assert signed.error is None
     told_by_times = "H-5/replica_too_fast"  # of dummies that share cores with other tests
-    assert [one for one in signed.reasons if "replica" in one.rule and one.rule != told_by_times] == []
+    assert [one for one in signed.findings if "replica" in one.rule and one.rule != told_by_times] == []
 
 
 @pytest.mark.parametrize("engine", ["dummy", pytest.param("vllm", marks=pytest.mark.long)])

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -13,8 +12,7 @@ from rich.text import Text
 from compliance.finding import Finding, Severity
 from compliance.submission.check.check_tree import Checked
 from compliance.submission.check.official_checker import OfficialResult
-from compliance.submission.check.rebuild import SignedOff
-from compliance.submission.check.tree_finding import finding_json, in_order, place_of, shortened
+from compliance.submission.check.tree_finding import in_order, place_of, shortened
 from runs.errors import ExitCode
 from runs.wording import counted
 
@@ -24,45 +22,8 @@ MOST_ROWS = 200  # of the table
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow"}
 
 
-@dataclass(frozen=True)
-class CheckOutcome:
-    """All that was found. `signed` is None where no runs were named."""
-
-    checked: Checked
-    official: OfficialResult | None = None
-    signed: list[SignedOff] | None = None
-
-
-def exit_code(outcome: CheckOutcome, *, strict: bool) -> ExitCode:
-    """0 clean, 1 findings, a refusal of the official checker, or no sign-off; warnings count with `strict`."""
-    checked, official = outcome.checked, outcome.official
-    bad = checked.count("error") or (strict and checked.findings) or (official is not None and not official.ok)
-    bad = bad or any(signed.blocks for signed in outcome.signed or ())
-    return ExitCode.NEGATIVE if bad else ExitCode.OK
-
-
-def as_json(outcome: CheckOutcome, *, strict: bool) -> dict[str, Any]:
-    """The full record."""
-    checked, official, signed = outcome.checked, outcome.official, outcome.signed
-    return {
-        "schema_version": 1,
-        "exit_code": int(exit_code(outcome, strict=strict)),
-        "tree": str(checked.tree.root),
-        "round": checked.tree.round.name,
-        "strict": strict,
-        "scenarios": [str(place) for place in checked.places],
-        "not_judged": {str(place): reasons for place, reasons in checked.not_judged.items()},
-        "errors": checked.count("error"),
-        "warnings": checked.count("warning"),
-        "findings": [finding_json(finding) for finding in checked.findings],
-        "signoff": None if signed is None else [one.as_json() for one in signed],
-        "official": {"run": False} if official is None else {"run": True, **asdict(official)},
-    }
-
-
-def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> None:
+def print_report(checked: Checked, console: Console, *, strict: bool) -> None:
     """A compact list: what is wrong, by where it lies."""
-    checked = outcome.checked
     shown = checked.findings
     if len(shown) > MOST_PRINTED:
         shown = in_order(sorted(shown, key=lambda finding: finding.severity != "error")[:MOST_PRINTED])
@@ -73,7 +34,7 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
     if unshown := len(checked.findings) - len(shown):
         _line(console, f"{counted(unshown, 'more finding')}: --json has all")
     systems = {(place.division, place.organisation, place.system) for place in checked.places}
-    errors, warnings = checked.count("error"), checked.count("warning")
+    errors, warnings = len(checked.of("error")), len(checked.of("warning"))
     said = (
         f"{counted(len(checked.places), 'scenario')} of {counted(len(systems), 'system')}, round {checked.tree.round}"
     )
@@ -86,9 +47,9 @@ def print_report(outcome: CheckOutcome, console: Console, *, strict: bool) -> No
             _line(console, f"  {counted(count, 'scenario')}: {shortened(reason)}")
     if len({place.organisation for place in checked.places}) > 1:
         _print_table(checked, console)
-    for text in (*_sign_off_lines(outcome), *_official_lines(outcome.official, checked.tree.root)):
+    for text in (*_sign_off_lines(checked), *_official_lines(checked.official, checked.tree.root)):
         _line(console, text)
-    clean = exit_code(outcome, strict=strict) is ExitCode.OK
+    clean = checked.exit_code(strict=strict) is ExitCode.OK
     _line(console, "clean" if clean else "not clean", "green" if clean else "red")
 
 
@@ -113,19 +74,18 @@ def _heading(file: str) -> str:
 
 
 def _print_finding(console: Console, finding: Finding, where: str) -> None:
-    severity = finding.severity
-    text = Text("  ")
-    text.append(f"{severity:<8}", _COLOURS[severity])
-    text.append(f"{finding.rule}  {place_of(finding).removeprefix(where).lstrip('/')}")
-    console.print(text, soft_wrap=True)
-    _line(console, f"          {finding.found}; expected: {finding.required}")
-    _line(console, f"          fix: {finding.fix} ({finding.known.source})", "dim")
+    inside = place_of(finding).removeprefix(where).lstrip("/")
+    told = replace(finding, files=(Path(inside),) if inside else ())
+    text = Text(f"  {told.line_with_place}")
+    text.stylize(_COLOURS[finding.severity], 0, text.plain.index(finding.rule))
+    console.print(text, soft_wrap=True, highlight=False)
+    _line(console, f"    fix: {finding.fix} ({finding.known.source})", "dim")
 
 
-def _sign_off_lines(outcome: CheckOutcome) -> Iterator[str]:
-    if outcome.signed is None:
+def _sign_off_lines(checked: Checked) -> Iterator[str]:
+    if checked.signed is None:
         yield "sign-off: not asked (name the runs that the tree was made of with --runs)"
-    for signed in outcome.signed or ():
+    for signed in checked.signed or ():
         yield f"sign-off of {shortened(signed.system)}: {shortened(signed.headline)}"
 
 

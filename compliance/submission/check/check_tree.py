@@ -2,17 +2,21 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
-from compliance.finding import OURS, Finding, decides
+from compliance.finding import OURS, decides
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.check.any_benchmark import INFERRED
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
+from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
 from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
 from compliance.submission.check.tree_finding import Findings, in_order
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
+from compliance.verdict import Outcome, Verdict
 from runs.benchmark import LOADGEN_SCENARIO
 from runs.benchmarks import DIRECTORIES
 from runs.environment import usable_cores
@@ -29,16 +33,66 @@ MOST = {"submitter": 500, "system": 1000, "scenario": 3000}
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What our checks found; `places` are the scenarios that were looked at."""
+class SignedOff:
+    """What became of one system. Without a verdict where not all of its legs were among the runs."""
+
+    system: str  # division/organisation/system
+    legs: int
+    legs_found: int
+    verdict: SignOff | None = None
+
+    @property
+    def blocks(self) -> bool:
+        return self.verdict is None or self.verdict.blocks
+
+    @property
+    def headline(self) -> str:
+        if self.verdict is not None:
+            return self.verdict.headline
+        if self.legs_found == self.legs:
+            return "not possible: see runs-unread"
+        return f"not possible: {self.legs_found} of {self.legs} legs are among the runs of --runs"
+
+    def as_json(self) -> dict[str, Any]:
+        """The sign-off's own record, under the name of the system."""
+        return {
+            "system": self.system,
+            "legs": self.legs,
+            "legs_found": self.legs_found,
+            "verdict": None if self.verdict is None else self.verdict.record(),
+        }
+
+
+@dataclass
+class Checked(Verdict):
+    """What became of a tree; `places` are the scenarios that were looked at.
+
+    `official` is what the official checker said, where it was asked; `signed` is None where no runs were named.
+    """
 
     tree: Tree
     places: list[Place]
-    findings: list[Finding]
-    not_judged: dict[Place, list[str]] = field(default_factory=dict)  # of results of which not every rule is known
+    official: OfficialResult | None = None
+    signed: list[SignedOff] | None = None
 
-    def count(self, severity: str) -> int:
-        return sum(finding.severity == severity for finding in self.findings)
+    @property
+    def outcome(self) -> Outcome:
+        """A refusal of the official checker, and a sign-off that is none, count as an error does."""
+        refused = self.official is not None and not self.official.ok
+        return "FAIL" if refused or any(one.blocks for one in self.signed or ()) else super().outcome
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        official, signed = self.official, self.signed
+        return super().record(strict=strict) | {
+            "tree": str(self.tree.root),
+            "round": self.tree.round.name,
+            "strict": strict,
+            "scenarios": [str(place) for place in self.places],
+            "errors": len(self.of("error")),
+            "warnings": len(self.of("warning")),
+            "signoff": None if signed is None else [one.as_json() for one in signed],
+            "official": {"run": False} if official is None else {"run": True, **asdict(official)},
+        }
 
 
 def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) -> Checked:
@@ -72,8 +126,8 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     outcomes = _check_all(tree, found, parallel_from)
     check_duplicates(outcomes, findings)
     every = findings.items + [finding for outcome in outcomes for finding in outcome.findings]
-    not_judged = {outcome.place: outcome.not_judged for outcome in outcomes if outcome.not_judged}
-    return Checked(tree, found, in_order(every), not_judged)
+    not_judged = {str(outcome.place): outcome.not_judged for outcome in outcomes if outcome.not_judged}
+    return Checked(tree, found, findings=in_order(every), not_judged=not_judged)
 
 
 def _places(tree: Tree) -> list[Place]:

@@ -10,16 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, decides
-from compliance.signoff.signoff_verdict import Verdict
 from compliance.submission.build import build
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
 from compliance.submission.build_submission import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.calibration_check import lacking, tells_of_calibration
-from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.structure import is_document
 from compliance.submission.check.tree_finding import Findings, in_order
 from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
@@ -81,46 +79,14 @@ class MadeOf:
     sources: ScoreSources = field(default_factory=ScoreSources)
 
 
-@dataclass(frozen=True)
-class SignedOff:
-    """What became of one system. Without a verdict where not all of its legs were among the runs."""
-
-    system: str  # division/organisation/system
-    legs: int
-    legs_found: int
-    verdict: Verdict | None = None
-
-    @property
-    def blocks(self) -> bool:
-        return self.verdict is None or self.verdict.blocks
-
-    @property
-    def headline(self) -> str:
-        if self.verdict is not None:
-            return self.verdict.headline
-        if self.legs_found == self.legs:
-            return "not possible: see runs-unread"
-        return f"not possible: {self.legs_found} of {self.legs} legs are among the runs of --runs"
-
-    def as_json(self) -> dict[str, Any]:
-        """The sign-off's own record, under the name of the system."""
-        return {
-            "system": self.system,
-            "legs": self.legs,
-            "legs_found": self.legs_found,
-            "verdict": None if self.verdict is None else self.verdict.as_json(),
-        }
-
-
 @decides(
     "tree",
     ("log-not-in-runs", "error", OURS, "the leg is among the runs that were named", "name its run with --runs"),
     ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
      "build the tree again; what `submit` was given beside the runs, name here, too (--system, --source)"),
-    ("runs-refused", "error", OURS, "`submit` takes the runs that were named", "run what it names again"),
     ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
 )  # fmt: skip
-def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[SignedOff]]:
+def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
     """Compare every system's files with what its runs give, and sign off each outside of the open division. What lies
     where nothing is expected is given by no run."""
     tree = checked.tree
@@ -141,7 +107,7 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> tuple[Checked, list[
             if known is not None:
                 _foreign_files(tree, home, known, findings)
     alone = [replace(one, severity="error") if one.rule == "tree-unknown" else one for one in checked.findings]
-    return replace(checked, findings=in_order([*alone, *findings.items])), signed
+    return replace(checked, findings=in_order([*alone, *findings.items]), signed=signed)
 
 
 class _System:
@@ -188,7 +154,7 @@ class _System:
             refusals = refusals or [*unsigned_audits(candidates, self._made_of.sources)]
             self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))
         for refusal in refusals:
-            self._findings.add("runs-refused", self._home / refusal.text, refusal.found, fix=refusal.fix)
+            self._findings.add(refusal.rule, self._home / refusal.text, refusal.found, fix=refusal.fix)
         if request.division != "open":
             self._calibration([one for candidate in candidates for one in candidate.manifests().values()])
         source = self._source(candidates)

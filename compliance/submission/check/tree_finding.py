@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from compliance.finding import Finding, Severity, find_rule
 from compliance.submission.tree import NOT_IN_OPEN
@@ -59,7 +58,7 @@ class Findings:
             self._kept.append(self._finding(rule_id, told, path, found, expected or rule.summary, fix or rule.fix))
 
     def _finding(self, rule_id: str, severity: Severity, path: Path, found: str, expected: str, fix: str) -> Finding:
-        place = (path.relative_to(self._root),)
+        place = (Path(shown_path(path.relative_to(self._root))),)
         return Finding(rule_id, severity, "", place, found=shortened(found), required=shortened(expected), fix=fix)
 
     @property
@@ -83,25 +82,12 @@ class Findings:
 
 def place_of(finding: Finding) -> str:
     """The file that a finding of this collector is about, as it is shown."""
-    return shown_path(finding.files[0])
+    return finding.files[0].as_posix()
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Each finding once, by its place."""
     return sorted(set(findings), key=lambda one: (place_of(one), one.rule, one.found, one.required))
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """One finding in the record of a check."""
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "file": place_of(finding),
-        "found": finding.found,
-        "expected": finding.required,
-        "source": finding.known.source,
-        "fix": finding.fix,
-    }
 
 
 def shown_path(path: Path) -> str:

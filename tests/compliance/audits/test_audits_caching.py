@@ -91,7 +91,7 @@ def test_limit_is_strict_and_the_threshold_is_heard(run: Run, repeat_ms: float, 
     asked = request("SingleStream", threshold=threshold)
     result, _ = run(asked, reference={"latency_ms": 100.0}, repeat={"latency_ms": repeat_ms})
     assert result.passed is passed
-    assert result.as_json()["threshold"] == threshold
+    assert result.record()["threshold"] == threshold
 
 
 @pytest.mark.parametrize(("rate", "passed"), [(1.16, False), (1.15, True), (0.9, True)])
@@ -108,12 +108,12 @@ def test_offline_forgives_a_short_disturbance_of_the_reference(run: Run, repeat_
 
 
 def test_default_thresholds(run: Run) -> None:
-    assert run(request(), reference={}, repeat={})[0].as_json()["threshold"] == 0.10
+    assert run(request(), reference={}, repeat={})[0].record()["threshold"] == 0.10
 
 
 def test_single_stream_has_a_wider_one(run: Run) -> None:
     result, _ = run(request("SingleStream"), reference={"ttft_ms": 20.0}, repeat={"ttft_ms": 20.0, "latency_ms": 84.0})
-    assert result.as_json()["threshold"] == 0.20
+    assert result.record()["threshold"] == 0.20
     assert result.passed
 
 
@@ -175,7 +175,7 @@ def test_the_worst_of_several_indices_decides(run: Run) -> None:
     result, labels = run(request(sample_index=(3, 5)), reference={}, repeat={}, repeat_5=fast, repeat_5_again=fast)
     assert labels == ["reference", "repeat-3", "repeat-5", "repeat-5-again", "reference-again"]
     assert not result.passed
-    assert result.as_json()["decided_by"] == "repeat-5"
+    assert result.record()["decided_by"] == "repeat-5"
 
 
 def test_a_cache_that_spares_what_comes_twice_in_a_row_shows_with_few_samples(run: Run) -> None:
@@ -336,7 +336,7 @@ def test_allowed() -> None:
 
 def test_record_and_text(run: Run, tmp_path: Path) -> None:
     result, _ = run(request(sample_index=(3,)), reference={}, repeat={"latency_ms": 50.0})
-    record = result.as_json()
+    record = result.record()
     assert record["ref_qps"] == pytest.approx(10.0)
     assert record["audit_qps"] == pytest.approx(20.0)
     assert (record["ref_completed"], record["ref_requested"]) == (10, 10)
@@ -354,7 +354,7 @@ def test_record_and_text(run: Run, tmp_path: Path) -> None:
 
 def test_fixed_fields_win_over_details(run: Run) -> None:
     result, _ = run(request(), reference={}, repeat={"latency_ms": 50.0})
-    assert replace(result, details={"passed": True, "test": "x"}).as_json()["passed"] is False
+    assert replace(result, details={"passed": True, "test": "x"}).record()["passed"] is False
 
 
 def test_the_record_comes_before_the_text(run: Run, tmp_path: Path) -> None:

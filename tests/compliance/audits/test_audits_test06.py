@@ -142,7 +142,7 @@ def test_verdict_has_the_official_text_and_copies_the_log(tmp_path: Path) -> Non
     result = test.verify(request(), [leg])
     assert not result.passed
     assert result.text.endswith("TEST06 verification complete\n")
-    assert result.as_json()["official_passed"] is True
+    assert result.record()["official_passed"] is True
     assert "end-of-sequence id once" in result.reason
     assert result.copies == {"accuracy/mlperf_log_accuracy.json": leg.run.accuracy_log}
 

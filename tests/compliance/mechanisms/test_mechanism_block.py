@@ -12,14 +12,13 @@ from compliance.mechanisms.declaration import Declaration, MechanismBlock, decla
 from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.technique_registry import registries_or_error
 from compliance.signoff import sign_off
-from compliance.signoff.signoff_verdict import as_word
 from runs.errors import ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.leg.config import load_yaml, make_config
 from tests.conftest import ROOT, Finished
 from tests.support.legs import arguments
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 FP8 = {"mechanism": "kv_quantization", "mechanism_variant": "fp8_e4m3"}
 
@@ -168,8 +167,8 @@ def test_sign_off_names_a_declaration_that_the_engine_contradicts(
 ) -> None:
     leg = legs.copy(tmp_path / "leg", "off-1", *faults)
     verdict = sign_off(scope, [leg, legs("off-acc")])
-    assert verdict.decision == "FAIL"
-    (reason,) = [one for one in verdict.reasons if one.slug == "mechanism_misdeclared"]
+    assert verdict.outcome == "FAIL"
+    (reason,) = [one for one in verdict.findings if one.slug == "mechanism_misdeclared"]
     assert (reason.group, as_word(reason)) == ("P-7", "FAIL")
     assert said in reason.text
     assert reason.where == str(RunDir(leg).manifest)
@@ -180,4 +179,4 @@ def test_a_true_declaration_is_no_finding(legs: FrozenLegs, tmp_path: Path) -> N
         tmp_path / "leg", "off-1",
         ["set_manifest", "mechanism", FP8], ["set_manifest", "engine.configuration.kv_cache_dtype", "fp8"],
     )  # fmt: skip
-    assert "mechanism_misdeclared" not in {one.slug for one in sign_off("harness", [leg, legs("off-acc")]).reasons}
+    assert "mechanism_misdeclared" not in {one.slug for one in sign_off("harness", [leg, legs("off-acc")]).findings}

@@ -253,18 +253,18 @@ def test_the_sign_off_names_the_state_of_each_leg(original: Anchored, tmp_path: 
     legs = original.copy(tmp_path / "legs")
     roots = [run.root for run in legs]
     plain = sign_off("harness", roots)
-    assert plain.decision in ("PASS", "FLAG"), plain.as_text()
+    assert plain.outcome in ("PASS", "FLAG"), plain.as_text()
     assert plain.as_text().count("anchored: sealed, not anchored") == 2
     for trust in original.trust().values():
         verdict = sign_off("harness", roots, trust=trust)
-        assert verdict.decision == plain.decision
+        assert verdict.outcome == plain.outcome
         assert verdict.as_text().count("anchored: anchored at 20") == 2
     in_json(legs[0].manifest, "asked", value={**json.loads(legs[0].manifest.read_bytes())["asked"], "vllm": None})
-    assert sign_off("harness", roots, trust=original.trust()["ledger"]).decision == "FAIL"
+    assert sign_off("harness", roots, trust=original.trust()["ledger"]).outcome == "FAIL"
     reseal(legs[0])
-    assert sign_off("harness", roots).decision == plain.decision  # which no rule on the content finds
+    assert sign_off("harness", roots).outcome == plain.outcome  # which no rule on the content finds
     again = sign_off("harness", roots, trust=original.trust()["ledger"])
-    assert {one.rule for one in again.reasons if one.severity == "error"} == {"anchored"}
+    assert {one.rule for one in again.findings if one.severity == "error"} == {"anchored"}
 
 
 def test_the_options_of_the_command(run_main: Callable[..., Finished], original: Anchored, tmp_path: Path) -> None:

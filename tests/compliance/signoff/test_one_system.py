@@ -103,6 +103,6 @@ def test_legs_that_are_no_submission_are_told_of(legs: FrozenLegs, tmp_path: Pat
     reseal(RunDir(copy))
     ref, cand = legs.paths("off-1", "off-2", "off-acc"), [copy, legs("off-fast-2")]
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"]))
-    told = {one.slug: one.severity for one in verdict.reasons}
+    told = {one.slug: one.severity for one in verdict.findings}
     assert told[slug] == "warning"
-    assert verdict.decision == ("FAIL" if slug == "far_apart" else "FLAG")  # its other clocks are of the day
+    assert verdict.outcome == ("FAIL" if slug == "far_apart" else "FLAG")  # its other clocks are of the day

@@ -21,13 +21,13 @@ from compliance.finding import RULES, Finding, fail
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import MOST_DIRECTORIES
-from compliance.signoff.signoff_verdict import Scope, Verdict, as_word
+from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import ExitCode, InputError
 from runs.files import write_json
 from runs.record.layout import RunDir
 from tests.conftest import ROOT, Finished
 from tests.support.published import NOT_HERE, PUBLISHED
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 RAW_LOGS = ("mlperf_log_detail.txt", "mlperf_log_summary.txt", "requests.jsonl", "mlperf_log_accuracy.json")
 FIELDS = {
@@ -43,24 +43,24 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory)
 
 
-def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
-    return {reason.slug for reason in verdict.reasons if as_word(reason) == severity}
+def slugs(verdict: SignOff, severity: str = "FAIL") -> set[str]:
+    return {reason.slug for reason in verdict.findings if as_word(reason) == severity}
 
 
 def test_an_honest_pair_passes_with_its_numbers(legs: FrozenLegs) -> None:
     verdict = sign_off("harness", legs.paths("srv-trace", "srv-acc"))
-    assert (verdict.decision, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
+    assert (verdict.outcome, verdict.action, verdict.exit_code()) == ("PASS", "pass", ExitCode.OK)
     said = json.loads((legs("srv-trace") / "result.json").read_text())["derived"]
     assert verdict.metrics["ref"]["tokens_per_second"] == pytest.approx(said["tokens_per_second"])
     assert verdict.metrics["ref"]["ttft_p99_ms"] == pytest.approx(said["ttft_ns"]["p99"] / 1e6)
-    replayed = [reason for reason in verdict.reasons if reason.slug == "replayed"]
+    replayed = [reason for reason in verdict.findings if reason.slug == "replayed"]
     assert {reason.numbers["samples"] for reason in replayed} == {480, 32}
 
 
 def test_every_reason_has_an_id_and_a_file_that_exists(legs: FrozenLegs, tmp_path: Path) -> None:
     edited = legs.copy(tmp_path / "leg", "srv-1", ["scale_reported", "result_99.00_percentile_latency_ns", 0.5])
     verdict = sign_off("harness", [edited, legs("srv-acc")])
-    failed = [reason for reason in verdict.reasons if reason.severity == "error"]
+    failed = [reason for reason in verdict.findings if reason.severity == "error"]
     assert failed
     for reason in failed:
         assert reason.rule in RULES
@@ -71,7 +71,7 @@ def test_every_reason_has_an_id_and_a_file_that_exists(legs: FrozenLegs, tmp_pat
 def test_the_record_has_the_fields_of_a_signoff_in_every_scope(legs: FrozenLegs) -> None:
     pair = legs.paths("ss-1", "ss-acc")
     for scope in ("baseline", "profile", "harness", "bundle"):
-        record = sign_off(scope, pair).as_json()  # type: ignore[arg-type]
+        record = sign_off(scope, pair).record()  # type: ignore[arg-type]
         assert record.keys() >= FIELDS
         assert json.loads(json.dumps(record)) == record
 
@@ -83,7 +83,7 @@ def test_nothing_is_written_into_the_runs(legs: FrozenLegs, tmp_path: Path) -> N
 
     copies = [legs.copy(tmp_path / name, name) for name in ("ss-trace", "ss-acc")]
     before = state(tmp_path)
-    assert sign_off("harness", copies).decision == "PASS"
+    assert sign_off("harness", copies).outcome == "PASS"
     assert state(tmp_path) == before
 
 
@@ -108,7 +108,7 @@ def test_no_edited_digit_passes(
     place = random.Random(seed).choice(digits)
     content[place] = 48 + (content[place] - 48 + 1 + seed % 9) % 10
     path.write_bytes(content)
-    assert sign_off("harness", list(copies.values())).decision == "FAIL"
+    assert sign_off("harness", list(copies.values())).outcome == "FAIL"
 
 
 def test_more_directories_than_can_be_held_against_each_other_are_refused(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_many_reasons_are_looked_through_once() -> None:
             return super().__iter__()
 
     reasons = Reasons([fail("P-1/missing_raw", "it is not there")] * 100)
-    assert Verdict("bundle", 0.5, "closed", reasons=reasons).headline
+    assert SignOff("bundle", 0.5, "closed", findings=reasons).headline
     assert reasons.asked < 10
 
 
@@ -140,7 +140,7 @@ def test_a_failure_of_the_tool_is_no_verdict(
 
     monkeypatch.setattr(judge, "leg_proofs", broken)
     verdict = sign_off("harness", legs.paths("ss-1", "ss-acc"), policy=policy)  # type: ignore[arg-type]
-    record = verdict.as_json()
+    record = verdict.record()
     assert (record["verdict"], record["auditor_status"], record["blocks"]) == (None, "degraded", blocks)
     assert verdict.exit_code() == ExitCode.FAILED
     assert "the tool is broken" in record["error"]
@@ -149,20 +149,20 @@ def test_a_failure_of_the_tool_is_no_verdict(
 def test_missing_evidence_is_not_a_failure_of_the_tool(legs: FrozenLegs, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     verdict = sign_off("harness", [tmp_path / "nothing"], policy="open")
-    assert (verdict.decision, verdict.unverifiable, verdict.degraded) == ("FAIL", True, None)
+    assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None)
 
 
 def test_a_claim_of_nulls_is_ignored_and_the_raw_files_count(legs: FrozenLegs) -> None:
     ref, cand = legs.paths("off-1", "off-2", "off-acc"), legs.paths("off-fast-1", "off-fast-2")
     verdict = sign_off("patch", ref, cand, Claim(levers=["tpot_ms"], ref={"tokens_per_second": None}))
-    assert verdict.decision == "PASS"
+    assert verdict.outcome == "PASS"
     rates = [
         median(json.loads((leg / "result.json").read_text())["derived"]["tokens_per_second"] for leg in side)
         for side in (ref[:2], cand)
     ]
     assert verdict.e2e_delta_pct == pytest.approx((rates[1] / rates[0] - 1) * 100)
     assert (verdict.lever_class, verdict.correctness_status) == ("A", "byte_parity_pass")
-    assert verdict.as_json()["counts_as_kernel_win"] is True
+    assert verdict.record()["counts_as_kernel_win"] is True
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_a_claim_has_too_much_is_told_in_every_scope(
     legs: FrozenLegs, scope: Scope, legs_of: tuple[str, ...], claim: dict[str, Any]
 ) -> None:
     verdict = sign_off(scope, legs.paths(*legs_of), claim=Claim.model_validate(claim))
-    assert (verdict.decision, [one.slug for one in verdict.reasons if one.severity == "warning"]) == (
+    assert (verdict.outcome, [one.slug for one in verdict.findings if one.severity == "warning"]) == (
         "FLAG",
         ["claim_vs_raw"],
     )
@@ -189,7 +189,7 @@ def test_what_a_claim_has_too_much_is_told_in_every_scope(
 
 def test_nulls_in_a_claim_are_nothing_too_much(legs: FrozenLegs) -> None:
     claim = Claim(cand={"tokens_per_second": None}, delta_pct=None)
-    assert sign_off("harness", legs.paths("ss-1", "ss-acc"), claim=claim).decision == "PASS"
+    assert sign_off("harness", legs.paths("ss-1", "ss-acc"), claim=claim).outcome == "PASS"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -204,7 +204,7 @@ def test_a_patch_is_one_system_in_both_modes(legs: FrozenLegs) -> None:
     claim = Claim(levers=["tpot_ms"])
     assert not sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-fast-acc")], claim).blocks
     verdict = sign_off("patch", legs.paths("ss-1", "ss-3"), [*cand, legs("ss-acc")], claim)
-    assert {one.rule for one in verdict.reasons if one.severity == "error"} == {"H-1/other_path"}
+    assert {one.rule for one in verdict.findings if one.severity == "error"} == {"H-1/other_path"}
 
 
 def test_the_noise_band_is_one_for_all_and_no_claim_sets_it(tmp_path: Path) -> None:
@@ -219,8 +219,8 @@ def test_a_bundle_needs_a_verdict_a_lever_and_they_must_explain_it(legs: FrozenL
     patches = []
     for lever, candidate in (("tpot_ms", ("off-fast-1", "off-fast-2")), ("slots", ("off-slots-1", "off-slots-2"))):
         patch = sign_off("patch", ref, legs.paths(*candidate), Claim(levers=[lever]))
-        assert patch.decision == "PASS"
-        write_json(tmp_path / f"{lever}.json", patch.as_json())
+        assert patch.outcome == "PASS"
+        write_json(tmp_path / f"{lever}.json", patch.record())
         patches.append(PatchVerdict(lever=lever, verdict_file=tmp_path / f"{lever}.json"))
     claim = Claim(levers=["tpot_ms", "slots"], patch_verdicts=patches)
     verdict = sign_off("bundle", ref, cand, claim)
@@ -228,7 +228,7 @@ def test_a_bundle_needs_a_verdict_a_lever_and_they_must_explain_it(legs: FrozenL
     assert "missing_patch_verdict" not in slugs(verdict)
     assert {"explained", "unexplained_delta"} & (slugs(verdict, "NOTE") | slugs(verdict, "FLAG"))
     lacking = sign_off("bundle", ref, cand, claim.model_copy(update={"patch_verdicts": patches[:1]}))
-    assert (lacking.decision, lacking.blocks) == ("FAIL", True)
+    assert (lacking.outcome, lacking.blocks) == ("FAIL", True)
     assert "missing_patch_verdict" in slugs(lacking)
 
 
@@ -238,21 +238,21 @@ def test_a_tree_holds_the_logs_of_these_legs_and_no_others(legs: FrozenLegs, tmp
     legs.copy(scenario / "performance" / "run_1", "ss-1")
     legs.copy(scenario / "accuracy", "ss-acc")
     sources = legs.paths("ss-1", "ss-acc")
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "PASS"
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "PASS"
     other = sign_off("bundle", legs.paths("ss-3", "ss-acc"), tree=tmp_path / "tree")
-    assert (other.decision, other.blocks) == ("FAIL", True)
+    assert (other.outcome, other.blocks) == ("FAIL", True)
     assert "foreign_file" in slugs(other)
     accuracy = RunDir(scenario / "accuracy")
     submitted = submitted_accuracy(accuracy)
     accuracy.accuracy_log.write_bytes(submitted.log)
     accuracy.accuracy_text.write_bytes(submitted.text)
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "PASS"
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "PASS"
     for path, content in ((accuracy.accuracy_log, submitted.log), (accuracy.accuracy_text, submitted.text)):
         path.write_bytes(content.replace(b"0", b"1", 1))
         assert "foreign_file" in slugs(sign_off("bundle", sources, tree=tmp_path / "tree"))
         path.write_bytes(content)
     accuracy.accuracy_text.unlink()
-    assert sign_off("bundle", sources, tree=tmp_path / "tree").decision == "FAIL"
+    assert sign_off("bundle", sources, tree=tmp_path / "tree").outcome == "FAIL"
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason=NOT_HERE)
@@ -262,9 +262,9 @@ def test_published_results_are_unverifiable_never_passed() -> None:
     assert len(found) > 8
     for folder in sorted(found):
         verdict = sign_off("harness", [folder])
-        assert (verdict.decision, verdict.unverifiable, verdict.degraded) == ("FAIL", True, None), folder
+        assert (verdict.outcome, verdict.unverifiable, verdict.error) == ("FAIL", True, None), folder
         assert any(
-            "manifest.json" in r.text or "missing" in r.text or "no LoadGen logs" in r.text for r in verdict.reasons
+            "manifest.json" in r.text or "missing" in r.text or "no LoadGen logs" in r.text for r in verdict.findings
         )
 
 

@@ -16,13 +16,13 @@ from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import load
 from compliance.signoff.proofs.answer_text import printable_share
-from compliance.signoff.signoff_verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import SignOff
 from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer
 from runs.loadgen.accuracy_log import read_accuracy_log
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import cover
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 LEGS = ("off-1", "off-2", "off-acc")
 BLANK, MODEL_SIZE = ord(" "), ByteTokenizer.vocab_size
@@ -78,12 +78,12 @@ def _score_again(run: RunDir) -> None:
     run.accuracy_text.write_text(f"Results\n\n{said}\n")
 
 
-def slugs(verdict: Verdict, severity: str = "FAIL") -> set[str]:
-    return {reason.slug for reason in verdict.reasons if as_word(reason) == severity}
+def slugs(verdict: SignOff, severity: str = "FAIL") -> set[str]:
+    return {reason.slug for reason in verdict.findings if as_word(reason) == severity}
 
 
 def test_answers_that_were_not_changed_pass(forged: Forge) -> None:
-    assert sign_off("baseline", forged(lambda ids: ids)).decision == "PASS"
+    assert sign_off("baseline", forged(lambda ids: ids)).outcome == "PASS"
 
 
 @pytest.mark.parametrize("strange", [MODEL_SIZE, 2**31 - 1])
@@ -98,7 +98,7 @@ def test_one_id_that_the_model_does_not_have_is_a_fail_whatever_else_fits(forged
 
     verdict = sign_off("baseline", forged(edit))
     assert slugs(verdict) == {"ids_outside_vocabulary"}
-    (reason,) = [one for one in verdict.reasons if one.slug == "ids_outside_vocabulary"]
+    (reason,) = [one for one in verdict.findings if one.slug == "ids_outside_vocabulary"]
     assert reason.numbers == {"ids": 1, "answers": 1, "vocabulary_size": MODEL_SIZE}
     assert (reason.group, str(strange) in reason.text) == ("C-1", True)
 
@@ -110,9 +110,9 @@ def test_nor_may_a_candidate_answer_with_such_ids(legs: FrozenLegs, forged: Forg
 
     ref, claim = legs.paths("ss-1", "ss-3", "ss-acc"), Claim(levers=["tpot_ms"])
     names = ("ss-fast-1", "ss-fast-2", "ss-fast-acc")
-    assert sign_off("patch", ref, legs.paths(*names), claim).decision == "PASS"
+    assert sign_off("patch", ref, legs.paths(*names), claim).outcome == "PASS"
     verdict = sign_off("patch", ref, forged(edit, names), claim)
-    failed = {reason.slug: reason.text for reason in verdict.reasons if reason.severity == "error"}
+    failed = {reason.slug: reason.text for reason in verdict.findings if reason.severity == "error"}
     assert "none of the model's 0 to 257" in failed["accuracy_gate_fail"]
 
 

@@ -20,7 +20,7 @@ from compliance.signoff.backtest import (
     read_cases,
     run_cases,
 )
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from runs.errors import InputError
 from tests.signoff.forge.archive import forge_all, read_recipes, unpack
 from tests.signoff.forge.faults import FAULTS
@@ -82,7 +82,8 @@ def test_the_score_counts_what_it_says() -> None:
     def outcome(label: str, *said: str) -> CaseOutcome:
         reasons = [{"FAIL": fail, "FLAG": warn}[word]("P-5/clock", "text") for word in said]
         return CaseOutcome(
-            case.model_copy(update={"verdict": label, "reason": None}), Verdict("harness", 0.5, "open", reasons=reasons)
+            case.model_copy(update={"verdict": label, "reason": None}),
+            SignOff("harness", 0.5, "open", findings=reasons),
         )
 
     score = Score([outcome("PASS"), outcome("PASS", "FAIL"), outcome("FAIL"), outcome("FAIL", "FAIL"), outcome("FLAG")])

@@ -11,10 +11,10 @@ from compliance.finding import Finding
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.limits import FOREIGN_DIFFERENCE
-from compliance.signoff.signoff_verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import SignOff
 from runs.errors import InputError
 from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
-from tests.support.signoff_fixtures import FrozenLegs
+from tests.support.signoff_fixtures import FrozenLegs, as_word
 
 WINDOW_S, CORES = 4.0, 2
 With = Callable[[str, float], Path]
@@ -45,8 +45,8 @@ def beside(legs: FrozenLegs, tmp_path: Path) -> With:
     return make
 
 
-def contended(verdict: Verdict) -> list[Finding]:
-    return [reason for reason in verdict.reasons if reason.slug == "contended"]
+def contended(verdict: SignOff) -> list[Finding]:
+    return [reason for reason in verdict.findings if reason.slug == "contended"]
 
 
 def test_the_share_is_of_the_time_of_all_usable_cores() -> None:
@@ -80,7 +80,7 @@ def test_what_was_not_recorded_says_why() -> None:
 def test_one_busy_repeat_is_flagged_never_failed(beside: With, legs: FrozenLegs, share: float, said: str) -> None:
     busy = beside("srv-2", share)
     verdict = sign_off("baseline", [beside("srv-1", 0.0), busy, legs("srv-acc")])
-    assert verdict.decision == said
+    assert verdict.outcome == said
     assert [reason.where for reason in contended(verdict)] == [str(busy / "manifest.json")] * (said == "FLAG")
 
 
@@ -103,7 +103,7 @@ def test_in_a_comparison_the_difference_counts(
     verdict = sign_off(scope, ref, cand, Claim(levers=["tpot_ms"]))
     found = contended(verdict)
     assert [as_word(reason) for reason in found] == ["FLAG"] * flags
-    assert verdict.decision == ("FLAG" if flags else "PASS")
+    assert verdict.outcome == ("FLAG" if flags else "PASS")
     for reason in found:
         assert reason.numbers["foreign_shares"] == pytest.approx(sorted((reference, candidate)), abs=0.003)
 
@@ -114,13 +114,13 @@ def test_scenarios_are_not_compared_with_each_other(beside: With) -> None:
 
 
 def test_the_times_of_an_accuracy_leg_count_nowhere(beside: With, legs: FrozenLegs) -> None:
-    assert sign_off("harness", [legs("ss-1"), beside("ss-acc", 0.6)]).decision == "PASS"
+    assert sign_off("harness", [legs("ss-1"), beside("ss-acc", 0.6)]).outcome == "PASS"
 
 
 def test_older_and_short_legs_are_noted(beside: With, legs: FrozenLegs) -> None:
     verdict = sign_off("baseline", [beside("off-1", 0.6), *legs.paths("off-2", "off-acc")])
-    (reason,) = [one for one in verdict.reasons if one.slug == "contention_not_recorded"]
-    assert (verdict.decision, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
+    (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
+    assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_a_record_that_contradicts_itself_or_the_leg_is_a_fail(
     edited = record(0.3, 2.7, **changed)
     copy = legs.copy(tmp_path / "leg", "srv-2", ["set_manifest", "observed.contention", edited])
     verdict = sign_off("baseline", [legs("srv-1"), copy, legs("srv-acc")])
-    assert [reason.slug for reason in verdict.reasons if reason.severity == "error"] == [slug]
+    assert [reason.slug for reason in verdict.findings if reason.severity == "error"] == [slug]

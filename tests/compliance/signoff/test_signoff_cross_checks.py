@@ -11,12 +11,11 @@ from compliance.finding import Finding
 from compliance.signoff.leg_conditions import asked_options, batch_limit
 from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.twins import twins
-from compliance.signoff.signoff_verdict import as_word
 from qsl.embedded.articles import bundled_dataset
 from runs.files import sha256_of, write_json
 from runs.record.layout import RunDir
 from tests.support.mechanism_rows import manifest, weights
-from tests.support.signoff_fixtures import FrozenLegs, evidence
+from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence
 from tests.support.submission_legs import CONFIGURATION
 
 

@@ -14,13 +14,13 @@ from compliance.finding import Finding, find_rule
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
 from compliance.signoff.levers import same_conditions
-from compliance.signoff.signoff_verdict import Verdict, as_word
+from compliance.signoff.signoff_verdict import SignOff
 from runs.files import write_json
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from tests.signoff.forge.faults import inject
 from tests.signoff.forge.record_faults import read_records, write_records
-from tests.support.signoff_fixtures import FrozenLegs, evidence
+from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence
 
 STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
@@ -33,9 +33,9 @@ def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory)
 
 
-def slugs(verdict: Verdict) -> set[str]:
+def slugs(verdict: SignOff) -> set[str]:
     """Of what decides the verdict."""
-    return {reason.slug for reason in verdict.reasons if as_word(reason) == verdict.decision}
+    return {reason.slug for reason in verdict.findings if as_word(reason) == verdict.outcome}
 
 
 def mend(leg: Path, seed: int = 1) -> Path:
@@ -76,7 +76,7 @@ def test_three_repeats_made_of_one_run_that_is_not_handed_in(legs: FrozenLegs, t
         inject(RunDir(copy), "scale_clock", [1 + number * 1e-4], tmp_path)  # no reading of LoadGen's clock stays
         copies.append(mend(copy, number))
     verdict = sign_off("baseline", [*copies, legs("srv-acc")])
-    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"same_run_twice"})
+    assert (verdict.outcome, slugs(verdict)) == ("FAIL", {"same_run_twice"})
 
 
 def test_a_repeat_that_is_a_copy_a_little_slower_and_blurred(legs: FrozenLegs, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_repeat_that_is_a_copy_a_little_slower_and_blurred(legs: FrozenLegs, t
         inject(RunDir(copy), str(fault[0]), fault[1:], tmp_path)
     ran_for(RunDir(copy), 6.552 * 1.003)
     verdict = sign_off("baseline", [legs("ss-1"), mend(copy), legs("ss-acc")])
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     assert "same_run_twice" in slugs(verdict)
 
 
@@ -99,7 +99,7 @@ def test_half_of_a_better_repeat(legs: FrozenLegs, tmp_path: Path) -> None:
     ]
     write_records(RunDir(leg), spliced)
     verdict = sign_off("baseline", [mend(leg), legs("srv-2"), legs("srv-acc")])
-    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"same_run_twice"})
+    assert (verdict.outcome, slugs(verdict)) == ("FAIL", {"same_run_twice"})
 
 
 def test_a_performance_leg_written_from_the_accuracy_leg(legs: FrozenLegs, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_performance_leg_written_from_the_accuracy_leg(legs: FrozenLegs, tmp_p
     write_records(run, records)
     ran_for(run, (now_ns - start_ns) / 1e9 + 0.004)
     verdict = sign_off("harness", [mend(leg), legs("ss-acc")])
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     assert slugs(verdict) & {"settings_contradict_record", "log-records", "record-result"}
 
 
@@ -129,7 +129,7 @@ def test_research_legs_called_official(legs: FrozenLegs, tmp_path: Path) -> None
     ]
     pair = [legs.copy(tmp_path / name, name, *faults) for name in ("ss-1", "ss-acc")]
     verdict = sign_off("bundle", pair)
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     assert {find_rule(rule).kind for rule in slugs(verdict)} == {"official"}
 
 
@@ -151,7 +151,7 @@ def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(legs: FrozenLegs,
         record(leg, slots=4, tpot_ms=0.1)
     claim = Claim(levers=["tpot_ms"], lever_class="A")
     verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
-    assert (verdict.decision, slugs(verdict)) == ("FAIL", {"more_than_the_batch"})
+    assert (verdict.outcome, slugs(verdict)) == ("FAIL", {"more_than_the_batch"})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_the_gain_of_a_larger_batch_as_that_of_a_faster_kernel(legs: FrozenLegs,
 def test_a_lever_in_one_place_of_the_record(legs: FrozenLegs, tmp_path: Path, place: str, slug: str) -> None:
     cand = [legs.copy(tmp_path / name, name, ["set_manifest", place, 6]) for name in ("off-3", "off-trace")]
     verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, Claim(levers=["slots"]))
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     assert slug in slugs(verdict)
 
 
@@ -183,7 +183,7 @@ def test_a_reference_slowed_by_what_the_candidate_takes_back(
     claim = Claim(levers=["slots"], lever_class="B")
     verdict = sign_off("patch", legs.paths("off-1", "off-2", "off-acc"), cand, claim)
     assert ("handicapped_reference" in slugs(verdict)) is flagged
-    assert verdict.decision == ("FLAG" if flagged else "PASS")
+    assert verdict.outcome == ("FLAG" if flagged else "PASS")
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,6 @@ def test_a_reference_slowed_by_a_variable(legs: FrozenLegs, tmp_path: Path, leve
 def test_a_draft_model_that_only_the_accuracy_leg_shows(legs: FrozenLegs, tmp_path: Path) -> None:
     accuracy = legs.copy(tmp_path / "acc", "vllm-off-acc", ["set_manifest", "engine.configuration.speculative", True])
     verdict = sign_off("bundle", [legs("vllm-off"), accuracy])
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     assert "mechanism_misdeclared" in slugs(verdict)
-    assert os.fspath(accuracy) in next(one.where for one in verdict.reasons if one.slug == "mechanism_misdeclared")
+    assert os.fspath(accuracy) in next(one.where for one in verdict.findings if one.slug == "mechanism_misdeclared")

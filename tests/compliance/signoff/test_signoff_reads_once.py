@@ -29,6 +29,6 @@ def test_every_file_is_parsed_once(tmp_path_factory: pytest.TempPathFactory, mon
         monkeypatch.setattr(leg_module, name, counted(name))
     legs = FrozenLegs(tmp_path_factory)
     verdict = sign_off("harness", legs.paths("srv-trace", "srv-acc"))
-    assert verdict.decision == "PASS"
+    assert verdict.outcome == "PASS"
     assert {name for name, _ in parsed} == set(READERS)
     assert set(parsed.values()) == {1}

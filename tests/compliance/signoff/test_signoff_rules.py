@@ -15,11 +15,12 @@ from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, 
 from compliance.signoff.leg_conditions import option_of, peak_in_flight, without_mode
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, Levers, _inert, class_of
 from compliance.signoff.limits import NOISE_BAND_PCT
-from compliance.signoff.signoff_verdict import Verdict, as_word, decide
+from compliance.signoff.signoff_verdict import SignOff
 from runs.loadgen.detail_log import read_detail
 from runs.record.conditions import differences
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.requests_log import Digests, RequestTable
+from tests.support.signoff_fixtures import as_word
 
 REPEATS = [966.36, 1004.05, 1004.71]
 REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
@@ -27,6 +28,11 @@ REPEATED_WARM = [1004.30, 1004.71, 1005.40, 1005.48, 1004.90, 1005.10]
 
 def slugs(reasons: object) -> list[tuple[str, str]]:
     return [(as_word(reason), reason.slug) for reason in reasons]  # type: ignore[attr-defined]
+
+
+def decide(findings: list[Finding]) -> tuple[str, str | None]:
+    verdict = SignOff("patch", NOISE_BAND_PCT, "open", findings=findings)
+    return verdict.outcome, verdict.action
 
 
 def test_a_fail_outranks_a_flag_and_a_flag_a_pass() -> None:
@@ -213,5 +219,5 @@ def test_a_log_that_says_things_twice_is_not_one_log(tmp_path: Path) -> None:
 
 def test_numbers_of_numpy_stand_in_the_record_as_plain_ones() -> None:
     reason = note("B-4/issue_delay", "", p99_ms=np.float64(1.5), late=np.int64(3))
-    record = Verdict("bundle", NOISE_BAND_PCT, "closed", reasons=[reason]).as_json()
+    record = SignOff("bundle", NOISE_BAND_PCT, "closed", findings=[reason]).record()
     assert json.loads(orjson.dumps(record))["reasons"][0]["numbers"] == {"p99_ms": 1.5, "late": 3}

@@ -74,7 +74,7 @@ def test_a_scorer_that_is_given_scores_what_was_verified_no_more(
         assert len(scorings) == 1
         signed = sign_off("harness", pair, sources=sources)
         assert len(scorings) == 1
-    assert signed.decision == sign_off("harness", pair).decision == "PASS"
+    assert signed.outcome == sign_off("harness", pair).outcome == "PASS"
     assert len(scorings) == 2
     assert verified.details["scores"]
 
@@ -86,7 +86,7 @@ def test_submit_scores_each_leg_once(
     outcome = build()
     assert [one.sentence for one in outcome.refusals] == []
     assert outcome.signed is not None
-    assert outcome.signed.decision in ("PASS", "FLAG")
+    assert outcome.signed.outcome in ("PASS", "FLAG")
     assert len(outcome.judged) == 2
     assert 0 < len(scorings) == len(set(scorings))
 

@@ -58,8 +58,8 @@ def test_another_thread_goes_without() -> None:
 def test_a_hung_sign_off_is_degraded(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, scope: Any, blocks: bool) -> None:
     monkeypatch.setattr(judge, "_judge", hang)
     verdict = judge.sign_off(scope, [tmp_path], limit_s=SHORT_S)
-    assert verdict.decision is None
-    assert verdict.degraded is not None
-    assert "no verdict within" in verdict.degraded
+    assert verdict.outcome == "ERROR"
+    assert verdict.error is not None
+    assert "no verdict within" in verdict.error.message
     assert verdict.blocks is blocks
     assert verdict.exit_code() == ExitCode.FAILED

@@ -13,7 +13,6 @@ from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
 from compliance.signoff.proofs.twins import twins
-from compliance.signoff.signoff_verdict import as_word
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
@@ -21,7 +20,7 @@ from tests.conftest import Finished
 from tests.signoff.forge.record_faults import shorten_requests
 from tests.support.editing import reseal
 from tests.support.legs import USER_CONF
-from tests.support.signoff_fixtures import FrozenLegs, evidence
+from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence
 
 
 @pytest.fixture(scope="module")
@@ -173,15 +172,15 @@ def test_a_patch_verdict_counts_only_as_its_legs_say(legs: FrozenLegs, tmp_path:
         },
     )
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
-    assert verdict.decision == "FAIL"
+    assert verdict.outcome == "FAIL"
     (given,) = verdict.lever_decomposition
     assert (given["lever"], given["verdict"]) == ("tpot_ms", "PASS")
     assert float(given["delta_pct"]) < 100  # not the 900 % that the file says
-    (lacking,) = [one for one in verdict.reasons if one.slug == "missing_patch_verdict"]
+    (lacking,) = [one for one in verdict.findings if one.slug == "missing_patch_verdict"]
     assert "judged again: FAIL" in lacking.text
     write_json(tmp_path / "slots.json", record | paths | {"ref": paths["ref"] * 200})  # which would take minutes
     verdict = sign_off("bundle", ref, cand, read_claim(tmp_path / "claim.json"))
-    assert any("names 602 legs" in one.text for one in verdict.reasons if one.slug == "missing_patch_verdict")
+    assert any("names 602 legs" in one.text for one in verdict.findings if one.slug == "missing_patch_verdict")
 
 
 def test_a_verdict_file_lies_beside_its_claim_unless_it_says_where(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.signoff.signoff_verdict import Verdict
+from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build_submission import SubmitOutcome, as_json
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -183,9 +183,9 @@ def test_a_log_that_changes_after_it_was_judged_stops_the_build(
 ) -> None:
     detail = campaign.result(BENCHMARK, "Server").performance.detail
 
-    def meanwhile(scope: str, directories: object, **options: object) -> Verdict:
+    def meanwhile(scope: str, directories: object, **options: object) -> SignOff:
         detail.write_text(detail.read_text() + "\n")
-        return Verdict("bundle", 0.5, "closed")
+        return SignOff("bundle", 0.5, "closed")
 
     monkeypatch.setattr("compliance.submission.build_submission.judge_legs", meanwhile)
     with pytest.raises(ExecutionError, match="is not the file that the leg left"):

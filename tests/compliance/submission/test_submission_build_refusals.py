@@ -42,7 +42,7 @@ def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Pat
 
 def test_a_dummy_that_claims_to_be_official_is_seen_through(build: Submit, campaign: CampaignDir) -> None:
     for path in campaign.root.rglob("manifest.json"):
-        edit(path, official=True, unofficial_reasons=[])
+        edit(path, official=True, unofficial_findings=[])
     assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
 
 
@@ -50,10 +50,10 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     claim_official(campaign)
     outcome = build(rehearsal=False)
     assert outcome.signed is not None
-    assert outcome.signed.decision == "FAIL"
+    assert outcome.signed.outcome == "FAIL"
     (refusal,) = outcome.refusals
     assert (refusal.rule, refusal.found) == ("submit/sign-off", outcome.signed.headline)
-    assert as_json(outcome)["signoff"] == outcome.signed.as_json()
+    assert as_json(outcome)["signoff"] == outcome.signed.record()
     assert not (tmp_path / "tree").exists()
 
 

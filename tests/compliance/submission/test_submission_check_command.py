@@ -62,7 +62,8 @@ def test_findings(tree: Tree, tmp_path: Path) -> None:
     tree.readme(place).unlink()
     code, text = run(tree.root, "--json", tmp_path / "check.json")
     assert code == ExitCode.NEGATIVE
-    assert "scenario-file  README.md" in text
+    assert "FAIL scenario-file: " in text
+    assert "[README.md]" in text
     (finding,) = json.loads((tmp_path / "check.json").read_text())["findings"]
     assert finding["file"] == tree.readme(place).relative_to(tree.root).as_posix()
     assert all(finding[name] for name in ("rule", "severity", "found", "expected", "source", "fix"))
@@ -76,7 +77,7 @@ def test_more_findings_than_anybody_reads(tree: Tree, monkeypatch: pytest.Monkey
     tree.readme(place).unlink()
     code, text = run(tree.root)
     assert code is ExitCode.NEGATIVE
-    assert "error   scenario-file" in text
+    assert "FAIL scenario-file" in text
     assert "tree-dot-file" not in text
     assert "1 more finding: --json has all" in text
 

@@ -9,8 +9,8 @@ import pytest
 
 from compliance.finding import Finding
 from compliance.submission.build_submission import SubmitOutcome
-from compliance.submission.check.check_tree import check_tree
-from compliance.submission.check.rebuild import MadeOf, SignedOff, hold_against_runs, index_runs
+from compliance.submission.check.check_tree import SignedOff, check_tree
+from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
 from compliance.submission.check.tree_finding import place_of
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
@@ -35,8 +35,8 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
 def held(tree: Path, runs: Path, **given: object) -> tuple[list[Finding], list[SignedOff]]:
     made_of = MadeOf(index_runs([runs]), **{"source": tree.parent / "code", **given})  # type: ignore[arg-type]
     alone = check_tree(tree, CURRENT_ROUND)  # which finds the legs too short
-    checked, signed = hold_against_runs(alone, made_of)
-    return [finding for finding in checked.findings if finding not in alone.findings], signed
+    checked = hold_against_runs(alone, made_of)
+    return [finding for finding in checked.findings if finding not in alone.findings], checked.signed or []
 
 
 def replace_in(path: Path, old: str, new: str) -> None:
@@ -116,7 +116,7 @@ def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp
     for path in tree.rglob("Box.json"):
         path.write_text(json.dumps({"framework": "vLLM 0.32.0"}))
     findings, (signed,) = held(tree, campaign.root)
-    refused = [finding.found for finding in findings if finding.rule == "runs-refused"]
+    refused = [finding.found for finding in findings if finding.known.kind == "submit"]
     assert "not official: the dummy engine runs no model" in refused
     assert signed.verdict is not None
 
@@ -148,4 +148,4 @@ def test_answers_that_nobody_scored_again(tree: Path, campaign: CampaignDir) -> 
         named = {"dataset_path": "/nowhere/cnn.json", "dataset_sha256": gone}
         edit(result.accuracy.manifest, resolved=named, dataset={"sha256": gone})
     findings, _ = held(tree, campaign.root)
-    assert any("nobody scored the answers" in one.found for one in findings if one.rule == "runs-refused")
+    assert any("nobody scored the answers" in one.found for one in findings if one.rule == "accuracy-scored-again")

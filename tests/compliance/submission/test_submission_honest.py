@@ -24,7 +24,7 @@ NAMES = (
 def accepted(outcome: SubmitOutcome) -> None:
     assert outcome.refusals == []
     assert outcome.signed is not None
-    assert outcome.signed.decision in ("PASS", "FLAG"), outcome.signed.headline
+    assert outcome.signed.outcome in ("PASS", "FLAG"), outcome.signed.headline
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,8 +38,8 @@ def test_a_campaign_is_signed_off_as_a_whole(build: Callable[..., SubmitOutcome]
     """As docs/signoff.md types it: by its own directory, with the tree that was built from it."""
     accepted(build())
     verdict = sign_off("bundle", [campaign.root], tree=campaign.root.parent / "tree")
-    assert verdict.decision in ("PASS", "FLAG"), verdict.headline
-    replayed = {path for one in verdict.reasons if one.rule == "P-6/replayed" for path in one.files}
+    assert verdict.outcome in ("PASS", "FLAG"), verdict.headline
+    replayed = {path for one in verdict.findings if one.rule == "P-6/replayed" for path in one.files}
     assert len(replayed) == len({leg.detail for result in results_of(campaign) for leg in Pair(result.root).legs})
 
 

@@ -124,7 +124,7 @@ def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: Campa
         text = (home / "results" / "Box" / BENCHMARK / scenario / "performance/run_1/mlperf_log_detail.txt").read_text()
         assert NETWORK_SUT in text
     made_of = MadeOf(index_runs([campaign.root]), source=tmp_path / "code")
-    found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of)[0].findings
+    found = hold_against_runs(check_tree(tmp_path / "tree", CURRENT_ROUND), made_of).findings
     broken = {one.rule for one in found if one.severity == "error"}
     assert broken == {"rehearsal", "accuracy-target"}, found  # nobody lowers the target of a tree
     (home / "documentation" / "main.txt").write_bytes(b"")
@@ -243,7 +243,7 @@ def test_an_official_leg_has_servers_that_the_rules_allow(
         (part,) = verify_result(*find_results([leg.root])).parts
         return {found.rule for found in part.broken}
 
-    _change(leg, lambda one: one.update(official=True, unofficial_reasons=[]))
+    _change(leg, lambda one: one.update(official=True, unofficial_findings=[]))
     assert "record-servers" not in broken()
     _change(leg, change)
     assert "record-servers" in broken()
@@ -266,10 +266,10 @@ def test_closed_refuses_a_network_sut(build: Build) -> None:
 def test_a_server_that_counts_nothing_needs_the_audit_of_its_cache(build: Build, campaign: CampaignDir) -> None:
     offline = campaign.result(BENCHMARK, "Offline")
     legs = [offline.performance.root, offline.accuracy.root]
-    assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", legs).reasons}
+    assert "H-5/caching_audit_absent" not in {reason.rule for reason in sign_off("bundle", legs).findings}
     shutil.rmtree(offline.audit("output_caching"))
     assert _reasons(build()).count("no audit output_caching of it passed") == len(SCENARIOS)
-    assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", legs).reasons}
+    assert "H-5/caching_audit_absent" in {reason.rule for reason in sign_off("bundle", legs).findings}
 
 
 def test_an_audit_of_another_server_shows_nothing_of_this_one(build: Build, campaign: CampaignDir) -> None:

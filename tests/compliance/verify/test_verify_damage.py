@@ -11,7 +11,7 @@ import pytest
 
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import TEXT_NAME, Verification, as_json, as_text, verify_result
+from compliance.verify.result_verdict import TEXT_NAME, Verification, as_text, verify_result
 from runs.files import sha256_of
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
@@ -34,8 +34,8 @@ def judged(directory: Path) -> Verification:
     """The verdict, whose text and record are writable whatever happened."""
     (result,) = find_results([directory])
     verdict = verify_result(result)
-    json.dumps(as_json(verdict))
-    assert ("TEST PASS" in as_text(verdict)) == (verdict.exit_code == 0)
+    json.dumps(verdict.record())
+    assert ("TEST PASS" in as_text(verdict)) == (verdict.exit_code() == 0)
     return verdict
 
 
@@ -58,7 +58,7 @@ def test_damaged_logs_of_loadgen(legs: DummyLegs, tmp_path: Path, name: str, bar
     path = run.root / name
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
     verdict = judged(run.root)
-    assert verdict.exit_code in (2, 4)
+    assert verdict.exit_code() in (2, 4)
     assert name in " ".join(verdict.reasons)
 
 
@@ -68,7 +68,7 @@ def test_damaged_files_of_ours(legs: DummyLegs, tmp_path: Path, name: str, damag
     run = legs.copy(tmp_path / "leg", "Server", "accuracy" if name == "accuracy.txt" else "performance")
     path = run.root / name
     path.write_bytes(DAMAGES[damage](path.read_bytes()))
-    assert judged(run.root).exit_code in (2, 4)
+    assert judged(run.root).exit_code() in (2, 4)
 
 
 @pytest.mark.parametrize("name", [SUMMARY, DETAIL, ACCURACY_LOG, "requests.jsonl"])
@@ -76,7 +76,7 @@ def test_damaged_files_of_ours(legs: DummyLegs, tmp_path: Path, name: str, damag
 def test_missing_files(legs: DummyLegs, tmp_path: Path, name: str, mode: str) -> None:
     run = legs.copy(tmp_path / "leg", "Server", mode)
     (run.root / name).unlink()
-    assert judged(run.root).exit_code in (2, 4)
+    assert judged(run.root).exit_code() in (2, 4)
 
 
 @pytest.mark.parametrize("name", [SUMMARY, DETAIL, ACCURACY_LOG, "requests.jsonl", "manifest.json", "result.json"])
@@ -95,7 +95,7 @@ def test_files_of_another_run(legs: DummyLegs, tmp_path: Path, name: str, mode: 
         pytest.skip("the answers of both runs were logged in the same order: it is the same file")
     shutil.copy(foreign, run.root / name)
     verdict = judged(run.root)
-    assert verdict.exit_code == 4, verdict.reasons
+    assert verdict.exit_code() == 4, verdict.reasons
 
 
 @pytest.mark.parametrize("name", [SUMMARY, DETAIL])
@@ -104,7 +104,7 @@ def test_bare_logs_of_two_runs(legs: DummyLegs, tmp_path: Path, name: str, scena
     run = legs.copy(tmp_path / "leg", "Server", bare=True)
     shutil.copy(legs(scenario) / name, run.root / name)
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
+    assert verdict.exit_code() == 4
     assert "the summary" in verdict.reasons[0]
 
 
@@ -114,7 +114,7 @@ def test_an_accuracy_log_under_other_seeds_is_not_this_legs(legs: DummyLegs, tmp
     entries[0]["qsl_idx"], entries[1]["qsl_idx"] = entries[1]["qsl_idx"], entries[0]["qsl_idx"]
     run.accuracy_log.write_text(json.dumps(entries))
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
+    assert verdict.exit_code() == 4
     assert "by the seeds in force" in verdict.reasons[0]
 
 
@@ -123,8 +123,8 @@ def test_what_cannot_be_scored_names_the_file_that_was_changed(legs: DummyLegs, 
     lines = run.accuracy_log.read_bytes().splitlines(keepends=True)
     run.accuracy_log.write_bytes(b"".join(lines[:3] + lines[4:]))
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
-    assert {path for found in verdict.checks for path in found.files} == {run.accuracy_log}
+    assert verdict.exit_code() == 4
+    assert {path for found in verdict.findings for path in found.files} == {run.accuracy_log}
     assert f"{ACCURACY_LOG} was changed" in as_text(verdict)
 
 
@@ -132,7 +132,7 @@ def test_answers_in_a_performance_run_that_logged_none(legs: DummyLegs, tmp_path
     run = legs.copy(tmp_path / "leg", "Server", bare=True)
     shutil.copy(legs("Server", "accuracy") / ACCURACY_LOG, run.accuracy_log)
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
+    assert verdict.exit_code() == 4
     assert "64 answers" in verdict.reasons[0]
 
 
@@ -147,7 +147,7 @@ def test_an_answer_that_was_exchanged(legs: DummyLegs, tmp_path: Path) -> None:
     run.manifest.write_text(json.dumps(manifest))
     reseal(run)
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
+    assert verdict.exit_code() == 4
     assert "the answer is not the one" in verdict.reasons[0]
 
 
@@ -174,7 +174,7 @@ def test_one_digit_of_a_summary(legs: DummyLegs, tmp_path: Path, scenario: str) 
     assert len(edits) > 25
     for text in edits:
         run.summary.write_text(text)
-        assert judged(run.root).exit_code in (2, 4), text
+        assert judged(run.root).exit_code() in (2, 4), text
 
 
 @pytest.mark.parametrize("scenario", ["Offline", "Server", "SingleStream"])
@@ -186,7 +186,7 @@ def test_one_digit_of_a_result_in_the_detail_log(legs: DummyLegs, tmp_path: Path
     assert len(edits) > 15
     for text in edits:
         run.detail.write_text(text)
-        assert judged(run.root).exit_code in (2, 4)
+        assert judged(run.root).exit_code() in (2, 4)
 
 
 @pytest.mark.parametrize("name", [SUMMARY, DETAIL, "requests.jsonl"])
@@ -196,7 +196,7 @@ def test_one_digit_anywhere_in_a_run_of_ours(legs: DummyLegs, tmp_path: Path, na
     generator = random.Random(3)
     for text in generator.sample(one_digit_edits(path.read_text(), generator, r"^(.*)$"), 12):
         path.write_text(text)
-        assert judged(run.root).exit_code in (2, 4)
+        assert judged(run.root).exit_code() in (2, 4)
 
 
 def test_a_leg_that_failed_is_no_result(legs: DummyLegs, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_leg_that_failed_is_no_result(legs: DummyLegs, tmp_path: Path) -> None
     manifest = json.loads(run.manifest.read_bytes())
     run.manifest.write_text(json.dumps({**manifest, "status": "interrupted"}))
     verdict = judged(run.root)
-    assert verdict.exit_code == 4
+    assert verdict.exit_code() == 4
     assert "interrupted" in verdict.reasons[0]
 
 

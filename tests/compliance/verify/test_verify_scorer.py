@@ -175,5 +175,5 @@ def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(
     assert "model org/model is neither a folder here" in unscored.found
     asked = ScoreSources(Path(manifest["resolved"]["dataset_path"]), "org/model")
     verdict = verify_result(find_results([run.root])[0], sources=asked)
-    assert verdict.exit_code == 2
+    assert verdict.exit_code() == 2
     assert no_network == []

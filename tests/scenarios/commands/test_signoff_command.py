@@ -10,9 +10,9 @@ from rich.console import Console
 
 from compliance.finding import fail, note, warn
 from compliance.signoff.limits import MOST_ROUNDS
-from compliance.signoff.signoff_verdict import Verdict, feedback
+from compliance.signoff.signoff_verdict import SignOff, feedback
 from qsl.embedded.articles import bundled_dataset
-from runs.errors import ExitCode, InputError
+from runs.errors import ExecutionError, ExitCode, InputError
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from scenarios.audit.remeasure import remeasured
@@ -37,8 +37,8 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def noisy() -> Verdict:
-    return Verdict("baseline", 0.5, "open", reasons=[warn("B-1/noisy_baseline", "text")])
+def noisy() -> SignOff:
+    return SignOff("baseline", 0.5, "open", findings=[warn("B-1/noisy_baseline", "text")])
 
 
 @pytest.mark.timed
@@ -104,7 +104,7 @@ def test_rounds_have_a_bound(number: int) -> None:
 def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:
     ref = legs.paths("srv-1", "srv-2")
     before = digests(ref[0].parent)
-    passed = Verdict("baseline", 0.5, "open")
+    passed = SignOff("baseline", 0.5, "open")
     assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print).rounds == 0
     assert remeasured(lambda ref, cand: noisy(), ref, [], 0, Console(), print).rounds == 0
     assert digests(ref[0].parent) == before
@@ -118,14 +118,14 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda config, *_: ran.append(config.output_log_dir))
     asked: list[list[str]] = []
 
-    def said(verdicts: Iterator[Verdict]) -> Callable[[Sequence[Path], Sequence[Path]], Verdict]:
-        def sign(ref: Sequence[Path], cand: Sequence[Path]) -> Verdict:
+    def said(verdicts: Iterator[SignOff]) -> Callable[[Sequence[Path], Sequence[Path]], SignOff]:
+        def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
             asked.append([path.name for path in ref])
             return next(verdicts)
 
         return sign
 
-    last = Verdict("baseline", 0.5, "open")
+    last = SignOff("baseline", 0.5, "open")
     found = remeasured(said(iter([noisy(), noisy(), last])), ref, [], 3, Console(), lambda _: None)
     assert (found.verdict, found.rounds) == (last, 2)
     assert asked[0] == ["srv-1", "srv-2", "srv-acc"]
@@ -134,7 +134,7 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
     asked.clear()
     still = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
     assert (still.rounds, len(asked), still.verdict.action) == (1, 2, "remeasure")
-    assert [one.slug for one in still.verdict.reasons] == ["noisy_baseline", "baseline_imperfect"]
+    assert [one.slug for one in still.verdict.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
 def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_others_stay(
@@ -145,7 +145,7 @@ def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_o
     monkeypatch.setattr("scenarios.audit.remeasure.run_leg", lambda *_: None)
     asked: list[list[Path]] = []
 
-    def sign(ref: Sequence[Path], cand: Sequence[Path]) -> Verdict:
+    def sign(ref: Sequence[Path], cand: Sequence[Path]) -> SignOff:
         asked.append(list(ref))
         return noisy()
 
@@ -175,7 +175,7 @@ def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
         warn("B-2/outlier", "text", Path("file")),
         fail("P-3/reported_vs_raw_mismatch", "text"),
     ]
-    verdict = Verdict("baseline", 0.5, "open", reasons=reasons)
+    verdict = SignOff("baseline", 0.5, "open", findings=reasons)
     assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
-    verdict.degraded = "ValueError"
+    verdict.error = ExecutionError("ValueError")
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)
