@@ -94,7 +94,7 @@ def claim_official(campaign: CampaignDir) -> None:
         edit(
             path,
             official=True,
-            unofficial_findings=[],
+            unofficial_reasons=[],
             asked={"engine": "vllm"},
             resolved={"engine": "vllm", "compiles": True},
             engine={

@@ -42,7 +42,7 @@ def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Pat
 
 def test_a_dummy_that_claims_to_be_official_is_seen_through(build: Submit, campaign: CampaignDir) -> None:
     for path in campaign.root.rglob("manifest.json"):
-        edit(path, official=True, unofficial_findings=[])
+        edit(path, official=True, unofficial_reasons=[])
     assert "not official: the dummy engine runs no model" in reasons(build(rehearsal=False))
 
 

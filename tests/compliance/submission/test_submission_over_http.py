@@ -243,7 +243,7 @@ def test_an_official_leg_has_servers_that_the_rules_allow(
         (part,) = verify_result(*find_results([leg.root])).parts
         return {found.rule for found in part.broken}
 
-    _change(leg, lambda one: one.update(official=True, unofficial_findings=[]))
+    _change(leg, lambda one: one.update(official=True, unofficial_reasons=[]))
     assert "record-servers" not in broken()
     _change(leg, change)
     assert "record-servers" in broken()
