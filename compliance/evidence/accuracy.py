@@ -24,8 +24,8 @@ from compliance.evidence.leg_record import (
 )
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_issued, whole_log
+from compliance.evidence.official_rules import official_rules
 from compliance.evidence.part import Part
-from compliance.evidence.performance import sample_set_checks, seeds_check
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
@@ -109,8 +109,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
     part.findings += official_inputs(leg)
     add_model_on_record(part, leg)
-    part.findings += sample_set_checks(leg)
-    part.findings.append(seeds_check(detail, "accuracy-seeds"))
+    part.findings += official_rules(leg, None)
     if entries is not None:
         part.findings += whole_log(leg, entries, text)
         part.findings += result_record(leg, result_of(leg, scenario=leg.scenario))

@@ -142,7 +142,7 @@ def unsigned_audits(candidates: list[Candidate], sources: ScoreSources) -> Itera
             assert performance is not None  # else it was refused before
             for found in audit_problems(Evidence.of(performance, sources), [audit.run.root]):
                 fix = "run the audit again"
-                yield refusal("submit/audit", candidate.name, f"{audit.test}: {found.rule}: {found.text}", fix)
+                yield refusal(found.rule, candidate.name, f"{audit.test}: {found.sentence}", fix)
 
 
 def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source, documents: Documents) -> TreePlan:
@@ -174,7 +174,11 @@ def _unsigned(signed: SignOff, candidates: list[Candidate]) -> Iterator[Finding]
     """A failure of the sign-off itself refuses as well: nothing is then known."""
     if signed.blocks:
         command = f"main.py signoff --scope bundle {' '.join(f'--ref {path}' for path in _directories(candidates))}"
-        yield refusal("submit/sign-off", "sign-off", signed.headline, f"see `{command}`; run what it names again")
+        fix = f"see `{command}`; run what it names again"
+        if signed.error is not None:
+            yield refusal("submit/sign-off", "sign-off", signed.headline, fix)
+        for found in signed.of("error"):
+            yield refusal(found.rule, "sign-off", found.sentence, fix)
 
 
 def _manifests(candidates: list[Candidate]) -> list[Manifest]:

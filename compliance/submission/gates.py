@@ -33,6 +33,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
 from runs.record.layout import audit_record
+from runs.record.leg import ACCURACY
 from runs.record.manifest import Manifest
 from runs.record.servers import all_elsewhere, as_served, clients, reuse_unseen
 from runs.rounds import Round, round_of
@@ -68,51 +69,46 @@ class Terms:
     sources: ScoreSources  # what the answers are scored with
 
 
-Reasons = Iterator[tuple[str, str]]  # why a rule refuses a result, and what to do
+Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why, and what to do
 
 
 @decides(
     "submit",
     ("submit/leg-missing", "error", "[submission] layout", "each result has both legs", "run the missing leg"),
     ("submit/not-ours", "error", OURS, "a record tells how each leg was run", "give a run of this harness"),
-    ("submit/no-verdict", "error", OURS, "the files of a leg are whole and agree", "run the leg again"),
     ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
-    ("submit/seeds", "error", "[rules] seeds of the round", "the seeds are the round's", "choose the round"),
-    ("submit/audit-missing", "error", "[rules] audits", "the audits of the benchmark are there", "run the audit"),
     ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
     ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
      "run the legs again in one configuration"),
-    ("submit/network", "error", "[rules] Network Division", "LoadGen reached the system as the division has it",
-     "run the legs with --network-sut, or choose the division"),
 )  # fmt: skip
 def judge_candidate(candidate: Candidate, terms: Terms) -> Judged:
     """Hold one result and its audits to the rules; reads the files anew."""
     judged = Judged(candidate)
 
-    def refuse(rule: str, reasons: Iterable[tuple[str, str]]) -> None:
-        judged.refusals += [refusal(rule, candidate.name, reason, fix) for reason, fix in reasons]
+    def refuse(reasons: Iterable[tuple[str, str, str]]) -> None:
+        judged.refusals += [refusal(rule, candidate.name, reason, fix) for rule, reason, fix in reasons]
 
     for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
         if leg is None:
             fix = f"run it, and name its directory beside {candidate.result.home}"
-            refuse("submit/leg-missing", [(f"there is no {mode} leg", fix)])
+            refuse([("submit/leg-missing", f"there is no {mode} leg", fix)])
         elif leg.manifest is None:
             reason = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
-            refuse("submit/not-ours", [(reason, "give a run of this harness")])
+            refuse([("submit/not-ours", reason, "give a run of this harness")])
     if judged.refusals:
         return judged
     judged.verdict = verify_result(candidate.result, sources=terms.sources)
     failed = _failed(judged.verdict, terms.division)
     for rule, reason in _failures(judged.verdict, failed):
         fix = f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`"
-        refuse(rule, [(reason, fix)])
+        refuse([(rule, reason, fix)])
     judged.shown = list(dict.fromkeys(_not_official(candidate, terms.sources.dataset_path)))
     judged.unofficial = list(dict.fromkeys([*judged.shown, *_unofficial(judged.verdict, failed)]))
     if terms.division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
         judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-    for rule, in_open, reasons in _RULES:
+    for in_open, reasons in _RULES:
         if in_open or terms.division != "open":
-            refuse(rule, reasons(judged, terms))
+            refuse(reasons(judged, terms))
     return judged
 
 
@@ -120,7 +116,8 @@ def _claims_to_be_official(judged: Judged, terms: Terms) -> Reasons:
     # The open division takes other models and engine options; made-up data and engines it does not.
     reasons = judged.shown if terms.division == "open" else judged.unofficial
     for reason in reasons if not terms.rehearsal else ():
-        yield f"not official: {reason}", "run it as an official one, or build a marked tree with --rehearsal"
+        fix = "run it as an official one, or build a marked tree with --rehearsal"
+        yield "submit/not-official", f"not official: {reason}", fix
 
 
 def _wrong_seeds(judged: Judged, terms: Terms) -> Reasons:
@@ -130,7 +127,8 @@ def _wrong_seeds(judged: Judged, terms: Terms) -> Reasons:
         if log.seeds != terms.in_round.seeds:
             of = round_of(log.seeds) or "no known round"
             reason = f"{log.path}: the seeds are those of {of}, not of {terms.in_round}"
-            yield reason, f"run it in round {terms.in_round}, or choose the round with --round"
+            rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
+            yield rule, reason, f"run it in round {terms.in_round}, or choose the round with --round"
 
 
 def _missing_audits(judged: Judged, terms: Terms) -> Reasons:
@@ -138,44 +136,48 @@ def _missing_audits(judged: Judged, terms: Terms) -> Reasons:
     for test in SUBMISSIONS[candidate.benchmark].audits:
         if test not in candidate.audits:
             reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
-            yield reason, _run_audit(test, candidate)
+            yield "audit-missing", reason, _run_audit(test, candidate)
 
 
 def _submitted_audits(judged: Judged, terms: Terms) -> Reasons:
     """What their records say must still be true: each is judged again from its leg's files."""
     for audit in judged.candidate.audits.values():
         try:
-            for reason in _audit_failures(audit):
-                yield reason, _run_audit(audit.test, judged.candidate)
+            for rule, reason in _audit_failures(audit):
+                yield rule, reason, _run_audit(audit.test, judged.candidate)
         except HarnessError as error:
-            yield error.message, _run_audit(audit.test, judged.candidate)
+            yield "submit/audit", error.message, _run_audit(audit.test, judged.candidate)
 
 
 def _run_audit(test: str, candidate: Candidate) -> str:
     return f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
 
 
-def _audit_failures(audit: Audit) -> Iterator[str]:
+def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
+    """The rule that is broken, and why."""
     record = read_audit(audit.folder, audit.test)
     if not record.passed:
-        yield f"{audit.test} did not pass: {record.reason}"
+        yield "submit/audit", f"{audit.test} did not pass: {record.reason}"
         return
     if absent := [name for name in IDS if name not in (record.model_extra or {})]:
-        yield f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
+        yield "submit/audit", f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
         return
     result, legs = judged_again(audit.folder, audit.test, request_beside(audit.leg))
     broken = [found for leg in legs for found in verify_performance(leg.leg).contradictions]
-    yield from (f"{audit.test}: {found.sentence}" for found in broken)
+    yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
     if broken:
         return
     for leg in legs:
         if leg.detail.error_count:
-            yield f"{leg.run.detail}: {leg.detail.error_count} error records"
+            yield "submit/audit", f"{leg.run.detail}: {leg.detail.error_count} error records"
     if not result.passed:
-        yield f"{audit.test} judged again from {audit.run.root} does not pass: {result.reason}"
+        broken = result.of("error")
+        again = f"{audit.test} judged again from {audit.run.root} does not pass"
+        yield from ((found.rule, f"{again}: {found.sentence}") for found in broken)
     if test06.COMPLETE not in result.text:
-        yield f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
-    yield from (f"{path} is not what the legs' files give" for path in files_that_differ(audit.folder, result))
+        yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
+    different = files_that_differ(audit.folder, result)
+    yield from (("submit/audit", f"{path} is not what the legs' files give") for path in different)
 
 
 def _audits_beside(judged: Judged, terms: Terms) -> Reasons:
@@ -197,7 +199,8 @@ def _audits_beside(judged: Judged, terms: Terms) -> Reasons:
         except (OSError, HarnessError) as error:
             said = f"cannot be judged again: {error.message if isinstance(error, HarnessError) else error}"
         if said:
-            yield f"{test} beside it {said}", f"find out why; `main.py audit --test {test}` runs it again"
+            fix = f"find out why; `main.py audit --test {test}` runs it again"
+            yield "submit/audit", f"{test} beside it {said}", fix
 
 
 def _mixed(judged: Judged, terms: Terms) -> Reasons:
@@ -205,7 +208,7 @@ def _mixed(judged: Judged, terms: Terms) -> Reasons:
     reference = facts.pop("performance")
     for name, found in facts.items():
         for reason in named_differences(reference, found, ("the performance leg", f"the {name} leg")):
-            yield reason, "run the legs again in one configuration"
+            yield "submit/one-configuration", reason, "run the legs again in one configuration"
 
 
 def _network(judged: Judged, terms: Terms) -> Reasons:
@@ -214,24 +217,22 @@ def _network(judged: Judged, terms: Terms) -> Reasons:
     fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
     suite = SUBMISSIONS[candidate.benchmark].suite
     if division == "network" and suite != "datacenter":
-        yield f"the network division has no {suite} systems", fix
+        yield "suite-benchmark", f"the network division has no {suite} systems", fix
     for leg in (*candidate.legs, *(audit.leg for audit in candidate.audits.values())):
         if leg.detail.is_network != (division == "network"):
-            yield (
-                f"{leg.run.detail}: the system calls itself {leg.detail.get('sut_name')!r}, in division {division}",
-                fix,
-            )
+            reason = f"the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
+            yield "perf-network", f"{leg.run.detail}: {reason}", fix
 
 
-# The rules on a result, in the order in which they are told: whether the open division has them too, and the reasons.
-_RULES: tuple[tuple[str, bool, Callable[[Judged, Terms], Reasons]], ...] = (
-    ("submit/not-official", True, _claims_to_be_official),
-    ("submit/seeds", True, _wrong_seeds),
-    ("submit/audit-missing", False, _missing_audits),
-    ("submit/audit", True, _submitted_audits),
-    ("submit/audit", False, _audits_beside),
-    ("submit/one-configuration", True, _mixed),
-    ("submit/network", False, _network),
+# What a result is asked, in the order in which it is told, and whether the open division asks it, too.
+_RULES: tuple[tuple[bool, Callable[[Judged, Terms], Reasons]], ...] = (
+    (True, _claims_to_be_official),
+    (True, _wrong_seeds),
+    (False, _missing_audits),
+    (True, _submitted_audits),
+    (False, _audits_beside),
+    (True, _mixed),
+    (False, _network),
 )
 
 
@@ -239,8 +240,6 @@ _RULES: tuple[tuple[str, bool, Callable[[Judged, Terms], Reasons]], ...] = (
     "submit",
     ("submit/prompt-reuse", "error", "[rules] caching", "prompts are seen not to be reused",
      "run the audit output_caching against the server"),
-    ("submit/scenario-set", "error", "[checker] performance_check.scenarios_check",
-     "a closed set of scenarios is complete", "run the missing scenario"),
     ("submit/one-system", "error", "[submission] systems", "all results are of one system",
      "submit results of one system"),
     ("submit/one-model", "error", "[rules] closed division",
@@ -255,7 +254,7 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             there = {candidate.scenario for candidate in candidates if candidate.benchmark == benchmark}
             for name in SUBMISSIONS[benchmark].missing(there):
                 fix = f"a {division} submission of {benchmark} needs it"
-                yield refusal("submit/scenario-set", benchmark, f"{name} is missing", fix)
+                yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
     first = next(iter(candidates))
     for other in candidates:
         for one, another in zip(_systems(first), _systems(other), strict=False):
@@ -327,10 +326,10 @@ def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Findi
 
 def _failures(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:
     """Why the result does not pass: the broken rule, and a sentence."""
-    if verdict.outcome == "ERROR":
-        yield from (("submit/no-verdict", reason) for reason in verdict.reasons)
-        return
-    yield from ((check.rule, f"{part.mode}: {check.sentence}") for part, check in failed)
+    if verdict.error is not None:
+        yield "log-damaged", verdict.error.message
+    apart = [(part, found) for part in verdict.parts for found in part.contradictions]
+    yield from ((found.rule, f"{part.mode}: {found.sentence}") for part, found in (*apart, *failed))
     yield from ((check.rule, check.sentence) for check in verdict.of("error"))
 
 

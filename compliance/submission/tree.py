@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from compliance.finding import RERUN, declare
 from runs.record.layout import RunDir
 from runs.rounds import CURRENT_ROUND, Round
 
@@ -25,6 +26,22 @@ NOT_IN_OPEN = frozenset(
         "accuracy-target", "accuracy-no-target", "accuracy-longest",
         "perf-samples", "perf-output-tokens", "plausible-scores",
     }
+)  # fmt: skip
+
+# Rules that a result has to keep before a tree is built of it, and in the tree.
+declare(
+    "tree",
+    (
+        ("scenario-set", "error", "[checker] performance_check.scenarios_check",
+         "a closed set of scenarios is complete", "add the missing scenario"),
+        ("suite-benchmark", "error", "[checker] performance_check.scenarios_check",
+         "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
+        ("audit-missing", "error", "[checker] compliance_check.dir_exists_check",
+         "the audits of the benchmark are there", "run the audit"),
+        ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
+         "use the division's own SUT"),
+        ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
+    ),
 )  # fmt: skip
 
 MOST_FILE_BYTES = 50 * 1024 * 1024  # [mlcommons/inference_policies, submission_rules.adoc: files are below 50 MB]

@@ -36,12 +36,6 @@ _LINES = ((f"{test06.FIRST}: True", test06.SKIPPED), (f"{test06.END}: True",), (
 _BEGINNINGS = tuple(name.casefold() for name in (test06.FIRST, test06.END, test06.LENGTH, "TEST06"))
 
 
-@decides(
-    "tree",
-    ("audit-missing", "error", "[checker] compliance_check.dir_exists_check", "TEST06 is there", "run the audit"),
-    ("audit-seeds", "error", "[rules] seeds of the round", "the seeds are the round's",
-     "run with the LoadGen of the round"),
-)  # fmt: skip
 def check_audit(
     tree: Tree, place: Place, scenario: Scenario, benchmark: Benchmark, findings: Findings
 ) -> ComparedLeg | None:
@@ -73,7 +67,7 @@ def check_audit(
     if detail is None:
         return None
     known = facts("audit", run, detail)
-    check_seeds(detail, tree.round, "audit-seeds", findings)
+    check_seeds(detail, tree.round, "perf-seeds", findings)
     if check_scenario_name(detail, scenario, "audit-settings", findings):
         _check_settings(detail, scenario, findings)
         _check_log(run, detail, findings)

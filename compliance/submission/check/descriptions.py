@@ -91,13 +91,6 @@ def check_system(tree: Tree, division: str, organisation: str, system: str, find
             _check_set(benchmark, name, own, system_type, findings)
 
 
-@decides(
-    "tree",
-    ("scenario-set", "error", "[checker] performance_check.scenarios_check", "a closed set of scenarios is complete",
-     "add the missing scenario"),
-    ("suite-benchmark", "error", "[checker] performance_check.scenarios_check",
-     "a closed benchmark fits the system's type", "correct system_type, or move the benchmark"),
-)  # fmt: skip
 def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
     official = SUBMISSIONS[benchmark]
     lower = {name.lower() for name in own}

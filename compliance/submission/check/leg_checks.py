@@ -110,11 +110,6 @@ def _check_metric(detail: DetailLog, findings: Findings) -> None:
         findings.add("perf-metric", detail.path, f"{metric} is {value}", "a number above 0")
 
 
-@decides(
-    "tree",
-    ("perf-network", "error", "[checker] performance_check.network_check", "the SUT's name fits the division",
-     "use the division's own SUT"),
-)  # fmt: skip
 def _check_name(detail: DetailLog, tree: Tree, place: Place, findings: Findings) -> None:
     """The open division has both kinds: what its description says of itself has to be so."""
     network = place.division == "network" or (place.division == "open" and says_network(tree, place))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from compliance.evidence.log_arithmetic import detail_contradictions
-from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, fail
+from compliance.finding import OURS, Finding, UnknownRuleError, decides, fail
 from compliance.signoff.limits import MOST_DAYS_APART
 from compliance.submission.check.structure import is_safe
 from compliance.submission.check.tree_finding import Findings, is_asked
@@ -48,7 +48,6 @@ class ComparedLeg:
     "tree",
     ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
      "copy LoadGen's own log"),
-    ("log-damaged", "error", "[loadgen]", "logs are whole and LoadGen's", RERUN),
 )  # fmt: skip
 def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
     """A leg's detail log; None with findings where it cannot be judged."""

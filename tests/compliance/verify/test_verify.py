@@ -302,7 +302,7 @@ def test_interactive_is_known_by_its_limits(legs: DummyLegs, tmp_path: Path) -> 
     run = legs.copy(tmp_path / "server", "Server", bare=True)
     assert find_results([run.root])[0].legs[0].scenario == "Server"
     judged = verify_result(find_results([run.root], "Interactive")[0])
-    assert any("TTFT limit in force: 2000 ms, required: 500 ms" in text for text in judged.failures)
+    assert any("TTFT limit in force: 2000 ms, required: at most 500 ms" in text for text in judged.failures)
     with pytest.raises(InputError, match="LoadGen ran Server"):
         find_results([run.root], "Offline")
 

@@ -131,7 +131,7 @@ log_value(
     key="effective_accuracy_log_sampling_target",
     value=0,
 )
-log_value("audit_run_with_other_seeds", "audit-seeds", run=_run, key="effective_schedule_rng_seed", value=5)
+log_value("audit_run_with_other_seeds", "perf-seeds", run=_run, key="effective_schedule_rng_seed", value=5)
 log_value("audit_run_years_before", "log-dates", run=_run, key="power_begin", value="01-01-2019 00:00:00.000")
 
 

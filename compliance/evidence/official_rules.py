@@ -1,0 +1,202 @@
+"""What the benchmark asks of an official result, beyond LoadGen's own verdict: rows of a table.
+
+A row is a rule with its source, what is compared, and how. Where nothing is there to compare, nothing is said.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from compliance.evidence.log_arithmetic import PRINTED, duration_ns, mean_output_tokens
+from compliance.finding import RERUN, Finding, applied, declare
+from runs.benchmark import Benchmark
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.early_stopping import PERCENTILE, min_queries
+from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.record.leg import FinishedLeg
+from runs.rounds import ROUNDS, round_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The leg that rows are asked of; an accuracy leg has no numbers."""
+
+    leg: FinishedLeg
+    numbers: Numbers | None = None
+
+    @property
+    def detail(self) -> DetailLog:
+        return self.leg.detail
+
+    @property
+    def benchmark(self) -> Benchmark:
+        return self.leg.benchmark
+
+    @property
+    def loaded(self) -> int:
+        """Samples that the benchmark has in this mode."""
+        return self.benchmark.samples("accuracy" if self.numbers is None else "performance")
+
+    @property
+    def token_latencies(self) -> bool:
+        """In use, and measured: LoadGen can infer them from other times."""
+        settings = self.leg.manifest.loadgen_settings if self.leg.manifest else {}
+        return self.detail.uses_token_latencies and not settings.get("infer_token_latencies")
+
+    @property
+    def limited(self) -> bool:
+        """Are the latencies of tokens limited, and measured?"""
+        return self.detail.scenario == "Server" and self.token_latencies and self.benchmark.limits is not None
+
+    @property
+    def percentile(self) -> float:
+        return PERCENTILE.get(self.detail.scenario, 0.99)
+
+
+_CHECK = "[checker] performance_check."
+Value = Callable[[Asked], Any]
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "at least": lambda found, wanted: found >= wanted,
+    "at most": lambda found, wanted: found <= wanted,
+    "below": lambda found, wanted: found < wanted,
+    "": lambda found, wanted: math.isclose(found, wanted) if isinstance(wanted, float) else found == wanted,
+    "one of": lambda found, wanted: found in wanted,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison."""
+
+    rule: str
+    source: str
+    summary: str
+    fix: str
+    name: str  # what is compared
+    found: Value  # None: there is nothing to compare
+    how: str  # a key of _HOLDS
+    wanted: Value
+    shown: str = "{:,}"  # both values
+    shown_found: str = ""
+    why: str = ""  # behind what is required
+    slack: float = 0.0  # share of the wanted number, for what LoadGen prints with few digits
+
+    def judged(self, asked: Asked) -> Iterator[Finding]:
+        found, wanted = self.found(asked), self.wanted(asked)
+        if found is None:
+            return
+        bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
+        required = ", ".join(wanted) if self.how == "one of" else self.shown.format(wanted)
+        yield applied(
+            self.rule,
+            self.name,
+            _HOLDS[self.how](found, bound),
+            (self.shown_found or self.shown).format(found),
+            f"{self.how} {required}".strip() + self.why,
+            asked.detail.path,
+            value=found,
+            wanted=wanted,
+        )
+
+
+def _took_s(asked: Asked) -> float | None:
+    took_ns = duration_ns(asked.detail, asked.numbers) if asked.numbers is not None else None
+    return None if took_ns is None else took_ns / 1e9
+
+
+def _mean_tokens(asked: Asked) -> float | None:
+    return mean_output_tokens(asked.detail, asked.numbers) if asked.numbers and asked.token_latencies else None
+
+
+def _of_queries(key: str) -> Value:
+    """A number of the log; none in Offline, which has one query."""
+    return lambda asked: None if asked.detail.scenario == "Offline" else asked.detail.number(key)
+
+
+def _limits(name: str) -> tuple[Row, Row]:
+    """A latency, and the limit that LoadGen judged it by. The official checker wants less than the limit, LoadGen no
+    more than it."""
+
+    def limit_ms(asked: Asked) -> float:
+        return float(getattr(asked.benchmark.limits, f"{name}_ms", 0))
+
+    def p99_ms(asked: Asked) -> float | None:
+        values: LatencyNumbers | None = getattr(asked.numbers, f"{name}_ns")
+        return None if values is None or not asked.limited else values.p99 / 1e6
+
+    def in_force_ms(asked: Asked) -> float | None:
+        return None if p99_ms(asked) is None else asked.detail.integer(f"requested_server_{name}_latency") / 1e6
+
+    title = name.upper()
+    return (
+        Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
+            f"p99 {title} is below the scenario's limit", "lower target_qps", f"p99 {title}",
+            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms"),
+        Row("perf-limits", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
+            "leave ttft_latency and tpot_latency alone", f"{title} limit in force",
+            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping is judged by"),
+    )  # fmt: skip
+
+
+PERFORMANCE_ROWS = (
+    Row("perf-benchmark-scenario", "[rules] scenarios", "the benchmark has this scenario",
+        "run a scenario of the benchmark", "scenario",
+        lambda a: a.leg.scenario, "one of", lambda a: a.benchmark.scenarios, "{}"),
+    Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
+        "set min_duration = 600000 and run the leg again", "min_duration",
+        lambda a: a.detail.integer("effective_min_duration_ms"), "at least", lambda a: a.benchmark.min_duration_ms,
+        "{:,} ms"),
+    Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
+        "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
+        _took_s, "at least", lambda a: a.benchmark.min_duration_ms / 1000, "{:g} s", "{:.2f} s", slack=PRINTED),
+    Row("perf-data-set", "[rules] data set", "the whole data set was in use", RERUN, "data set",
+        lambda a: a.detail.integer("qsl_reported_total_count"), "", lambda a: a.loaded, "{:,}", "{:,} samples"),
+    Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
+        "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
+        "performance_sample_count",
+        lambda a: a.detail.integer("effective_performance_sample_count"), "at least", lambda a: a.loaded),
+    Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
+        "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}"),
+    Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
+        "do not lower min_query_count", "samples in the query",
+        lambda a: a.detail.integer("generated_samples_per_query") if a.detail.scenario == "Offline" else None,
+        "at least", lambda a: a.benchmark.performance_samples),
+    Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
+        "leave target_latency_percentile alone", "percentile",
+        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}"),
+    Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
+        "queries", _of_queries("result_query_count"), "at least",
+        lambda a: min_queries(0 if a.detail.scenario == "Server" else 1, a.percentile), "{:,.0f}",
+        why=" (early stopping)"),
+    Row("perf-equal-issue", "[rules] equal issue", "each sample is issued equally often",
+        "leave sample_concatenate_permutation alone", "sample_concatenate_permutation",
+        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "", lambda a: "true", "{}"),
+    Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
+        "token latencies", lambda a: "on" if a.token_latencies else "off", "", lambda a: "on", "{}",
+        why=" (use_token_latencies), and not inferred"),
+    Row("perf-output-tokens", "[rules] generation settings",
+        "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
+        "output tokens", _mean_tokens, "at most", lambda a: a.benchmark.sampling["performance"].max_tokens,
+        "{}", "{:.2f} a sample on average", slack=4 * PRINTED),
+    *_limits("ttft"),
+    *_limits("tpot"),
+)  # fmt: skip
+ACCURACY_ROWS = (
+    Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN,
+        "data set", lambda a: a.detail.integer("qsl_reported_total_count"), "", lambda a: a.loaded, "{:,}",
+        "{:,} samples"),
+    Row("accuracy-seeds", "[rules] seeds of the round", "the seeds are the round's",
+        "run with the LoadGen of the round", "round of the seeds",
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}"),
+)  # fmt: skip
+for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.values():
+    declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)], _row.judged)
+
+
+def official_rules(leg: FinishedLeg, numbers: Numbers | None) -> Iterator[Finding]:
+    """Hold a leg to the rows of its mode."""
+    asked = Asked(leg, numbers)
+    for row in ACCURACY_ROWS if numbers is None else PERFORMANCE_ROWS:
+        yield from row.judged(asked)
