@@ -10,7 +10,7 @@ import pytest
 
 from compliance.submission.check import structure, tree_finding
 from compliance.submission.check.check_tree import MOST, check_tree
-from compliance.submission.check.tree_finding import MOST_ALIKE, finding_json, place_of
+from compliance.submission.check.tree_finding import MOST_ALIKE, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
@@ -99,7 +99,7 @@ def test_any_mixture(tmp_path: Path) -> None:
         found = check_tree(root, chance.choice(list(ROUNDS.values()))).findings
         assert found
         assert all(place_of(item).isprintable() and item.found.isprintable() for item in found)
-        json.dumps([finding_json(item) for item in found]).encode()
+        json.dumps([item.as_json() for item in found]).encode()
 
 
 def test_what_takes_long_is_cut_short(tmp_path: Path) -> None:
