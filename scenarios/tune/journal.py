@@ -6,7 +6,7 @@ is replaced as a whole: a reader never sees half a line.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -197,20 +197,19 @@ class Probe:
     phase: Phase
     options: Options
     target_qps: float
-    valid: bool | None  # None: the leg failed, as with an engine that refuses the settings
-    held: float  # share of its queries that were answered when its verdict was certain
+    valid: bool | None = None  # None: no verdict yet, or the leg failed, as with an engine that refuses the settings
+    held: float = 0.0  # share of its queries that were answered when its verdict was certain
 
 
 def probes_of(lines: Sequence[SearchRecord | NoVerdict]) -> list[Probe]:
     """What the search is decided by. A probe that the clock cut short tells nothing and is left out."""
     found = []
     for line in lines:
-        valid, held = None, 0.0
+        probe = Probe(line.trial, line.phase, line.options, line.target_qps)
         if isinstance(line, SearchRecord):
-            valid, held = line.valid, min(1.0, line.queries_answered / line.queries_planned)
-        elif line.cut:
-            continue
-        found.append(Probe(line.trial, line.phase, line.options, line.target_qps, valid, held))
+            found.append(replace(probe, valid=line.valid, held=min(1.0, line.queries_answered / line.queries_planned)))
+        elif not line.cut:
+            found.append(probe)
     return found
 
 

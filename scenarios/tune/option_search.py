@@ -18,7 +18,7 @@ from scenarios.console import say
 from scenarios.tune.config import Tune
 from scenarios.tune.journal import Estimate, Journal, NoVerdict, Probe, SearchRecord, probes_of
 from scenarios.tune.option_space import shown
-from scenarios.tune.option_trials import Ask, Best, Limits, OptionTrials, best_of, open_study, worths
+from scenarios.tune.option_trials import Limits, OptionTrials, best_of, open_study, worth_of
 from scenarios.tune.tune_legs import LegPlanner, leg_facts
 
 # LoadGen issues whole sets of samples: small ones let a leg end when its time is over. As many queries as early
@@ -69,8 +69,8 @@ class OptionSearch:
         limits = Limits(tune.config.scenario, rate, options.search_trials, options.search_budget_s)
         self._trials = OptionTrials(self._space, limits, study)
 
-    def go(self) -> Best | None:
-        """Run every probe that is left, and return the best settings; None when no rate was VALID with the defaults.
+    def go(self) -> Probe | None:
+        """Run every probe that is left, and return the best one; None when no rate was VALID with the defaults.
 
         Raises:
             HarnessError: a leg with the defaults failed.
@@ -82,19 +82,24 @@ class OptionSearch:
             f"{options.search_trials} of them tried, at most {duration(options.search_budget_s)}"
         )
         self._make_room(self._next_dir)  # of an interrupted leg, which need not be asked for again
-        while (ask := self._trials.next_ask(self._probes, self.spent_s)) is not None:
+        while (ask := self._trials.next_probe(self._probes, self.spent_s)) is not None:
             self._probe(ask)
         best = best_of(self._probes)
-        counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
-        if best is None:
-            found, all_worths = "no rate was VALID with the settings as given", []
-        else:
+        found = "no rate was VALID with the settings as given"
+        if best is not None:
             found = f"{shown(best.options)}: VALID at {best.target_qps:g} queries/s"
-            all_worths = worths(self._space, self._probes, best)
+        counts = f"{counted(len(self._probes), 'probe')}, {counted(self._trials.count, 'trial')}"
         self._say(f"\nsearch: {found} ({counts}, {duration(self.spent_s)})")
-        for worth in all_worths:
-            self._say(f"  {worth.name}={worth.best.options[worth.name]}: {worth}")
+        for worth in self._worths(best):
+            low, high = (
+                "?" if worth[key] is None else f"{worth[key]:.1%}" for key in ("worth_at_least", "worth_at_most")
+            )
+            probes = counted(worth["probes"], "probe")
+            self._say(f"  {worth['option']}={worth['value']}: worth {low} to {high} ({probes} without it)")
         return best
+
+    def _worths(self, best: Probe | None) -> list[dict[str, Any]]:
+        return [] if best is None else [worth_of(self._space, name, self._probes, best) for name in best.options]
 
     @property
     def _next_dir(self) -> Path:
@@ -118,12 +123,12 @@ class OptionSearch:
             "trials": self._trials.count,
             "spent_s": round(self.spent_s, 1),
             "budget_s": self._tune.options.search_budget_s,
-            "best": None if best is None else dataclasses.asdict(best),
-            "worth": [] if best is None else [one.as_json() for one in worths(self._space, self._probes, best)],
+            "best": None if best is None else {"options": best.options, "target_qps": best.target_qps},
+            "worth": self._worths(best),
             "probes": [line.model_dump(mode="json", exclude={"step"}) for line in self._journal.searched()],
         }
 
-    def _probe(self, ask: Ask) -> None:
+    def _probe(self, ask: Probe) -> None:
         """Run one leg and record it."""
         self._planner.refuse_hopeless(ask.target_qps)
         number = len(self._journal.searched()) + 1
@@ -140,7 +145,7 @@ class OptionSearch:
         outcome = line.verdict if isinstance(line, SearchRecord) else f"no verdict: {line.reason}"
         self._say(f"search {number}: {ask.target_qps:g} queries/s {outcome}")
 
-    def _leg(self, ask: Ask, number: int, left_s: float) -> SearchRecord | NoVerdict:
+    def _leg(self, ask: Probe, number: int, left_s: float) -> SearchRecord | NoVerdict:
         run_dir = RunDir(self._next_dir)
         started_s = time.monotonic()
 

@@ -77,6 +77,10 @@ class Space:
             name: options[name] for name in self.values if options.get(name) is not None and self.matters(name, options)
         }
 
+    def without(self, name: str, options: Options) -> Options:
+        """The settings with one option put back."""
+        return self.reduced({key: value for key, value in options.items() if key != name})
+
     def combinations(self) -> Iterator[Options]:
         """All settings, each once, the defaults first."""
         for row in itertools.product(*((None, *values) for values in self.values.values())):

@@ -40,67 +40,6 @@ class Limits:
     budget_s: float
 
 
-@dataclass(frozen=True)
-class Ask:
-    """The next probe."""
-
-    trial: int
-    phase: Phase
-    options: Options
-    target_qps: float
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best settings so far and the highest rate that was VALID with them."""
-
-    options: Options
-    target_qps: float
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What one option of the best settings is worth: the rates with it put back, all other options as they are."""
-
-    name: str
-    best: Best
-    without: Options
-    bracket: Bracket
-    probes: int  # behind the bracket
-
-    @property
-    def at_least(self) -> float | None:
-        """How much higher the best rate is at the least, as a share of the rate without the option."""
-        return self._share(self.bracket.invalid)
-
-    @property
-    def at_most(self) -> float | None:
-        return self._share(self.bracket.valid)
-
-    def _share(self, rate: float | None) -> float | None:
-        return None if rate is None else max(0.0, self.best.target_qps / rate - 1)
-
-    def __str__(self) -> str:
-        behind = f"{self.probes} probe{'' if self.probes == 1 else 's'} without it"
-        if self.at_least is None:
-            measured = self.at_most is not None
-            return f"worth at most {self.at_most:.1%} ({behind})" if measured else "its worth was not measured"
-        if self.at_most is None:
-            return f"worth at least {self.at_least:.1%} ({behind}, none VALID)"
-        return f"worth {self.at_least:.1%} to {self.at_most:.1%} ({behind})"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "option": self.name,
-            "value": self.best.options[self.name],
-            "best_target_qps": self.best.target_qps,
-            "without": {"options": self.without, "valid": self.bracket.valid, "invalid": self.bracket.invalid},
-            "probes": self.probes,
-            "worth_at_least": self.at_least,
-            "worth_at_most": self.at_most,
-        }
-
-
 def open_study(file: Path | None) -> optuna.Study:
     """The study in a file, as it was left or a new one; without a file one in memory. The caller holds the tune's lock.
 
@@ -138,8 +77,8 @@ class OptionTrials:
         """How many settings were tried beside the defaults; those that only put an option back do not count."""
         return sum(_phase(trial) == "trial" for trial in self._trials())
 
-    def next_ask(self, probes: Sequence[Probe], spent_s: float) -> Ask | None:
-        """The next probe, or None when the search is over.
+    def next_probe(self, probes: Sequence[Probe], spent_s: float) -> Probe | None:
+        """The next probe, without a verdict; None when the search is over.
 
         Args:
             probes: all so far, in their order.
@@ -153,7 +92,7 @@ class OptionTrials:
             options = self._options(trial)
             rate = self._rate(trial, options, probes)
             if rate is not None:
-                return Ask(trial.number, _phase(trial), options, rate)
+                return Probe(trial.number, _phase(trial), options, rate)
             self._study.tell(trial.number, _score([probe for probe in probes if probe.options == options]))
         return None
 
@@ -169,8 +108,10 @@ class OptionTrials:
         if self.count < self._limits.most_trials and spent_s < time_s and (new := self._new(tried, best.options)):
             return new
         asked = [self._options(trial) for trial in self._trials() if _phase(trial) == "worth"]
-        without = next((one.without for one in worths(self._space, probes, best) if one.without not in asked), None)
-        return None if without is None else self._ask(without, "worth")
+        for name in best.options:
+            if (without := self._space.without(name, best.options)) not in asked:
+                return self._ask(without, "worth")
+        return None
 
     def _new(self, tried: Sequence[Options], best: Options) -> Trial | None:
         """A trial of settings that were not tried; None when all have been.
@@ -208,32 +149,24 @@ class OptionTrials:
     def _rate(self, trial: Trial | FrozenTrial, options: Options, probes: Sequence[Probe]) -> float | None:
         """The next rate of a trial; None when it is over."""
         own = [probe for probe in probes if probe.trial == trial.number]
-        best = best_of(probes)
-        phase, start, most = _phase(trial), None, MOST_PROBES
-        tried = tried_with(own, options)
+        tried, best = tried_with(own, options), best_of(probes)
         if any(probe.valid is None for probe in own):
             return None
-        if phase == "trial":
-            assert best is not None
-            if not own:
-                return rounded(best.target_qps * (1 + RESOLUTION))
-            if not any(one.valid for one in tried):
+        phase, most = _phase(trial), MOST_PROBES
+        start = best.target_qps if best is not None and phase != "defaults" else None
+        if phase == "trial" and start is not None:
+            if own and not any(one.valid for one in tried):
                 return None
-            start = own[0].target_qps
-        elif phase == "worth":
-            assert best is not None
-            start, tried = best.target_qps, tried_with(probes, options)
+            start = own[0].target_qps if own else rounded(start * (1 + RESOLUTION))
+        elif phase == "worth" and start is not None:
+            tried = tried_with(probes, options)
+            most = len(tried) + WORTH_PROBES - len(own)
             invalid = Bracket.of(tried).invalid
-            if len(own) == WORTH_PROBES:
-                return None
             if invalid is None or invalid > start:
                 # Not known to be worse: asked at the best rate itself. Should it be VALID, the option is not needed.
-                return start if start not in [one.target_qps for one in tried] else None
-            most = len(tried) + WORTH_PROBES - len(own)
-        limits = self._limits
-        rate = next_rate(
-            limits.scenario, limits.offline_qps, tried, resolution=RESOLUTION, most_probes=most, start=start
-        )
+                tried, most = [one for one in tried if one.target_qps == start], 1
+        scenario, offline_qps = self._limits.scenario, self._limits.offline_qps
+        rate = next_rate(scenario, offline_qps, tried, resolution=RESOLUTION, most_probes=most, start=start)
         return None if rate in [one.target_qps for one in tried] else rate
 
     def _trials(self) -> list[FrozenTrial]:
@@ -244,13 +177,10 @@ class OptionTrials:
         return self._space.reduced(trial.params)
 
 
-def best_of(probes: Sequence[Probe]) -> Best | None:
-    """The settings with the highest valid rate; of equal ones those with the fewest options, then the earliest."""
+def best_of(probes: Sequence[Probe]) -> Probe | None:
+    """The highest valid rate and its settings; of equal ones those with the fewest options, then the earliest."""
     valid = [probe for probe in probes if probe.valid]
-    if not valid:
-        return None
-    top = max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)))
-    return Best(top.options, top.target_qps)
+    return max(valid, key=lambda probe: (probe.target_qps, -len(probe.options)), default=None)
 
 
 def tried_with(probes: Sequence[Probe], options: Options) -> list[Tried]:
@@ -260,14 +190,24 @@ def tried_with(probes: Sequence[Probe], options: Options) -> list[Tried]:
     ]
 
 
-def worths(space: Space, probes: Sequence[Probe], best: Best) -> list[Worth]:
-    """What is known of each option of the best settings."""
-    found = []
-    for name in best.options:
-        without = space.reduced({key: value for key, value in best.options.items() if key != name})
-        tried = tried_with(probes, without)
-        found.append(Worth(name, best, without, Bracket.of(tried), len(tried)))
-    return found
+def worth_of(space: Space, name: str, probes: Sequence[Probe], best: Probe) -> dict[str, Any]:
+    """What is known of the worth of one option of the best settings, for tune.json: the rates with it put back, all
+    other options as they are, and how much higher the best rate is, as a share of these."""
+    without = space.without(name, best.options)
+    tried = tried_with(probes, without)
+    bracket = Bracket.of(tried)
+    at_least, at_most = (
+        None if rate is None else max(0.0, best.target_qps / rate - 1) for rate in (bracket.invalid, bracket.valid)
+    )
+    return {
+        "option": name,
+        "value": best.options[name],
+        "best_target_qps": best.target_qps,
+        "without": {"options": without, "valid": bracket.valid, "invalid": bracket.invalid},
+        "probes": len(tried),
+        "worth_at_least": at_least,
+        "worth_at_most": at_most,
+    }
 
 
 def _score(probes: Sequence[Probe]) -> float:

@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -15,12 +16,11 @@ from scenarios.tune.option_space import Options, Space
 from scenarios.tune.option_trials import (
     RESOLUTION,
     WORTH_SHARE,
-    Ask,
     Limits,
     OptionTrials,
     best_of,
     open_study,
-    worths,
+    worth_of,
 )
 
 SPACE = Space(
@@ -51,15 +51,15 @@ def capacity(options: Options) -> float:
 BEST = {"data_parallel_size": 2, "admission": "deadline", "admission_tokens": 2048, "max_num_seqs": 64}
 
 
-def probe(ask: Ask, of: Capacity) -> Probe:
+def probe(ask: Probe, of: Capacity) -> Probe:
     """What a leg would tell: the higher the overload, the sooner it shows."""
     highest = of(ask.options)
     valid = ask.target_qps <= highest
     held = 1.0 if valid else highest / ask.target_qps / 2
-    return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, valid, held)
+    return replace(ask, valid=valid, held=held)
 
 
-Answer = Callable[[Ask, Capacity], Probe]
+Answer = Callable[[Probe, Capacity], Probe]
 
 
 def search(
@@ -73,7 +73,7 @@ def search(
 ) -> list[Probe]:
     trials = OptionTrials(space, limits, study or open_study(None))
     probes: list[Probe] = []
-    while (ask := trials.next_ask(probes, probe_s * len(probes))) is not None:
+    while (ask := trials.next_probe(probes, probe_s * len(probes))) is not None:
         probes.append(answer(ask, of))
         assert len(probes) < 500
     return probes
@@ -132,10 +132,10 @@ def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path
     file = tmp_path / "study.jsonl"
     limits = Limits("Server", 100.0, 12, 1e6)
     probes: list[Probe] = []
-    ask: Ask | None
+    ask: Probe | None
     while True:
-        ask = OptionTrials(SPACE, limits, open_study(file)).next_ask(probes, 0.0)
-        assert OptionTrials(SPACE, limits, open_study(file)).next_ask(probes, 0.0) == ask  # ended in the leg
+        ask = OptionTrials(SPACE, limits, open_study(file)).next_probe(probes, 0.0)
+        assert OptionTrials(SPACE, limits, open_study(file)).next_probe(probes, 0.0) == ask  # ended in the leg
         if ask is None:
             break
         probes.append(probe(ask, capacity))
@@ -154,10 +154,10 @@ def test_a_search_that_is_ended_after_every_probe_goes_on_from_its_file(tmp_path
 
 def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
     file = tmp_path / "study.jsonl"
-    ask = OptionTrials(SPACE, LIMITS, open_study(file)).next_ask([], 0.0)
+    ask = OptionTrials(SPACE, LIMITS, open_study(file)).next_probe([], 0.0)
     file.write_text(file.read_text() + '{"op_code": 4, "tri')  # killed while it wrote
     (tmp_path / "study.jsonl.lock").touch()
-    assert OptionTrials(SPACE, LIMITS, open_study(file)).next_ask([], 0.0) == ask
+    assert OptionTrials(SPACE, LIMITS, open_study(file)).next_probe([], 0.0) == ask
     file.write_text("{}\n{}\n")
     with pytest.raises(InputError, match="not a study of optuna"):
         open_study(file)
@@ -185,21 +185,15 @@ def test_what_each_option_is_worth() -> None:
     probes = search(capacity)
     best = best_of(probes)
     assert best is not None
-    found = {worth.name: worth for worth in worths(SPACE, probes, best)}
-    assert set(found) == set(best.options)
-    for worth in found.values():
-        without = capacity(worth.without)
-        assert worth.bracket.invalid is not None  # every option that stays in the best settings is worth something
-        assert worth.bracket.invalid > without
-        assert worth.bracket.valid is None or worth.bracket.valid <= without
-        at_least, at_most = worth.at_least, worth.at_most
+    for name in best.options:
+        worth = worth_of(SPACE, name, probes, best)
+        without = capacity(worth["without"]["options"])
+        assert worth["without"]["invalid"] > without  # every option that stays in the best settings is worth something
+        assert (worth["without"]["valid"] or 0) <= without
         truth = best.target_qps / without - 1
-        assert at_least is not None
-        assert at_least <= truth
-        assert at_most is None or truth <= at_most
-    at_least = found["data_parallel_size"].at_least
-    assert at_least is not None
-    assert at_least > 0.3
+        assert worth["worth_at_least"] <= truth
+        assert truth <= (worth["worth_at_most"] or math.inf)
+    assert worth_of(SPACE, "data_parallel_size", probes, best)["worth_at_least"] > 0.3
 
 
 def test_nothing_better_than_the_defaults_leaves_the_defaults() -> None:
@@ -218,9 +212,9 @@ def test_nothing_valid_with_the_defaults_ends_the_search() -> None:
 
 
 def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> None:
-    def refuse_copies(ask: Ask, of: Capacity) -> Probe:
+    def refuse_copies(ask: Probe, of: Capacity) -> Probe:
         if "data_parallel_size" in ask.options:
-            return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, None, 0.0)
+            return ask
         return probe(ask, of)
 
     probes = search(capacity, answer=refuse_copies)
@@ -233,9 +227,9 @@ def test_settings_that_the_engine_refuses_are_neither_best_nor_asked_again() -> 
 
 
 def test_a_leg_that_fails_on_the_way_up_ends_its_trial() -> None:
-    def fail_once(ask: Ask, of: Capacity) -> Probe:
+    def fail_once(ask: Probe, of: Capacity) -> Probe:
         higher = ask.trial == 1 and ask.target_qps > 80 * 1.1
-        return Probe(1, "trial", ask.options, ask.target_qps, None, 0.0) if higher else probe(ask, of)
+        return ask if higher else probe(ask, of)
 
     first = [one.valid for one in search(capacity, answer=fail_once) if one.trial == 1]
     assert first[-1] is None
@@ -271,10 +265,10 @@ def test_scores_put_better_settings_higher() -> None:
     study = open_study(None)
     held = {16: 0.9, 32: 0.1, 64: None}
 
-    def answer(ask: Ask, _: Capacity) -> Probe:
+    def answer(ask: Probe, _: Capacity) -> Probe:
         share = held.get(ask.options.get("max_num_seqs", 0), 1.0)
         valid = None if share is None else share == 1.0 and ask.target_qps < 120
-        return Probe(ask.trial, ask.phase, ask.options, ask.target_qps, valid, share or 0.0)
+        return replace(ask, valid=valid, held=share or 0.0)
 
     search(capacity, Space({"max_num_seqs": (16, 32, 64)}), Limits("Server", 100.0, 3, 1e6), answer=answer, study=study)
     scored = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
