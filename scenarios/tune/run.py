@@ -342,7 +342,7 @@ def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
     """The options of `run` for the rate that was found; paths that do not depend on where it is run."""
     values = applied(tune.values, options) | {"user_conf": tune.place.user_conf}
     content = make_config(values).model_dump(mode="json", include=set(values))
-    for name in ("user_conf", "dataset_path", "model_path"):
+    for name in ("user_conf", "dataset_path", "model_path", "signing_key"):
         if content.get(name) and Path(content[name]).exists():
             content[name] = str(Path(content[name]).resolve())
     head = f"# {tune.config.scenario} at {rate:g} queries/s, as `main.py tune` confirmed it. Use:\n"

@@ -1,5 +1,6 @@
 """Anchors: a ledger keeps what it has, whoever adds to it; a time stamp is by the authority that is named."""
 
+import random
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -166,6 +167,23 @@ def test_a_damaged_time_stamp_is_refused(run: RunDir, authority: Authority, chan
     run.time_stamp.write_bytes(change(run.time_stamp.read_bytes()))
     with pytest.raises(InputError, match=run.time_stamp.name):
         checked_time_of(run, read_authorities(authority.root))
+
+
+def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None:
+    """Some bits of a time stamp are not signed; none of them is a part of the time."""
+    with served(authority) as url:
+        time = request_time_stamp(url, run)
+    content, trusted, chance = run.time_stamp.read_bytes(), read_authorities(authority.root), random.Random(1)
+    refused = 0
+    for _ in range(400):
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        run.time_stamp.write_bytes(damaged)
+        try:
+            assert checked_time_of(run, trusted) == time
+        except InputError:
+            refused += 1
+    assert refused > 380
 
 
 def test_a_changed_bit_of_a_signature_is_found(run: RunDir, authority: Authority) -> None:
