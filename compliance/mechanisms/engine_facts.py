@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from compliance.finding import OURS, decides
 from compliance.mechanisms.technique_registry import BASELINE, NO_VARIANT
 from runs.errors import InputError
 from runs.record.engine_log import read_engine_log
@@ -229,6 +230,11 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value).strip().lower().removeprefix("torch.")
 
 
+@decides(
+    "gate",
+    ("gate/mechanism_misdeclared", "error", OURS, "the engine's own record agrees with the declaration",
+     "correct the declaration, or run the legs again with the technique that it names"),
+)  # fmt: skip
 def misdeclared(declared: Mapping[str, Any], facts: EngineFacts) -> list[str]:
     """Where a declaration and the engine's record contradict each other; empty where they agree or nothing is known.
 

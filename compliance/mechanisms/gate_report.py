@@ -85,7 +85,7 @@ def as_markdown(outcome: GateOutcome) -> str:
 
 def _criteria(row: RowOutcome) -> list[str]:
     """The criteria that the row does not meet."""
-    return [f"{finding.slug}: {finding.sentence}" for finding in row.failures]
+    return [f"{finding.rule}: {finding.sentence}" for finding in row.failures]
 
 
 def _coverage(outcome: GateOutcome) -> list[str]:

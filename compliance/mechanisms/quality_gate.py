@@ -122,7 +122,6 @@ _DECLARE = "correct the declaration, or run the legs again with the technique th
     ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
      "evaluate the quality of the technique, and name the evaluation"),
     ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
-    ("gate/mechanism_misdeclared", "error", OURS, "the engine's own record agrees with the declaration", _DECLARE),
     ("gate/completed_evaluation_passes", "error", OURS, "a completed evaluation passes when derived again",
      "give the accuracy leg as it ran, or run it again"),
     ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",

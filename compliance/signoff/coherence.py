@@ -117,11 +117,10 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
 
 
 @checks("C-2", ("byte_parity_pass", "note", "the answers are the reference's, byte by byte"))
-def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding | Status]:
-    """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy. Yields the status first."""
+def correctness(ref: list[Evidence], cand: list[Evidence]) -> tuple[Status, list[Finding]]:
+    """C-2 and C-3: byte parity of the candidate's answers, or else its accuracy."""
     if any(reason.severity == "error" for reason in coherent(ref)):
-        yield "unverifiable_noncoherent_reference"
-        return
+        return "unverifiable_noncoherent_reference", []
     reference = (accuracy_legs(ref) or ref)[0]
     answers = _answers(reference)
     equal = total = 0
@@ -133,11 +132,9 @@ def correctness(ref: list[Evidence], cand: list[Evidence]) -> Iterator[Finding |
             equal += answers.get(index) == digest
     where = reference.run.root
     if total and equal == total:
-        yield "byte_parity_pass"
-        yield note("C-2/byte_parity_pass", f"all {total} answers of the candidate are the reference's", where)
-        return
-    share = equal / total if total else 0.0
-    yield from _accuracy_gate(reference, accuracy_legs(cand), share)
+        text = f"all {total} answers of the candidate are the reference's"
+        return "byte_parity_pass", [note("C-2/byte_parity_pass", text, where)]
+    return _accuracy_gate(reference, accuracy_legs(cand), equal / total if total else 0.0)
 
 
 def _answers(reference: Evidence) -> dict[int, str]:
@@ -154,22 +151,19 @@ def _answers(reference: Evidence) -> dict[int, str]:
     ("accuracy_gate_pass", "note", "the candidate's own scores pass"),
     ("diverges_needs_accuracy_probe", "error", "a candidate with other answers has an accuracy leg"),
 )
-def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> Iterator[Finding | Status]:
+def _accuracy_gate(reference: Evidence, candidates: list[Evidence], share: float) -> tuple[Status, list[Finding]]:
     if not candidates:
-        yield "diverges_needs_accuracy_probe"
         text = f"{share:.1%} of the candidate's answers are the reference's, and it has no accuracy leg"
-        yield fail("C-3/diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
-        return
+        found = fail("C-3/diverges_needs_accuracy_probe", text, reference.run.root, equal_share=share)
+        return "diverges_needs_accuracy_probe", [found]
     problems: list[str] = []
     for evidence in candidates:
         problems += _below_target(evidence, reference) + _unknown_ids(evidence)
     if problems:
-        yield "accuracy_gate_fail"
-        yield fail("C-3/accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
-        return
-    yield "accuracy_gate_pass"
+        found = fail("C-3/accuracy_gate_fail", "; ".join(problems), candidates[0].run.root, equal_share=share)
+        return "accuracy_gate_fail", [found]
     text = f"{share:.1%} of the answers are the reference's; the candidate's own scores pass"
-    yield note("C-3/accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)
+    return "accuracy_gate_pass", [note("C-3/accuracy_gate_pass", text, candidates[0].run.root, equal_share=share)]
 
 
 def _unknown_ids(evidence: Evidence) -> list[str]:

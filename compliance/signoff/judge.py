@@ -26,7 +26,6 @@ from compliance.signoff.gain import (
     real_delta,
 )
 from compliance.signoff.leg_metrics import medians
-from compliance.signoff.levers import Levers
 from compliance.signoff.levers import same_conditions as compare_conditions
 from compliance.signoff.limits import MOST_DIRECTORIES, MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.parity import harness, one_system_in_both_modes
@@ -172,16 +171,13 @@ def _compare(verdict: SignOff, ref: list[Evidence], cand: list[Evidence], claim:
     for side in (reference, candidate):
         verdict.findings += same_conditions(side) if len(side) > 1 else ()
     verdict.findings += spread(reference, band_pct) if len(reference) > 1 else ()
-    for item in compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch"):
-        if isinstance(item, Finding):
-            verdict.findings.append(item)
-        else:
-            _take_levers(verdict, item)
-    for found in correctness(ref, cand):
-        if isinstance(found, Finding):
-            verdict.findings.append(found)
-        else:
-            verdict.correctness_status = found
+    levers, found = compare_conditions(reference[0], candidate[0], claim, one_lever=verdict.scope == "patch")
+    verdict.findings += found
+    verdict.levers, verdict.lever_class = levers.levers, levers.lever_class
+    verdict.lever_evidence, verdict.engagement_ok = levers.evidence, levers.engagement_ok
+    verdict.same_conditions_ok = levers.same_conditions_ok
+    verdict.correctness_status, found = correctness(ref, cand)
+    verdict.findings += found
     if verdict.scope == "patch":  # of a bundle the harness checks have looked at the answers
         modes = [*coherent(ref), *one_system_in_both_modes(ref), *one_system_in_both_modes(cand)]
         verdict.findings += [reason for reason in modes if reason.severity != "note"]
@@ -223,9 +219,3 @@ def _patch_again(
     if again.outcome not in ("PASS", "FLAG") or again.e2e_delta_pct is None:
         return f"{path}, judged again: {again.headline}"
     return SignedPatch(again.outcome, again.e2e_delta_pct)
-
-
-def _take_levers(verdict: SignOff, levers: Levers) -> None:
-    verdict.levers, verdict.lever_class = levers.levers, levers.lever_class
-    verdict.lever_evidence, verdict.engagement_ok = levers.evidence, levers.engagement_ok
-    verdict.same_conditions_ok = levers.same_conditions_ok

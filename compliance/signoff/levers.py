@@ -95,8 +95,8 @@ class Levers:
     ("inert_side_effect", "note", "a side effect without effect"),
     ("handicapped_reference", "warning", "the reference was not slowed"),
 )
-def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> Iterator[Finding | Levers]:
-    """Compare the conditions of one reference and one candidate leg. Yields the findings, the `Levers` last.
+def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: bool) -> tuple[Levers, list[Finding]]:
+    """Compare the conditions of one reference and one candidate leg.
 
     Args:
         one_lever: a patch has exactly one; a bundle may have several.
@@ -110,26 +110,27 @@ def same_conditions(ref: Evidence, cand: Evidence, claim: Claim, *, one_lever: b
     levers = sorted(claimed) if claimed else [name for name in changed if name not in _effects_of(changed)]
     state = Levers(levers=levers, evidence={key: list(value) for key, value in options.items()})
     where = ref.run.root, cand.run.root
-    yield from _handicapped(levers, ref, cand, where)
+    findings = [*_handicapped(levers, ref, cand, where)]
     if confounds:
         text = f"reference and candidate differ in more than a lever: {in_words(confounds)}"
-        yield fail("G-1/confounded", text, *where, keys=sorted(confounds))
+        findings.append(fail("G-1/confounded", text, *where, keys=sorted(confounds)))
         state.same_conditions_ok = False
     if one_lever and len(levers) > 1:
-        yield fail("G-1/several_levers", f"a patch changes one lever, here {', '.join(levers)}", *where, levers=levers)
+        text = f"a patch changes one lever, here {', '.join(levers)}"
+        findings.append(fail("G-1/several_levers", text, *where, levers=levers))
         state.same_conditions_ok = False
     extra = [name for name in changed if name not in levers and name not in side_effects | _effects_of(levers)]
     if extra:
         keys = {key: value for key, value in options.items() if option_of(key) in extra}
         text = f"differs beside the lever {', '.join(levers) or '(none claimed)'}: {in_words(keys)}"
-        yield fail("G-1/second_knob", text, *where, options=extra)
+        findings.append(fail("G-1/second_knob", text, *where, options=extra))
         state.same_conditions_ok = False
     effects = [name for name in changed if name not in levers and name not in extra]
     if effects:
-        yield from _inert(effects, ref, cand, claim, state)
-    yield from _engaged(levers, changed, where, state)
-    yield from _class(levers, claim, where, state)
-    yield state
+        findings += _inert(effects, ref, cand, claim, state)
+    findings += _engaged(levers, changed, where, state)
+    findings += _class(levers, claim, where, state)
+    return state, findings
 
 
 def _handicapped(levers: list[str], ref: Evidence, cand: Evidence, where: tuple[Path, Path]) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from compliance.submission.gates import Judged, Terms, judge_candidate, judge_se
 from compliance.submission.source import Source, read_documentation, read_source
 from compliance.submission.system import SystemDescription, SystemFile, describe
 from compliance.submission.tree import Division, Tree
+from compliance.verdict import Verdict
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
@@ -46,16 +47,43 @@ class SubmitRequest:
 
 
 @dataclass
-class SubmitOutcome:
-    """`built` is None where something was refused; `signed` where nothing was asked to sign off."""
+class SubmitOutcome(Verdict):
+    """Findings are why nothing was built: `built` is then None; `signed` where nothing was asked to sign off."""
 
     judged: list[Judged]
-    refusals: list[Finding]
     notes: list[str]
     rehearsal: list[str] = field(default_factory=list)
     description: SystemDescription | None = None
     signed: SignOff | None = None
     built: Built | None = None
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        built = self.built
+        return super().record(strict=strict) | {
+            "verdict": "BUILT" if built else "REFUSED",
+            "tree": str(built.root) if built else None,
+            "rehearsal": self.rehearsal,
+            "notes": self.notes,
+            "signoff": None if self.signed is None else self.signed.record(),
+            "results": [
+                {
+                    "place": one.candidate.name,
+                    "directories": [str(path) for path in one.candidate.result.directories],
+                    "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
+                    "verdict": one.verdict.outcome if one.verdict else None,
+                    "not_official": one.unofficial,
+                }
+                for one in self.judged
+            ],
+            "system": None
+            if self.description is None
+            else {
+                name: {"value": value, "from": self.description.origins[name]}
+                for name, value in self.description.values.items()
+            },
+            "files": built.files if built else {},
+            "bytes": built.total_bytes if built else 0,
+        }
 
 
 @decides(
@@ -96,17 +124,17 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         source = read_source(request.source, manifests)
     with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
         outcome = judge(request, candidates, sources, say)
-        if not outcome.refusals and request.division != "open":  # last: it derives all numbers but the scores again
+        if not outcome.findings and request.division != "open":  # last: it derives all numbers but the scores again
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
-            outcome.refusals += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
+            outcome.findings += [*_unsigned(outcome.signed, candidates)] or [*unsigned_audits(candidates, sources)]
     documents = with_calibration(read_documentation(request.documentation) if request.documentation else {}, manifests)
     if request.division != "open":
         fix = "give calibration.md, as it lay beside the weights, or whatever tells it: --documentation"
-        outcome.refusals += [
+        outcome.findings += [
             refusal("submit/calibration", "documentation", one, fix) for one in lacking(documents, manifests)
         ]
-    if outcome.refusals:
+    if outcome.findings:
         return outcome
     plan = tree_plan(request, outcome, source, documents)
     outcome.rehearsal, outcome.description = plan.rehearsal, plan.description
@@ -126,7 +154,7 @@ def judge(
         judged.append(judge_candidate(candidate, terms))
     refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
-    return SubmitOutcome(judged, refusals, _notes(request, unofficial_reasons(judged)))
+    return SubmitOutcome(judged, _notes(request, unofficial_reasons(judged)), findings=refusals)
 
 
 def sign_off(candidates: list[Candidate], sources: ScoreSources) -> SignOff:
@@ -206,37 +234,3 @@ def _notes(request: SubmitRequest, unofficial: list[str]) -> list[str]:
     if request.division == "open" and not request.rehearsal:
         notes += [f"not official, which the open division allows: {reason}" for reason in unofficial]
     return notes
-
-
-def as_json(outcome: SubmitOutcome) -> dict[str, Any]:
-    """The record of a build."""
-    built = outcome.built
-    return {
-        "schema_version": 1,
-        "verdict": "BUILT" if built else "REFUSED",
-        "tree": str(built.root) if built else None,
-        "rehearsal": outcome.rehearsal,
-        "notes": outcome.notes,
-        "refusals": [
-            {"rule": one.rule, "where": one.text, "reason": one.found, "fix": one.fix} for one in outcome.refusals
-        ],
-        "signoff": None if outcome.signed is None else outcome.signed.record(),
-        "results": [
-            {
-                "place": one.candidate.name,
-                "directories": [str(path) for path in one.candidate.result.directories],
-                "audits": {test: str(audit.folder) for test, audit in one.candidate.audits.items()},
-                "verdict": one.verdict.outcome if one.verdict else None,
-                "not_official": one.unofficial,
-            }
-            for one in outcome.judged
-        ],
-        "system": None
-        if outcome.description is None
-        else {
-            name: {"value": value, "from": outcome.description.origins[name]}
-            for name, value in outcome.description.values.items()
-        },
-        "files": built.files if built else {},
-        "bytes": built.total_bytes if built else 0,
-    }

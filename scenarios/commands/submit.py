@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.submission.build_submission import SubmitOutcome, SubmitRequest, as_json
+from compliance.submission.build_submission import SubmitOutcome, SubmitRequest
 from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode
@@ -91,18 +91,18 @@ def submit(
                 say(console, text)
 
         outcome = build_tree(request, tell)
-    record = as_json(outcome)
+    record = outcome.record()
     answer.put(**record)
     write_record("--json", json, record)
-    for text in _refused(outcome) if outcome.refusals else _built(request, outcome):
+    for text in _refused(outcome) if outcome.findings else _built(request, outcome):
         say(console, text)
-    return ExitCode.NEGATIVE if outcome.refusals else ExitCode.OK
+    return outcome.exit_code()
 
 
 def _refused(outcome: SubmitOutcome) -> list[str]:
-    lines = [f"REFUSED: {counted(len(outcome.refusals), 'reason')}, no tree was built"]
-    for (_, fix), group in groupby(outcome.refusals, key=lambda refusal: (refusal.text, refusal.fix)):
-        lines += [f"  {refusal.sentence}" for refusal in group]
+    lines = [f"REFUSED: {counted(len(outcome.findings), 'reason')}, no tree was built"]
+    for (_, fix), group in groupby(outcome.findings, key=lambda refusal: (refusal.text, refusal.fix)):
+        lines += [f"  {refusal}" for refusal in group]
         lines.append(f"    fix: {fix}")
     return lines
 

@@ -91,7 +91,7 @@ def test_a_tree_is_built_and_clean(campaign: CampaignDir, tmp_path: Path, monkey
         read_system_file({"system": SYSTEM}), code, rehearsal=True,
     )  # fmt: skip
     outcome = submit(request, lambda text: None)
-    assert outcome.refusals == []
+    assert outcome.findings == []
     assert outcome.built is not None
     checked = check_tree(outcome.built.root, CURRENT_ROUND)
     assert checked.places == [Place("closed", "Org", "Box", orca.BENCHMARK, name) for name in sorted(SCENARIOS)]

@@ -41,7 +41,6 @@ declare(
         _row("P-7/engine_contradicts_record", "error", "the recorded configuration is the engine's own"),
         _row("P-7/settings_contradict_record", "error", "LoadGen logged the settings that it was given"),
         _row("P-7/other_model", "error", "the engine loaded the model of the record"),
-        _row("P-7/mechanism_misdeclared", "error", "the declared technique is the one in force"),
         _row("P-7/replicas_differ", "error", "every replica is the engine of the record"),
         _row("P-7/more_than_the_batch", "error", "no more requests are answered at a time than the engine computes"),
         _row("B-4/contended", "error", "nothing else used the machine", _IDLE),

@@ -122,7 +122,7 @@ def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     if log.dead_line is not None:
         yield fail("G-10/crashed", "the engine died or ran out of memory", run.engine_log, line=log.dead_line)
     for sentence in misdeclared(manifest.mechanism, facts_of_run(run, manifest)):
-        yield fail("P-7/mechanism_misdeclared", sentence, run.manifest)
+        yield fail("gate/mechanism_misdeclared", sentence, run.manifest)
     of_replicas = sum(record.get("cached_prompt_tokens") or 0 for record in manifest.replicas)
     cached = max(manifest.observed.get("cached_prompt_tokens") or 0, of_replicas)
     if manifest.engine.get("prefix_caching") is True or cached:

@@ -149,7 +149,7 @@ class _System:
         candidates = gather(self._results)
         request = self._request(output, candidates)
         outcome = judge(request, candidates, self._made_of.sources, lambda text: None)
-        refusals = outcome.refusals
+        refusals = outcome.findings
         if request.division != "open":
             refusals = refusals or [*unsigned_audits(candidates, self._made_of.sources)]
             self.signed = replace(self.signed, verdict=sign_off(candidates, self._made_of.sources))

@@ -348,7 +348,7 @@ def test_coverage() -> None:
 def test_report_quotes_the_failing_criterion() -> None:
     promoted = fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending")
     outcome = gate(promoted, row())
-    sentence = "quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
+    sentence = "gate/quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
     report = as_json(outcome)
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
     (only,) = report["gates"]

@@ -84,7 +84,7 @@ def test_submit_scores_each_leg_once(
     build: Callable[..., SubmitOutcome], campaign: CampaignDir, scorings: list[tuple[str, ...]]
 ) -> None:
     outcome = build()
-    assert [one.sentence for one in outcome.refusals] == []
+    assert [one.sentence for one in outcome.findings] == []
     assert outcome.signed is not None
     assert outcome.signed.outcome in ("PASS", "FLAG")
     assert len(outcome.judged) == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.build_submission import SubmitOutcome, as_json
+from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
 from runs.record.layout import CampaignDir
@@ -52,7 +52,7 @@ def content(root: Path) -> dict[str, str]:
 def test_a_rehearsal_holds_what_the_round_asks_for(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     before = content(campaign.root)
     outcome = build()
-    assert outcome.refusals == []
+    assert outcome.findings == []
     assert content(campaign.root) == before
     home = tmp_path / "tree" / "closed" / "Org"
     expected = {f"results/Box/{BENCHMARK}/{one}/{name}" for one in ("Offline", "Server") for name in SCENARIO_FILES}
@@ -101,7 +101,7 @@ def test_an_official_tree_carries_no_mark(
     claim_official(campaign)
     signed = sign_off_all(monkeypatch)
     outcome = build(rehearsal=False)
-    assert outcome.refusals == []
+    assert outcome.findings == []
     legs = [leg.root for result in results_of(campaign) for leg in (result.performance, result.accuracy)]
     assert sorted(signed) == sorted(legs)
     assert outcome.rehearsal == []
@@ -126,13 +126,13 @@ def test_legs_and_audits_can_be_named_one_by_one(build: Submit, campaign: Campai
         for result in results_of(campaign)
         for path in (result.accuracy.root, result.performance.root, result.audit("TEST06"))
     ]
-    assert build(*named, tree="again").refusals == []
+    assert build(*named, tree="again").findings == []
     assert content(tmp_path / "tree") == content(tmp_path / "again")
 
 
 def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(ROUNDS, "v5.1", replace(ROUNDS["v5.1"], seeds=SEEDS))
-    assert build(round=ROUNDS["v5.1"]).refusals == []
+    assert build(round=ROUNDS["v5.1"]).findings == []
     home = tmp_path / "tree" / "closed" / "Org"
     assert (home / "measurements/Box" / BENCHMARK / "Server/Box.json").is_file()
     assert (home / "measurements/Box" / BENCHMARK / "Server/user.conf").is_file()
@@ -147,7 +147,7 @@ def test_the_layout_of_v5_1(build: Submit, monkeypatch: pytest.MonkeyPatch, tmp_
 def test_nothing_is_overwritten(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
-    assert build().refusals == []  # an empty directory is taken
+    assert build().findings == []  # an empty directory is taken
     before = content(tree)
     with pytest.raises(SetupError, match="not empty"):
         build()
@@ -201,16 +201,16 @@ def test_names_that_cannot_be_directories(build: Submit, name: str) -> None:
 
 
 def test_the_record_tells_everything(build: Submit, campaign: CampaignDir) -> None:
-    record = as_json(build())
+    record = build().record()
     assert record["verdict"] == "BUILT"
     assert record["signoff"]["audit_scope"] == "bundle"
     assert record["signoff"]["verdict"] in ("PASS", "FLAG")
     assert f"closed/Org/results/Box/{BENCHMARK}/Server/README.md" in record["files"]
     assert record["system"]["cooling"] == {"value": "air", "from": "file"}
     shutil.rmtree(campaign.result(BENCHMARK, "Server").audit("TEST06"))
-    record = as_json(build(tree="other"))
+    record = build(tree="other").record()
     assert record["verdict"] == "REFUSED"
-    assert record["refusals"][0]["where"] == f"{BENCHMARK}/Server"
+    assert record["findings"][0]["text"] == f"{BENCHMARK}/Server"
     assert record["files"] == {}
 
 
@@ -257,7 +257,7 @@ def test_the_command_tells_all_reasons_of_a_refusal(
     words = command(campaign, tmp_path, "--system", tmp_path / "system.yaml", "--json", record)
     assert submit.main(words, standalone_mode=False) == ExitCode.NEGATIVE
     said = capsys.readouterr().out
-    refusals = json.loads(record.read_bytes())["refusals"]
+    refusals = json.loads(record.read_bytes())["findings"]
     assert f"REFUSED: {len(refusals)} reasons, no tree was built" in said
     for one in refusals:
         assert f"  {one['where']}: {one['reason']}" in said

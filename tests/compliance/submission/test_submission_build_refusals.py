@@ -10,7 +10,7 @@ import pytest
 
 from compliance.evidence.accuracy import ScoreSources
 from compliance.submission.build_inputs import gather
-from compliance.submission.build_submission import SubmitOutcome, as_json
+from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.calibration_check import lacking, with_calibration
 from qsl.cnn_dailymail.rehearsal import MARK
 from runs.benchmark import Target
@@ -30,7 +30,7 @@ Submit = Callable[..., SubmitOutcome]
 
 def reasons(outcome: SubmitOutcome) -> str:
     assert outcome.built is None
-    return "\n".join(one.sentence for one in outcome.refusals)
+    return "\n".join(one.sentence for one in outcome.findings)
 
 
 def test_unofficial_results_need_the_rehearsal_flag(build: Submit, tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_a_dummy_that_claims_to_be_vllm_does_not_sign_off(build: Submit, campaig
     assert outcome.signed is not None
     assert outcome.signed.outcome == "FAIL"
     failed = [(found.rule, found.sentence) for found in outcome.signed.of("error")]
-    assert [(refusal.rule, refusal.found) for refusal in outcome.refusals] == failed
-    assert as_json(outcome)["signoff"] == outcome.signed.record()
+    assert [(refusal.rule, refusal.found) for refusal in outcome.findings] == failed
+    assert outcome.record()["signoff"] == outcome.signed.record()
     assert not (tmp_path / "tree").exists()
 
 
@@ -66,9 +66,9 @@ def test_quantised_weights_have_a_document_that_tells_how(
     other.mkdir()
     (other / "calibration.md").write_text("# Another\n")
     for documents in (None, other):
-        (refusal, *_) = build(rehearsal=False, documentation=documents).refusals
+        (refusal, *_) = build(rehearsal=False, documentation=documents).findings
         assert refusal.rule == "submit/calibration"
-    assert build(rehearsal=False).refusals == []
+    assert build(rehearsal=False).findings == []
     assert (tmp_path / "tree/closed/Org/documentation/calibration.md").read_bytes() == CALIBRATION
 
 
@@ -112,7 +112,7 @@ def test_a_sign_off_that_fails_itself_closes_a_closed_tree(build: Submit, monkey
     monkeypatch.setattr("compliance.signoff.judge.one_model", stumbles)
     assert "sign-off: DEGRADED: no verdict, the sign-off itself failed: ZeroDivisionError" in reasons(build())
     outcome = build(division="open")
-    assert (outcome.refusals, outcome.signed) == ([], None)
+    assert (outcome.findings, outcome.signed) == ([], None)
 
 
 def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
@@ -131,7 +131,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     server = campaign.result(BENCHMARK, "Server").root
     legs = (result.performance.root, result.accuracy.root, result.audit("TEST06"), server)
     assert reasons(build(*legs)) == sentence  # named one by one
-    assert build(division="open").refusals == []
+    assert build(division="open").findings == []
     record.write_text('{"test": "output_caching", "passed": tr')
     assert "audit_output_caching.json cannot be read" in reasons(build(tree="other"))
     record.write_text('{"test": "output_caching", "passed": true}')
@@ -144,7 +144,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.parent.mkdir()
     existing = [{"label": "ref"}, {"label": "run"}]  # legs that lie elsewhere
     record.write_text(json.dumps({**said, "test": "output_length", "passed": True, "legs": existing}))
-    assert build(tree="other").refusals == []
+    assert build(tree="other").findings == []
 
 
 def test_a_synthetic_data_set_is_seen_through(
@@ -154,7 +154,7 @@ def test_a_synthetic_data_set_is_seen_through(
     dataset = tmp_path / "rows.json"
     dataset.write_text(f'[{{"output": "{MARK} 1"}}]')
     claim_official(campaign)
-    assert build(rehearsal=False).refusals == []
+    assert build(rehearsal=False).findings == []
     digest = hashlib.sha256(dataset.read_bytes()).hexdigest()
     for path in campaign.root.rglob("manifest.json"):
         edit(path, resolved={"dataset_path": str(dataset), "dataset_sha256": digest})
@@ -195,7 +195,7 @@ def test_accuracy_below_its_target_is_refused_in_closed_only(
     targets = {**DATACENTER.targets, "gen_num": Target(SAMPLES)}
     monkeypatch.setattr("compliance.evidence.accuracy.target_of", lambda leg: (targets, "the official one"))
     assert "accuracy: rouge1: " in reasons(build())
-    assert build(division="open").refusals == []
+    assert build(division="open").findings == []
 
 
 def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_open_needs_neither_all_scenarios_nor_audits(build: Submit, campaign: Ca
     text = reasons(build(result.root))
     assert f"{BENCHMARK}: Server or Interactive is missing" in text
     assert f"{BENCHMARK}/Offline: TEST06 is missing" in text
-    assert build(result.root, division="open").refusals == []
+    assert build(result.root, division="open").findings == []
     assert (tmp_path / "tree/open/Org/results/Box" / BENCHMARK / "Offline/measurements.json").is_file()
 
 
@@ -354,7 +354,7 @@ def test_the_same_is_refused_without_a_word(
 
     def refused() -> list[object]:
         outcomes = [build(rehearsal=False), build(round=ROUNDS["v6.0"]), build(division="open")]
-        return [(outcome.built, [(one.rule, one.severity) for one in outcome.refusals]) for outcome in outcomes]
+        return [(outcome.built, [(one.rule, one.severity) for one in outcome.findings]) for outcome in outcomes]
 
     before = refused()
     rules = {rule for _, rows in before for rule, _ in rows}

@@ -28,7 +28,7 @@ def tree(build: Submit, campaign: CampaignDir, tmp_path: Path, monkeypatch: pyte
     """An official tree, as far as the records say; everything signs off."""
     claim_official(campaign)
     sign_off_all(monkeypatch)
-    assert build(rehearsal=False).refusals == []
+    assert build(rehearsal=False).findings == []
     return tmp_path / "tree"
 
 
@@ -107,7 +107,7 @@ def test_what_no_submitter_has(tree: Path, campaign: CampaignDir, name: str) -> 
 
 
 def test_a_rehearsal_without_its_marks(build: Submit, campaign: CampaignDir, tmp_path: Path) -> None:
-    assert build().refusals == []
+    assert build().findings == []
     tree = tmp_path / "tree"
     (tree / REHEARSAL_FILE).unlink()
     for path in tree.glob("closed/Org/**/*"):

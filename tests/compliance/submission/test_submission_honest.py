@@ -22,7 +22,7 @@ NAMES = (
 
 
 def accepted(outcome: SubmitOutcome) -> None:
-    assert outcome.refusals == []
+    assert outcome.findings == []
     assert outcome.signed is not None
     assert outcome.signed.outcome in ("PASS", "FLAG"), outcome.signed.headline
 

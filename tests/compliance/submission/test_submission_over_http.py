@@ -106,12 +106,12 @@ def _places(manifest: Json) -> list[Json]:
 
 
 def _reasons(outcome: SubmitOutcome) -> str:
-    return "\n".join(refusal.found for refusal in outcome.refusals)
+    return "\n".join(refusal.found for refusal in outcome.findings)
 
 
 def test_a_network_tree_has_what_the_rules_ask_for(build: Build, campaign: CampaignDir, tmp_path: Path) -> None:
     outcome = build()
-    assert outcome.refusals == []
+    assert outcome.findings == []
     assert any("the Network division asks for two" in reason for reason in outcome.rehearsal)  # one machine, here
     home = tmp_path / "tree" / "network" / "Org"
     system = json.loads((home / "systems" / "Box.json").read_bytes())
@@ -167,7 +167,7 @@ def test_a_division_takes_systems_of_its_own_kind_only(build: Build, tmp_path: P
     with pytest.raises(InputError, match="nic_sut"):
         build(given=read_system_file({"system": GIVEN}))
     outcome = build("open")
-    assert outcome.refusals == []
+    assert outcome.findings == []
     assert json.loads((tmp_path / "tree/open/Org/systems/Box.json").read_bytes())["is_network"] == "true"
     assert not [one for one in check_tree(tmp_path / "tree", CURRENT_ROUND).findings if "network" in one.rule]
 
