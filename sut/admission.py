@@ -105,7 +105,7 @@ class _StillInTimeFirst:
 
 @dataclass(eq=False, kw_only=True)
 class Admission:
-    """A gate (sut/feed.py) that lets queries through while the bound allows it, in an order of its own."""
+    """Admission control (sut/feed.py) that lets queries through while the bound allows it, in an order of its own."""
 
     policy: Policy  # order of those that wait
     prefill_tokens: int  # bound on prompt tokens admitted without a first token; a longer prompt is admitted alone

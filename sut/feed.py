@@ -19,7 +19,7 @@ AHEAD_STEPS = 16
 LEAST_AHEAD = 32  # queries, however long they are and however few the engine computes at a time
 
 
-class Gate(Protocol):
+class AdmissionControl(Protocol):
     """Decides when which query is handed to the engine. Everything on the event loop."""
 
     @property

@@ -18,7 +18,7 @@ from typing import Any
 
 from runs.errors import ExecutionError
 from sut.engine import ANSWERED, Engine, Request
-from sut.feed import Gate
+from sut.feed import AdmissionControl
 from sut.recorder import Outcome, Recorder
 
 TOKEN_BYTES = 4  # LoadGen is given int32 ids, as by the reference implementation
@@ -40,7 +40,7 @@ class LoadgenSut:
     _: KW_ONLY
     report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
     on_failure: Callable[[BaseException], None]  # told of the first failure; must not raise
-    gate: Gate  # when which query is handed to the engine
+    admission: AdmissionControl  # when which query is handed to the engine
 
     def __post_init__(self) -> None:
         self._submit = self.engine.submit
@@ -94,7 +94,7 @@ class LoadgenSut:
             self.fail(error)
 
     def flush_queries(self) -> None:
-        """LoadGen's callback after the last query was issued. What the gate holds comes in by itself."""
+        """LoadGen's callback after the last query was issued. What admission control holds comes in by itself."""
 
     # On the event loop --------------------------------------------------------------------------------------
 
@@ -109,8 +109,8 @@ class LoadgenSut:
             self.loop.call_soon(self._hand_to_engine)
 
     def _hand_to_engine(self) -> None:
-        """One slice of what has arrived, as far as the gate lets it through. What is left waits for the next turn of
-        the loop, behind the engine's work on this slice and everything else that is due."""
+        """One slice of what has arrived, as far as admission control lets it through. What is left waits for the next
+        turn of the loop, behind the work of the engine on this slice and everything else that is due."""
         self._slice_planned = False
         began_s = time.monotonic()
         if self._slice_began_s is not None:
@@ -120,10 +120,10 @@ class LoadgenSut:
             for _ in range(MOST_QUERIES):
                 if self._failed:
                     return
-                offered = bool(self._arrived) and self.gate.wants()
+                offered = bool(self._arrived) and self.admission.wants()
                 if offered:
-                    self.gate.offer(self._next_request())
-                request = self.gate.take()
+                    self.admission.offer(self._next_request())
+                request = self.admission.take()
                 if request is not None:
                     self._submit(request)
                 elif not offered:
@@ -147,8 +147,8 @@ class LoadgenSut:
         return request
 
     def _after_room(self) -> None:
-        """The gate may let more through than before."""
-        if self._arrived or self.gate.waiting:
+        """Admission control may let more through than before."""
+        if self._arrived or self.admission.waiting:
             self._plan_slice()
 
     def first_token(self, request: Request, token_id: int) -> None:
@@ -161,7 +161,7 @@ class LoadgenSut:
             if self.report_first_token:
                 self._first_id[0] = token_id
                 self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
-            self.gate.prefilled(request)
+            self.admission.prefilled(request)
             self._after_room()
         except BaseException as error:
             self.fail(error)
@@ -185,7 +185,7 @@ class LoadgenSut:
                 self._hand_over()  # at once: the call is large enough, or no query is open that could join it
             elif ready == 1:
                 self.loop.call_soon(self._hand_over)  # behind what is to be done already: other answers, mostly
-            self.gate.completed(request)
+            self.admission.completed(request)
             self._after_room()
         except BaseException as error:
             self.fail(error)

@@ -40,7 +40,7 @@ from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
 from sut.engines import engine_kind
 from sut.event_loop import LagMeter, new_event_loop
-from sut.feed import Feed, Gate
+from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
 from sut.replicas.fleet import STRANGERS, Fleet
@@ -205,7 +205,7 @@ class LegProcess:
             self._recorder,
             report_first_token=self.plan.loadgen_scenario != "Offline",
             on_failure=self.fail,
-            gate=self._gate(report, settings),
+            admission=self._admission(report, settings),
         )
         on_cpu = report.configuration.get("device") == "cpu"
         watch = EngineWatch(engine, sut, self.plan.stall_timeout_s, on_cpu=on_cpu)
@@ -274,7 +274,7 @@ class LegProcess:
         self.manifest.unofficial_reasons += observed.unofficial_reasons
         self.manifest.official = not self.manifest.unofficial_reasons
 
-    def _gate(self, report: EngineReport, settings: Any) -> Gate:
+    def _admission(self, report: EngineReport, settings: Any) -> AdmissionControl:
         asked = self.plan.admission
         if asked is None:
             return Feed(report.limits)

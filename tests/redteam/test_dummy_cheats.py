@@ -333,7 +333,7 @@ def test_overcounting_sut() -> None:
         recorder,  # type: ignore[arg-type]
         report_first_token=True,
         on_failure=failures.append,
-        gate=Feed(EngineLimits()),
+        admission=Feed(EngineLimits()),
     )
 
     async def work() -> None:

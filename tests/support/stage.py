@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from sut.engine import EngineLimits, Request
-from sut.feed import Feed, Gate
+from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from tests.support.fakes import FakeEngine, FakeLoadgen, FakeRecorder, Sample
 
@@ -15,7 +15,7 @@ HANDLE = 0x7F00_0000_1000  # LoadGen's handles are pointers: they need 64 bits
 class Stage:
     """A system under test between a fake LoadGen and a fake engine; the event loop turns when the test says so."""
 
-    def __init__(self, *, report_first_token: bool = True, gate: Gate | None = None) -> None:
+    def __init__(self, *, report_first_token: bool = True, admission: AdmissionControl | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         self.loadgen = FakeLoadgen()
         self.engine = FakeEngine()
@@ -29,7 +29,7 @@ class Stage:
             self.recorder,  # type: ignore[arg-type]  # the one method that is used
             report_first_token=report_first_token,
             on_failure=self.failures.append,
-            gate=gate or Feed(EngineLimits()),
+            admission=admission or Feed(EngineLimits()),
         )
 
     def issue(self, *indices: int) -> list[Request]:

@@ -263,7 +263,7 @@ def test_a_closed_loop_is_a_failure_not_an_exception() -> None:
 
 
 def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> None:
-    stage = Stage(gate=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
+    stage = Stage(admission=Admission(policy="fcfs", prefill_tokens=3, ttft_limit_ns=10**9))
     assert stage.issue(0, 1, 2) == stage.engine.requests[:2]
     stage.sut.first_token(stage.engine.requests[0], 7)
     stage.slices()
@@ -277,7 +277,7 @@ def test_admission_holds_a_query_until_the_one_before_it_showed_a_token() -> Non
 
 def test_what_the_engine_has_no_room_for_stays_outside() -> None:
     computed, issued = 64, 1_000
-    stage = Stage(gate=Feed(EngineLimits(queries=computed)))
+    stage = Stage(admission=Feed(EngineLimits(queries=computed)))
     requests = stage.issue(*[0] * issued)
     assert len(requests) == computed + max(computed, LEAST_AHEAD)
     assert (stage.sut.issued, stage.sut.outstanding) == (issued, issued)

@@ -165,7 +165,7 @@ def main() -> None:
             recorder,
             report_first_token=wants_first_token,
             on_failure=failures.append,
-            gate=Feed(limits),
+            admission=Feed(limits),
         )
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:
