@@ -107,7 +107,7 @@ def _told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
     for software in [node.software for node in plan.nodes] or [manifest.software]:
         lacking = sorted(set(plan.engine_record.software) - software.keys())
         yield "software of the engine without a version", lacking, []
-    yield "refused connections", manifest.observed["refused_connections"] is None, plan.replicas is None
+    yield "rejected connections", manifest.observed["rejected_connections"] is None, plan.replicas is None
     yield from _engine_told_twice(manifest)
     yield from _asked(manifest)
 

@@ -7,7 +7,7 @@ parent when the process is gone. Never two writers at a time.
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from runs.benchmark import Mode, Scenario
 from runs.errors import ExecutionError, InputError, names_its_file
@@ -192,6 +192,14 @@ class Manifest(BaseModel):
     end_time_ns: Nanoseconds | None = None
     exit_code: OurExitCode | None = None
     error: dict[str, Any] | None = None
+
+    @field_validator("observed", mode="before")
+    @classmethod
+    def _of_older_records(cls, observed: Any) -> Any:
+        """They have the rejected connections of replicas under another name."""
+        if isinstance(observed, dict) and "refused_connections" in observed:
+            return {key.replace("refused_conn", "rejected_conn"): value for key, value in observed.items()}
+        return observed
 
     @model_validator(mode="after")
     def _whole_when_finished(self) -> Self:

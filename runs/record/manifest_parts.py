@@ -197,7 +197,7 @@ class ObservedPart(_Part):
     start_stages: dict[str, Seconds]
     # What it saw of itself, where its kind looks.
     engine: Annotated[dict[str, Any], AfterValidator(_has_whole_times)] | None
-    refused_connections: Count | None  # of a leg with replicas
+    rejected_connections: Count | None  # of a leg with replicas
     log_sha256: Annotated[dict[str, Sha256], AfterValidator(_are_hashed)]
 
     @model_validator(mode="after")

@@ -44,8 +44,7 @@ from sut.endpoint.client_speed import PACED_PER_S, measure_client
 from sut.endpoint.dialects.dialect import Dialect
 from sut.endpoint.dialects.openai import VllmTokens
 from sut.endpoint.questions import choose_dialect, learn
-from sut.replicas.cluster.cluster import look_at_cluster
-from sut.replicas.cluster.cluster_messages import NodeFacts
+from sut.replicas.cluster.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
 
 EXAMPLES = (

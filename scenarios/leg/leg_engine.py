@@ -4,24 +4,24 @@ from runs.record.manifest import LegPlan, ReplicasPlan
 from sut.engine import Engine
 from sut.engines import engine_kind
 from sut.replicas.cluster.cluster import ClusterLaunch
-from sut.replicas.fleet import Fleet, Start
-from sut.replicas.line import LOOK_S, may_gather
 from sut.replicas.local import launch
-from sut.replicas.replica_messages import ReplicaSpec
+from sut.replicas.messages import ReplicaSpec
+from sut.replicas.pool import ReplicaPool, Start
+from sut.replicas.transport import POLL_S, may_gather
 
 
 def make_engine(plan: LegPlan) -> Engine:
-    """An engine for a plan, not yet started: of its kind, or a fleet of replicas of that kind.
+    """An engine for a plan, not yet started: of its kind, or a pool of replicas of that kind.
 
     Raises:
         InputError, SetupError: see the message.
     """
     if plan.replicas is not None:
-        return _fleet(plan, plan.replicas)
+        return _pool(plan, plan.replicas)
     return engine_kind(plan.engine).make(plan)
 
 
-def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
+def _pool(plan: LegPlan, replicas: ReplicasPlan) -> ReplicaPool:
     specs = [
         ReplicaSpec(
             index=index,
@@ -37,5 +37,5 @@ def _fleet(plan: LegPlan, replicas: ReplicasPlan) -> Fleet:
     start = Start(specs, launch)
     if replicas.cluster is not None:
         start = Start(specs, ClusterLaunch(replicas.cluster, replicas.places), replicas.cluster.listen_on)
-    look_s = LOOK_S if may_gather(plan.loadgen_scenario) else 0.0
-    return Fleet(start, plan.stall_timeout_s, look_s)
+    poll_s = POLL_S if may_gather(plan.loadgen_scenario) else 0.0
+    return ReplicaPool(start, plan.stall_timeout_s, poll_s)

@@ -43,7 +43,7 @@ from sut.event_loop import LagMeter, new_event_loop
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
-from sut.replicas.fleet import STRANGERS, Fleet
+from sut.replicas.pool import REJECTED_CONNECTIONS, ReplicaPool
 from sut.watchdog import EngineWatch, WarmUpWatch
 
 TICK_S = 0.25
@@ -220,10 +220,10 @@ class LegProcess:
             "cached_prompt_tokens": sut.cached_tokens,
             **around,
             START_STAGES: self._stages.seconds,
-            STRANGERS: engine.strangers if isinstance(engine, Fleet) else None,
+            REJECTED_CONNECTIONS: engine.rejected_connections if isinstance(engine, ReplicaPool) else None,
         }
         self._record_observed(self._on_loop(engine.observed()))
-        if isinstance(engine, Fleet):
+        if isinstance(engine, ReplicaPool):
             self.manifest.replicas = engine.record()
         write_manifest(self.run_dir.manifest, self.manifest)
         self._stop_engine(engine)
@@ -315,7 +315,7 @@ class LegProcess:
 
         rest_collector()
         self._beat("running")
-        replicas = self._engine.pids_here() if isinstance(self._engine, Fleet) else []
+        replicas = self._engine.pids_here() if isinstance(self._engine, ReplicaPool) else []
         cpu_before = read_cpu(self.manifest.parent_pid, replicas)
         self._lag = lag = LagMeter(self.loop)
         lag.start()

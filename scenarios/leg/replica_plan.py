@@ -6,9 +6,8 @@ from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.replicas.cluster.cluster import look_at_cluster
-from sut.replicas.cluster.cluster_messages import Wanted
-from sut.replicas.replica_places import PlannedReplica, plan_here
+from sut.replicas.cluster.cluster import PlanRequest, look_at_cluster
+from sut.replicas.places import PlannedReplica, plan_here
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
@@ -40,7 +39,7 @@ def _on_cluster(
     if kind.beside:
         raise InputError(f"--cluster {address}: engine {kind.name} has servers of its own", "leave it out")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
-    survey = look_at_cluster(address, Wanted(engine=kind.name, asked=asked, leg=leg, count=count))
+    survey = look_at_cluster(address, PlanRequest(engine=kind.name, asked=asked, leg=leg, count=count))
     engine, found = _together(config, survey.planned)
     nodes = [
         ClusterNode.model_validate(node.model_dump(include=set(ClusterNode.model_fields))) for node in survey.nodes

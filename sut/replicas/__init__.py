@@ -1,5 +1,5 @@
 """Several engines behind one LoadGen: each a replica in a process of its own.
 
-To the leg all of them are one engine (fleet.py). What they say to each other is in replica_messages.py; a replica's
+To the leg all of them are one engine (pool.py). What they say to each other is in messages.py; a replica's
 process is replica.py.
 """

@@ -12,16 +12,16 @@ import msgspec
 import psutil
 
 from runs.environment import module_path
-from sut.replicas.member import Host
-from sut.replicas.replica_messages import ReplicaSpec
+from sut.replicas.messages import ReplicaSpec
+from sut.replicas.pool import ReplicaProcess
 
 STOPPED_S = 20.0
 LOOK_S = 1.0  # it takes some 20 µs
 
 
-def launch(specs: list[ReplicaSpec]) -> list[Host]:
+def launch(specs: list[ReplicaSpec]) -> list[ReplicaProcess]:
     """Start replicas in this process group, with which they end."""
-    return [_host(spec) for spec in specs]
+    return [_process(spec) for spec in specs]
 
 
 def start_replica(spec: ReplicaSpec, *, own_group: bool = False) -> "subprocess.Popen[bytes]":
@@ -45,7 +45,7 @@ def start_replica(spec: ReplicaSpec, *, own_group: bool = False) -> "subprocess.
     return process
 
 
-def _host(spec: ReplicaSpec) -> Host:
+def _process(spec: ReplicaSpec) -> ReplicaProcess:
     process = start_replica(spec)
 
     def end() -> None:
@@ -53,7 +53,7 @@ def _host(spec: ReplicaSpec) -> Host:
         process.wait()
 
     where = f"{place_of(spec.devices, spec.cores)}, host {platform.node()}"
-    return Host(lambda: where, Ending(process), end)
+    return ReplicaProcess(lambda: where, Ending(process), end)
 
 
 class Ending:

@@ -32,31 +32,30 @@ from sut.engine import Engine, Request
 from sut.engines import engine_kind
 from sut.event_loop import new_event_loop
 from sut.loadgen_sut import int32_ids
-from sut.replicas.line import GATHER_S, KeyPair, Line, may_gather, replica_socket
-from sut.replicas.replica_messages import (
-    About,
+from sut.replicas.messages import (
     Answer,
     Failure,
-    Outcomes,
-    Pulse,
+    Heartbeat,
+    Observations,
     Query,
+    QueryBatch,
     Ready,
+    ReplicaInfo,
     ReplicaSpec,
-    Seen,
+    ResultBatch,
     Stop,
-    Work,
     encode,
     read_for_replica,
 )
-from sut.replicas.replica_places import bind
+from sut.replicas.places import bind
+from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport, may_gather, replica_socket
 
-PULSE_S = 0.5
-PULSE_MARK = b"*"  # behind the replica's number in the name of its pulse's socket
-LOOK_S = 0.25
+HEARTBEAT_S = 0.5
+POLL_S = 0.25
 
 
 class Replica:
-    """An engine and the line to its leg.
+    """An engine and the transport to its leg.
 
     Args:
         spec: what the leg told.
@@ -70,7 +69,7 @@ class Replica:
         self._answers: list[Answer] = []
         self._may_gather = may_gather(spec.plan["loadgen_scenario"])
         self._engine: Engine | None = None
-        self._line: Line | None = None
+        self._transport: Transport | None = None
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
@@ -81,8 +80,9 @@ class Replica:
         """
         spec = self._spec
         name = str(spec.index).encode()
-        self._line = line = Line(replica_socket(spec.address, spec.leg_key, self._keys, name), self._receive)
-        threading.Thread(target=self._beat, args=(name + PULSE_MARK,), name="pulse", daemon=True).start()
+        socket = replica_socket(spec.address, spec.leg_key, self._keys, name)
+        self._transport = transport = Transport(socket, self._receive)
+        threading.Thread(target=self._beat, args=(name + HEARTBEAT_MARK,), name="heartbeat", daemon=True).start()
         try:
             plan = LegPlan.model_validate(spec.plan)
             weights = asyncio.ensure_future(asyncio.to_thread(_weights, plan.model_path))
@@ -93,20 +93,20 @@ class Replica:
             self._engine = engine
             self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
             rest_collector()
-            line.send(encode(Ready(self._about(await weights), report)))
+            transport.send(encode(Ready(self._info(await weights), report)))
             while not self._stopped.is_set():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopped.wait(), LOOK_S)
+                    await asyncio.wait_for(self._stopped.wait(), POLL_S)
                 engine.check_alive()
             await engine.stop()
         except Exception as error:
             traceback.print_exc()
-            line.send(encode(_failure(error)))
-        line.close()
+            transport.send(encode(_failure(error)))
+        transport.close()
 
-    def _about(self, weights: dict[str, str]) -> About:
+    def _info(self, weights: dict[str, str]) -> ReplicaInfo:
         spec = self._spec
-        return About(
+        return ReplicaInfo(
             host=platform.node(),
             boot_id=boot_id(),
             pid=os.getpid(),
@@ -123,24 +123,24 @@ class Replica:
         message = read_for_replica(frames[-1])
         if isinstance(message, Stop):
             self._stopped.set()
-        elif isinstance(message, Work):
+        elif isinstance(message, QueryBatch):
             self._submit(message)
         else:
             self._observing = asyncio.ensure_future(self._observe())
 
     async def _observe(self) -> None:
         assert self._engine is not None
-        assert self._line is not None
+        assert self._transport is not None
         try:
-            self._line.send(encode(Seen(await self._engine.observed())))
+            self._transport.send(encode(Observations(await self._engine.observed())))
         except Exception as error:
             self._fail(error)
 
-    def _submit(self, work: Work) -> None:
+    def _submit(self, batch: QueryBatch) -> None:
         engine = self._engine
         assert engine is not None  # the leg sends work to a ready replica only
         try:
-            for query in work.queries:
+            for query in batch.queries:
                 engine.submit(self._request(query))
         except Exception as error:
             self._fail(error)
@@ -172,17 +172,17 @@ class Replica:
         if self._may_gather:
             loop.call_later(GATHER_S, self._flush)
         else:
-            loop.call_soon(self._flush)  # behind the other outcomes of the same step
+            loop.call_soon(self._flush)  # behind the other results of the same step
 
     def _flush(self) -> None:
-        outcomes = Outcomes(self._first_tokens, self._answers)
+        results = ResultBatch(self._first_tokens, self._answers)
         self._first_tokens, self._answers = [], []
-        assert self._line is not None
-        self._line.send(encode(outcomes))
+        assert self._transport is not None
+        self._transport.send(encode(results))
 
     def _fail(self, error: BaseException) -> None:
-        assert self._line is not None
-        self._line.send(encode(_failure(error)))
+        assert self._transport is not None
+        self._transport.send(encode(_failure(error)))
 
     # On a thread of its own ---------------------------------------------------------------------------------------
 
@@ -192,14 +192,14 @@ class Replica:
         with contextlib.suppress(zmq.ContextTerminated), socket:
             while True:
                 engine = self._engine
-                pulse = Pulse(
+                heartbeat = Heartbeat(
                     engine.activity() if engine else 0,
                     engine.generated_tokens() if engine else None,
                     round(processor_s(self._family), 3),
                 )
                 with contextlib.suppress(zmq.Again):  # a leg that reads nothing has no use for more of them
-                    socket.send(encode(pulse), zmq.NOBLOCK)
-                time.sleep(PULSE_S)
+                    socket.send(encode(heartbeat), zmq.NOBLOCK)
+                time.sleep(HEARTBEAT_S)
 
 
 def _failure(error: BaseException) -> Failure:

@@ -16,7 +16,7 @@ from runs.accelerators import accelerators, described
 from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
 from runs.record.manifest import ReplicaPlace
-from sut.replicas.replica_places import numa_nodes, one_node, shares
+from sut.replicas.places import numa_nodes, one_node, shares
 
 ASK_TIMEOUT_S = 300
 CPU = "cpu"

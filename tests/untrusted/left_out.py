@@ -153,7 +153,7 @@ values(
         "patience-below-nothing": {"resolved.stall_timeout_s": -1.0},
         "cores-that-there-are-not": {"observed.contention.usable_cores": 4096},
         "lag-below-its-p99": {"observed.loop_lag.worst_ms": 0.0},
-        "connections-refused-by-nobody": {"observed.refused_connections": 5},
+        "connections-rejected-by-nobody": {"observed.rejected_connections": 5},
         "an-error-of-a-finished-leg": {"error": {"message": "x"}},
         "a-setting-left-out": {"loadgen_settings.server_max_async_queries": ...},
         "older-version-of-the-record": {"schema_version": 1},

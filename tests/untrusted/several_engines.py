@@ -36,7 +36,7 @@ values(
             "resolved.replicas.places.1.variables": {"CUDA_VISIBLE_DEVICES": "0,1"}
         },
         "replicas-that-were-not-asked-for": {"asked.replicas": "7"},
-        "replicas-without-connections": {"observed.refused_connections": None},
+        "replicas-without-connections": {"observed.rejected_connections": None},
         "replicas-on-a-node-that-there-is-not": {"resolved.replicas.places.1.node": 3},
     },
     "manifest.json",
@@ -102,7 +102,7 @@ def vllm_on_other_cores(pair: Pair) -> None:
             log.write(f"(MainProcess pid={pid}) INFO VLLM_CPU_OMP_THREADS_BIND='0-255', auto_setup=False\n")
 
 
-_ALONE = {"replicas": [], "resolved.replicas": None, "asked.replicas": ..., "observed.refused_connections": None}
+_ALONE = {"replicas": [], "resolved.replicas": None, "asked.replicas": ..., "observed.rejected_connections": None}
 
 
 @tampering(REPLICAS, by="engine.log")

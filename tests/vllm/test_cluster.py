@@ -17,7 +17,7 @@ from runs.errors import ExitCode
 from runs.record.conditions import differences
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from sut.replicas.fleet import STRANGERS
+from sut.replicas.pool import REJECTED_CONNECTIONS
 from tests.conftest import PATIENCE_S, Finished, StartedMain
 from tests.support.legs import (
     LONG_USER_CONF,
@@ -92,7 +92,7 @@ def test_the_record_of_a_leg_on_two_nodes(leg: Path, run_main: RunMain, tmp_path
         node.host["hostname"] for node in manifest.resolved.nodes
     ]
     assert min(record["queries"] for record in manifest.replicas) > 0
-    assert manifest.observed[STRANGERS] == 0
+    assert manifest.observed[REJECTED_CONNECTIONS] == 0
     assert "several of the cluster's nodes are one machine" in manifest.unofficial_reasons
     log = RunDir(leg).engine_log.read_text()
     for number, record in enumerate(manifest.replicas):
@@ -114,7 +114,7 @@ def test_a_cluster_that_was_started_anew_is_the_same_system(leg: Path) -> None:
     assert list(differences(configuration(manifest), configuration(again))) == ["node 1.version of vllm"]
 
 
-def test_ctrl_c_and_a_stranger(running: tuple[StartedMain, Path]) -> None:
+def test_ctrl_c_and_a_connection_without_a_key(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     (port,) = {
         line.laddr.port for line in psutil.Process(leg_pid(out)).net_connections("tcp") if line.status == "LISTEN"
@@ -123,7 +123,7 @@ def test_ctrl_c_and_a_stranger(running: tuple[StartedMain, Path]) -> None:
         stranger.linger = 0
         stranger.connect(f"tcp://{HEAD}:{port}")
         stranger.send(b"let me in")
-        until(lambda: "a stranger tried to connect" in RunDir(out).engine_log.read_text(), "the refusal")
+        until(lambda: "rejected a connection to" in RunDir(out).engine_log.read_text(), "the refusal")
     started.process.send_signal(signal.SIGINT)
     check_failed(started.wait(), out, ExitCode.INTERRUPTED, "interrupted by SIGINT")
 

@@ -16,10 +16,10 @@ from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import HarnessError, error_record
 from sut.engines import engine_kind
-from sut.replicas.cluster.cluster_messages import TIME_BYTES, Wanted
+from sut.replicas.cluster.cluster import TIME_BYTES, PlanRequest
 from sut.replicas.local import Ending, Standstill, start_replica
-from sut.replicas.replica_messages import ReplicaSpec
-from sut.replicas.replica_places import PlannedReplica, plan_here
+from sut.replicas.messages import ReplicaSpec
+from sut.replicas.places import PlannedReplica, plan_here
 
 PINGS = 20
 PING_TIMEOUT_S = 5.0
@@ -59,7 +59,7 @@ class NodeProbe:
             "unreachable": None,
         }
 
-    def plan(self, wanted: Wanted) -> list[PlannedReplica] | dict[str, Any]:
+    def plan(self, wanted: PlanRequest) -> list[PlannedReplica] | dict[str, Any]:
         """Plans for this node; whatever refuses them comes back as it is."""
         kind = engine_kind(wanted.engine)
         try:

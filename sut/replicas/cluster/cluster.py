@@ -6,18 +6,19 @@ import os
 import subprocess
 import sys
 import threading
-from typing import IO
+from typing import IO, Any
 
 import msgspec
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError, error_of
-from runs.record.manifest import ClusterPlan, ReplicaPlace
-from sut.replicas.cluster.cluster_messages import Order, Question, Survey, Told, Wanted
+from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
+from sut.engine_kind import LegFacts
 from sut.replicas.local import place_of
-from sut.replicas.member import Host
-from sut.replicas.replica_messages import ReplicaSpec
+from sut.replicas.messages import ReplicaSpec
+from sut.replicas.places import PlannedReplica
+from sut.replicas.pool import ReplicaProcess
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
@@ -27,9 +28,73 @@ LOOK_S = 1.0
 SILENT_LOOKS = 30
 # Each line of a replica is to be in engine.log, and without colours.
 _SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
+TIME_BYTES = 8  # of a time in ns, as NodeProbe.clock is told it
 
 
-def look_at_cluster(address: str, wanted: Wanted | None = None) -> Survey:
+class Message(BaseModel):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlanRequest(Message):
+    """What replicas are to be planned for; `asked` are the options of the engine's kind."""
+
+    engine: str
+    asked: dict[str, Any]
+    leg: LegFacts
+    count: int | None  # None = as many as suit the nodes
+
+
+class SurveyRequest(Message):
+    """To survey.py."""
+
+    address: str  # of Ray's head, or auto
+    wanted: PlanRequest | None = None
+
+
+class NodeFacts(ClusterNode):
+    """A node as the survey finds it."""
+
+    resources: dict[str, float]  # what it offers through Ray: CPU, GPU
+    harness: dict[str, Any]  # as in Manifest.harness
+    clock_offset_ms: float | None  # what its clock is ahead of this machine's
+    round_trip_ms: float | None  # of one byte to this machine's address, by TCP, the shortest of several
+    unreachable: str | None  # why that address cannot be reached from there; None where it can
+
+
+class Survey(Message):
+    """The answer of survey.py: the living nodes, and replicas with their node's number where they were wanted."""
+
+    address: str = ""
+    listen_on: str = ""
+    nodes: list[NodeFacts] = []
+    planned: list[PlannedReplica] = []
+    trouble: dict[str, Any] | None = None  # runs.errors.error_record
+
+
+class LaunchOrder(Message):
+    """To driver.py: replicas (`ReplicaSpec` as plain data), and for each the id of its node."""
+
+    address: str
+    specs: list[dict[str, Any]]
+    nodes: list[str]
+    labels: list[str]  # before its lines in the log
+
+
+class LaunchEvent(Message):
+    """By driver.py: that a replica was started on these devices, that it ended and how, or that nothing can start.
+
+    With nothing in it: Ray's head answers.
+    """
+
+    replica: int = -1
+    devices: list[str] | None = None
+    ended: str | None = None
+    trouble: dict[str, Any] | None = None  # runs.errors.error_record
+
+
+def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     """The living nodes, and replicas planned for them where some are wanted.
 
     Raises:
@@ -37,7 +102,7 @@ def look_at_cluster(address: str, wanted: Wanted | None = None) -> Survey:
     """
     process = _start("survey", stderr=subprocess.PIPE)
     try:
-        told, errors = process.communicate(_line(Question(address=address, wanted=wanted)), SURVEY_TIMEOUT_S)
+        told, errors = process.communicate(_line(SurveyRequest(address=address, wanted=wanted)), SURVEY_TIMEOUT_S)
         survey = Survey.model_validate_json(told.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise SetupError(
@@ -71,11 +136,11 @@ class ClusterLaunch:
         self._trouble: HarnessError | None = None
         self._heard = threading.Event()
 
-    def __call__(self, specs: list[ReplicaSpec]) -> list[Host]:
+    def __call__(self, specs: list[ReplicaSpec]) -> list[ReplicaProcess]:
         self._driver = _start("driver")
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
-        order = Order(
+        order = LaunchOrder(
             address=self._cluster.address,
             specs=[msgspec.to_builtins(spec) for spec in specs],
             nodes=[node.id for node in self._nodes],
@@ -85,9 +150,9 @@ class ClusterLaunch:
         self._driver.stdin.flush()
         threading.Thread(target=self._listen, args=(self._driver.stdout,), name="cluster", daemon=True).start()
         threading.Thread(target=self._watch_head, name="head", daemon=True).start()
-        return [self._host(spec) for spec in specs]
+        return [self._process(spec) for spec in specs]
 
-    def _host(self, spec: ReplicaSpec) -> Host:
+    def _process(self, spec: ReplicaSpec) -> ReplicaProcess:
         index, node = spec.index, self._nodes[spec.index]
 
         def ended() -> str | None:
@@ -95,18 +160,20 @@ class ClusterLaunch:
                 raise self._trouble
             return self._ended.get(index)
 
-        return Host(lambda: f"{place_of(self._devices[index], spec.cores)}, host {node.name}", ended, self._end)
+        return ReplicaProcess(
+            lambda: f"{place_of(self._devices[index], spec.cores)}, host {node.name}", ended, self._end
+        )
 
     def _listen(self, lines: IO[bytes]) -> None:
         for line in lines:
-            told = Told.model_validate(json.loads(line))
+            event = LaunchEvent.model_validate(json.loads(line))
             self._heard.set()
-            if told.trouble is not None:
-                self._trouble = error_of(told.trouble)
-            if told.devices is not None:
-                self._devices[told.replica] = told.devices
-            if told.ended is not None:
-                self._ended[told.replica] = told.ended
+            if event.trouble is not None:
+                self._trouble = error_of(event.trouble)
+            if event.devices is not None:
+                self._devices[event.replica] = event.devices
+            if event.ended is not None:
+                self._ended[event.replica] = event.ended
         self._all_ended(f"with the process that holds them by Ray, exit code {self._driver.wait()}")
 
     def _watch_head(self) -> None:
@@ -132,7 +199,7 @@ class ClusterLaunch:
             self._driver.kill()  # Ray ends what a job leaves behind
 
 
-def _line(message: Question | Order) -> bytes:
+def _line(message: SurveyRequest | LaunchOrder) -> bytes:
     return message.model_dump_json().encode() + b"\n"
 
 

@@ -1,8 +1,8 @@
 """Holds the replicas of one leg on a Ray cluster, `python -m sut.replicas.cluster.driver`.
 
-An `Order` comes on the standard input, which stays open while the leg lives; lines of `Told` go out. What the replicas
-print comes by Ray and goes to the standard error. Actors and placement group are this process's, so that Ray ends them
-however it ends.
+A `LaunchOrder` comes on the standard input, which stays open while the leg lives; lines of `LaunchEvent` go out. What
+the replicas print comes by Ray and goes to the standard error. Actors and placement group are this process's, so that
+Ray ends them however it ends.
 """
 
 import os
@@ -15,9 +15,8 @@ from typing import IO, Any
 import msgspec
 
 from runs.errors import HarnessError, SetupError, error_record
-from sut.replicas.cluster.cluster_messages import Order, Told
-from sut.replicas.cluster.session import connected, last_words, passed_on
-from sut.replicas.cluster.survey import bundle
+from sut.replicas.cluster.cluster import LaunchEvent, LaunchOrder
+from sut.replicas.cluster.survey import bundle, connected, last_words, passed_on
 
 PLACE_TIMEOUT_S = 60.0  # others may have what the replicas need
 LOOK_S = 0.5
@@ -33,7 +32,7 @@ class Driver:
     """The replicas of one leg."""
 
     ray: Any  # the module, connected
-    order: Order
+    order: LaunchOrder
     lines: IO[str]  # where to tell of it
 
     def __post_init__(self) -> None:
@@ -61,10 +60,10 @@ class Driver:
         start waits for ever. What is asked of a dead head hangs for a minute."""
         while not self.over.wait(BEAT_S):
             alive = {node["NodeID"] for node in self.ray.nodes() if node["Alive"]}
-            self._tell(Told())
+            self._tell(LaunchEvent())
             for index, node in enumerate(self.order.nodes):
                 if node not in alive:
-                    self._tell(Told(replica=index, ended="with its node, which Ray counts as dead"))
+                    self._tell(LaunchEvent(replica=index, ended="with its node, which Ray counts as dead"))
 
     def _place(self) -> Any:
         bundles = [bundle(len(spec["devices"]), len(spec["cores"])) for spec in self.order.specs]
@@ -110,7 +109,7 @@ class Driver:
             for call, index in list(self._asked.items()):
                 if now_s > self._until_s[index]:
                     del self._asked[call]
-                    self._tell(Told(replica=index, ended="or its Ray actor did: it gives no sign of life"))
+                    self._tell(LaunchEvent(replica=index, ended="or its Ray actor did: it gives no sign of life"))
 
     def _hear(self, index: int, call: Any) -> None:
         errors = self.ray.exceptions
@@ -119,19 +118,19 @@ class Driver:
         except errors.ActorUnavailableError:
             pass  # for the moment; asked again until it has been silent for too long
         except errors.RayError as error:
-            self._tell(Told(replica=index, ended=f"with its Ray actor: {last_words(error)}"))
+            self._tell(LaunchEvent(replica=index, ended=f"with its Ray actor: {last_words(error)}"))
             return
         else:
             self._until_s[index] = time.monotonic() + SILENT_S
             if isinstance(answer, str):
-                self._tell(Told(replica=index, ended=answer))
+                self._tell(LaunchEvent(replica=index, ended=answer))
                 return
             if answer is not None:
-                self._tell(Told(replica=index, devices=answer))
+                self._tell(LaunchEvent(replica=index, devices=answer))
         self._asked[self._actors[index].ended.remote()] = index
 
-    def _tell(self, told: Told) -> None:
-        self.lines.write(told.model_dump_json() + "\n")  # at once: two threads tell
+    def _tell(self, event: LaunchEvent) -> None:
+        self.lines.write(event.model_dump_json() + "\n")  # at once: two threads tell
         self.lines.flush()
 
     def _end(self, group: Any) -> None:
@@ -153,7 +152,7 @@ def main() -> None:
     """Hold the replicas that the standard input orders."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    order = Order.model_validate_json(sys.stdin.readline())
+    order = LaunchOrder.model_validate_json(sys.stdin.readline())
     try:
         with connected(order.address) as ray:
             driver = Driver(ray, order, lines)
@@ -166,7 +165,7 @@ def main() -> None:
             threading.Thread(target=end_with_the_leg, name="leg", daemon=True).start()
             driver.run()
     except HarnessError as error:
-        print(Told(trouble=error_record(error)).model_dump_json(), file=lines, flush=True)
+        print(LaunchEvent(trouble=error_record(error)).model_dump_json(), file=lines, flush=True)
 
 
 if __name__ == "__main__":

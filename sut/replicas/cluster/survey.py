@@ -1,23 +1,75 @@
 """A look at the nodes of a Ray cluster, `python -m sut.replicas.cluster.survey`: what they are, and what replicas there
-would be started with. A `Question` comes on the standard input, a `Survey` is the last line of the output."""
+would be started with. A `SurveyRequest` comes on the standard input, a `Survey` is the last line of the output."""
 
+import contextlib
+import logging
 import os
 import socket
 import sys
+import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from runs.environment import harness_facts
+from runs.environment import harness_facts, variables
 from runs.errors import HarnessError, SetupError, error_of, error_record
-from sut.replicas.cluster.cluster_messages import TIME_BYTES, NodeFacts, Question, Survey, Wanted
-from sut.replicas.cluster.session import connected, last_words
-from sut.replicas.replica_places import PlannedReplica
+from sut.replicas.cluster.cluster import TIME_BYTES, NodeFacts, PlanRequest, Survey, SurveyRequest
+from sut.replicas.places import PlannedReplica
 
 ANSWER_TIMEOUT_S = 240.0  # a node may have to import vLLM from a slow disk; on a busy machine 90 s were too short
+# Variables of the user that mean the same on every node, and are set there too. The others are the node's own.
+PASSED_ON = ("VLLM_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "MALLOC_", "TORCH_")
+REACH_TIMEOUT_S = 5.0
+SAID_LENGTH = 300
+INSTALL = "install it: `.venv/bin/pip install ray==2.60.0` (docs/parallel.md)"
 
 
-def look(question: Question) -> Survey:
+def passed_on() -> dict[str, str]:
+    """The variables of this process that a leg's processes on all nodes are given; Ray shows them to whoever asks."""
+    return variables(PASSED_ON)
+
+
+def last_words(error: Exception) -> str:
+    """The last line of an error of Ray's: what comes before are names, or the course of calls elsewhere."""
+    return textwrap.shorten(str(error).strip().rpartition("\n")[2], SAID_LENGTH) or type(error).__name__
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Within: the module `ray`, connected.
+
+    Args:
+        address: HOST:PORT of the head, or auto for the cluster of which this machine is a node.
+
+    Raises:
+        SetupError: there is no Ray, or no such cluster.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise SetupError(f"--cluster {address} needs Ray: {error}", INSTALL) from error
+    start = "start one with `ray start --head`, and on the other machines `ray start --address=HEAD:6379`"
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), REACH_TIMEOUT_S).close()
+        except OSError as error:
+            raise SetupError(f"--cluster {address}: no cluster answers there ({error})", start) from error
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, runtime_env={"env_vars": passed_on()})
+    except Exception as error:  # Ray raises whatever it likes
+        raise SetupError(
+            f"--cluster {address}: {textwrap.shorten(str(error), SAID_LENGTH)}",
+            f"{start}; this machine has to be a node of it",
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def look(question: SurveyRequest) -> Survey:
     """Ask all nodes at once.
 
     Raises:
@@ -28,10 +80,10 @@ def look(question: Question) -> Survey:
         alive = [node for node in ray.nodes() if node["Alive"]]
         this_node = ray.get_runtime_context().get_node_id()
         alive.sort(key=lambda node: (node["NodeID"] != this_node, node["NodeManagerAddress"], node["NodeID"]))
-        asked = _Asked(ray, alive)
+        probes = _Probes(ray, alive)
         port = _tell_time(here)
-        facts = asked.all("facts")
-        clocks = asked.all("clock", here, port)
+        facts = probes.all("facts")
+        clocks = probes.all("clock", here, port)
         nodes = [
             NodeFacts(
                 id=node["NodeID"],
@@ -42,12 +94,12 @@ def look(question: Question) -> Survey:
             )
             for node, told, clock in zip(alive, facts, clocks, strict=True)
         ]
-        planned = [] if question.wanted is None else _planned(asked, nodes, question.wanted)
+        planned = [] if question.wanted is None else _planned(probes, nodes, question.wanted)
         address = ray.get_runtime_context().gcs_address
         return Survey(address=address, listen_on=here, nodes=nodes, planned=planned)
 
 
-class _Asked:
+class _Probes:
     """A probe on each node."""
 
     def __init__(self, ray: Any, alive: list[dict[str, Any]]) -> None:
@@ -97,7 +149,7 @@ def _tell_time(host: str) -> int:
     return int(server.getsockname()[1])
 
 
-def _planned(asked: _Asked, nodes: list[NodeFacts], wanted: Wanted) -> list[PlannedReplica]:
+def _planned(probes: _Probes, nodes: list[NodeFacts], wanted: PlanRequest) -> list[PlannedReplica]:
     computing = [number for number, node in enumerate(nodes) if _computes(node, nodes)]
     if not computing:
         raise SetupError("no node of the cluster offers Ray a core or a device", "see `main.py doctor --cluster`")
@@ -115,11 +167,11 @@ def _planned(asked: _Asked, nodes: list[NodeFacts], wanted: Wanted) -> list[Plan
                     f"node {node.name} has {name} {node.harness[name]} of this harness, this machine {ours[name]}",
                     "have the same checkout on every node",
                 )
-    fitting = _plans(asked, nodes, wanted, dict.fromkeys(computing))
+    fitting = _plans(probes, nodes, wanted, dict.fromkeys(computing))
     if wanted.count is None:
         return fitting
     fit = {number: sum(one.place.node == number for one in fitting) for number in computing}
-    return _plans(asked, nodes, wanted, dict(shares(fit, wanted.count)))
+    return _plans(probes, nodes, wanted, dict(shares(fit, wanted.count)))
 
 
 def _computes(node: NodeFacts, nodes: list[NodeFacts]) -> bool:
@@ -137,11 +189,11 @@ def shares(fit: dict[int, int], count: int) -> dict[int, int]:
 
 
 def _plans(
-    asked: _Asked, nodes: list[NodeFacts], wanted: Wanted, counts: dict[int, int | None]
+    probes: _Probes, nodes: list[NodeFacts], wanted: PlanRequest, counts: dict[int, int | None]
 ) -> list[PlannedReplica]:
     planned: list[PlannedReplica] = []
     orders = {number: (wanted.model_copy(update={"count": count}),) for number, count in counts.items()}
-    for number, told in asked.some("plan", orders).items():
+    for number, told in probes.some("plan", orders).items():
         if isinstance(told, dict):
             raise error_of(told, f"node {nodes[number].name}")
         _refuse_too_many(nodes[number], told)
@@ -170,7 +222,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
-        survey = look(Question.model_validate_json(sys.stdin.readline()))
+        survey = look(SurveyRequest.model_validate_json(sys.stdin.readline()))
     except HarnessError as error:
         survey = Survey(trouble=error_record(error))
     print(survey.model_dump_json(), file=answers, flush=True)

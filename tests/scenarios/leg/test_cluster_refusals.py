@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode
-from sut.replicas.cluster.session import passed_on
-from sut.replicas.cluster.survey import shares
+from sut.replicas.cluster.survey import passed_on, shares
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import arguments
 

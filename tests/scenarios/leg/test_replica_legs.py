@@ -16,7 +16,7 @@ from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
 from runs.record.requests_log import read_requests
-from sut.replicas.fleet import STRANGERS
+from sut.replicas.pool import REJECTED_CONNECTIONS
 from tests.conftest import ROOT, Finished, StartedMain
 from tests.support.legs import LONG_USER_CONF, alive, arguments, check_failed, digests, leg_pid, progress, until
 from tests.support.small_tokenizer import make_tokenizer
@@ -69,7 +69,7 @@ def test_answers_are_those_of_one_engine_and_all_is_on_record(run_main: RunMain,
     assert min(answered.values()) > 0
     tokens = [int(table.output_tokens[table.replica == number].sum()) for number in (0, 1)]
     assert [record["output_tokens"] for record in manifest.replicas] == tokens
-    assert manifest.observed[STRANGERS] == 0
+    assert manifest.observed[REJECTED_CONNECTIONS] == 0
     log = RunDir(two).engine_log.read_text()
     assert all(f"replica {number}: process {manifest.replicas[number]['pid']}" in log for number in (0, 1))
     assert read_manifest(RunDir(one).manifest).replicas == []

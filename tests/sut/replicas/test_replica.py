@@ -7,8 +7,8 @@ import pytest
 
 from sut.engine import Request
 from sut.replicas import replica as replica_module
+from sut.replicas.messages import ReplicaSpec, ResultBatch, read_for_leg
 from sut.replicas.replica import Replica
-from sut.replicas.replica_messages import Outcomes, ReplicaSpec, read_for_leg
 
 
 class Wire:
@@ -30,7 +30,7 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
     async def run() -> list[Any]:
         spec = ReplicaSpec(0, "", "", "", "", {"loadgen_scenario": scenario}, [], [], None, {})
         replica = Replica(spec)
-        replica._line = wire = Wire()
+        replica._transport = wire = Wire()
         for tag in (1, 2):
             replica.complete(Request(replica, [5], tag), [7, 8], "stop", 0)
             await asyncio.sleep(0)
@@ -39,6 +39,6 @@ def test_outcomes_of_several_turns_travel_together_where_no_latency_is_judged(
             await asyncio.sleep(0.001)
         return wire.messages
 
-    outcomes: list[Outcomes] = asyncio.run(run())
+    outcomes: list[ResultBatch] = asyncio.run(run())
     assert len(outcomes) == messages
     assert [answer.tag for one in outcomes for answer in one.answers] == [1, 2]

@@ -1,4 +1,4 @@
-"""One end of the line between a leg and its replicas, on an event loop.
+"""How a leg and its replicas exchange messages, on an event loop: ZeroMQ.
 
 CurveZMQ encrypts and authenticates: the keys are made for the leg and reach a replica by a pipe, so whoever connects
 without them is refused by the library before a byte of ours is read.
@@ -20,9 +20,10 @@ MOST_MESSAGES = 64  # read in one turn of the loop
 # often than a replica sends, so that it never looks in vain. Together they are well below what the queries that wait
 # ahead in an engine (sut/feed.py) keep it busy.
 GATHER_S = 0.045
-LOOK_S = 0.05
+POLL_S = 0.05
 QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits here, as bounded as the queries ahead
 RETRY_S = 0.001
+HEARTBEAT_MARK = b"*"  # behind the replica's number in the name of its heartbeat's socket
 
 _POLLIN = int(zmq.POLLIN)  # the library's own kind of number is slow
 _LIFE = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -48,13 +49,13 @@ class KeyPair:
 
 
 @dataclass(eq=False)
-class Line:
+class Transport:
     """A socket whose messages are passed on as they arrive, and which never blocks whoever sends."""
 
     socket: "zmq.Socket[bytes]"  # bound or connected
     on_message: Callable[[list[bytes]], None]  # told the frames of each message, on the loop
     _: KW_ONLY
-    look_s: float = 0.0  # the least time between two looks at what has come; 0 = each message is passed on at once
+    poll_s: float = 0.0  # the least time between two looks at what has come; 0 = each message is passed on at once
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -113,9 +114,9 @@ class Line:
             heard += 1
         if heard == MOST_MESSAGES:
             self._plan_look()
-        elif heard and self.look_s:
+        elif heard and self.poll_s:
             self._listen(False)
-            self._plan_look(self.look_s)
+            self._plan_look(self.poll_s)
         else:
             self._listen(True)
 
@@ -133,7 +134,7 @@ class LegSocket:
     Args:
         host: address to listen on.
         replica_keys: public keys of those who may connect.
-        shown_within_s: who has not shown a key by then is a stranger.
+        shown_within_s: a connection that has not shown a key by then counts as rejected.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class LegSocket:
     ) -> None:
         self.keys = KeyPair.new()
         self._allowed = {key.encode() for key in replica_keys}
-        self.strangers = 0
+        self.rejected = 0
         self._shown_within_s = shown_within_s
         self._unknown: deque[float] = deque()  # when they came, of connections that have not shown who they are
         self._context = context = zmq.Context()
@@ -167,10 +168,10 @@ class LegSocket:
         """The library's question whether the holder of a public key may connect."""
         return key in self._allowed
 
-    def count_strangers(self) -> int:
+    def count_rejected(self) -> int:
         """Connections, not counted before, that have not shown in time who they are. The library tells of a refusal
         only where it was spoken to in its own protocol, and never whose connection it was that ended."""
-        before, now = self.strangers, time.monotonic()
+        before, now = self.rejected, time.monotonic()
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))["event"]
             if event == zmq.EVENT_ACCEPTED:
@@ -178,14 +179,14 @@ class LegSocket:
             elif self._unknown:
                 self._unknown.popleft()
             else:
-                self.strangers -= 1  # one that took longer
+                self.rejected -= 1  # one that took longer
         while self._unknown and now - self._unknown[0] >= self._shown_within_s:
             self._unknown.popleft()
-            self.strangers += 1
-        return max(0, self.strangers - before)
+            self.rejected += 1
+        return max(0, self.rejected - before)
 
     def stop(self) -> None:
-        """After the line is closed."""
+        """After the transport is closed."""
         self.socket.close(linger=500)
         self._monitor.close(linger=0)
         self._authenticator.stop()

@@ -24,26 +24,26 @@ class Query(msgspec.Struct, array_like=True, gc=False):
     prompt: bytes
 
 
-class Work(msgspec.Struct, array_like=True, tag=1):
+class QueryBatch(msgspec.Struct, array_like=True, tag=1):
     """Queries that were handed over together."""
 
     queries: list[Query]
 
 
 class Observe(msgspec.Struct, array_like=True, tag=2):
-    """All queries are answered: what is there to be said? A `Seen` is the answer."""
+    """All queries are answered: the leg asks for `Observations`."""
 
 
 class Stop(msgspec.Struct, array_like=True, tag=3):
     """The leg is over."""
 
 
-ToReplica = Work | Observe | Stop
+ToReplica = QueryBatch | Observe | Stop
 
 # To the leg -----------------------------------------------------------------------------------------------------------
 
 
-class About(msgspec.Struct):
+class ReplicaInfo(msgspec.Struct):
     """What a replica is and runs on, for the record."""
 
     host: str
@@ -59,7 +59,7 @@ class About(msgspec.Struct):
 class Ready(msgspec.Struct, array_like=True, tag=11):
     """The engine runs."""
 
-    about: About
+    info: ReplicaInfo
     report: EngineReport
 
 
@@ -73,14 +73,14 @@ class Answer(msgspec.Struct, array_like=True, gc=False):
     heard_ns: int  # as in sut.engine.Request
 
 
-class Outcomes(msgspec.Struct, array_like=True, tag=12):
-    """First tokens (tag, id, when they were heard of) and answers that came together."""
+class ResultBatch(msgspec.Struct, array_like=True, tag=12):
+    """First tokens (tag, id, heard_ns) and answers that came together."""
 
     first_tokens: list[tuple[int, int, int]]
     answers: list[Answer]
 
 
-class Pulse(msgspec.Struct, array_like=True, tag=13):
+class Heartbeat(msgspec.Struct, array_like=True, tag=13):
     """The process lives. Sent by a thread of its own, so that a long step does not silence it.
 
     `cpu_s` is the processor time that the replica's processes have used.
@@ -97,13 +97,13 @@ class Failure(msgspec.Struct, array_like=True, tag=14):
     error: dict[str, Any]  # runs.errors.error_record
 
 
-class Seen(msgspec.Struct, array_like=True, tag=15):
+class Observations(msgspec.Struct, array_like=True, tag=15):
     """What the engine observed of itself."""
 
     observed: Observed
 
 
-ToLeg = Ready | Outcomes | Pulse | Failure | Seen
+ToLeg = Ready | ResultBatch | Heartbeat | Failure | Observations
 
 encode = msgspec.msgpack.Encoder(enc_hook=str).encode  # a value in a report that is no plain data: its text
 read_for_replica = msgspec.msgpack.Decoder(ToReplica).decode

@@ -1,0 +1,415 @@
+"""The replicas of a leg as one engine: routes queries to them, takes their answers, and sees that they live."""
+
+import asyncio
+import dataclasses
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from runs.environment import boot_id
+from runs.errors import ExecutionError, SetupError, error_of
+from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
+from sut.loadgen_sut import int32_ids
+from sut.open_files import allow_open_files
+from sut.recorder import Lateness
+from sut.replicas.messages import (
+    Heartbeat,
+    Observations,
+    Observe,
+    Query,
+    QueryBatch,
+    Ready,
+    ReplicaSpec,
+    ResultBatch,
+    Stop,
+    encode,
+    read_for_leg,
+)
+from sut.replicas.transport import HEARTBEAT_MARK, KeyPair, LegSocket, Transport
+from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
+
+FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one in passing
+POLL_S = 0.2
+STOP_TIMEOUT_S = 10.0
+CONNECTIONS_POLL_S = 1.0
+SILENT_S = 12.0  # without a heartbeat, of which there are two a second
+PREFILL_WEIGHT = 8  # AMD's harness for MLPerf Inference v6.1 uses 8
+REJECTED_CONNECTIONS = "rejected_connections"  # in `observed` of the manifest
+# Parts of an engine's configuration that differ between replicas: their share of the machine, their own probes.
+_OF_ITS_OWN = ("environment", "probes")
+
+
+@dataclass(frozen=True)
+class ReplicaProcess:
+    """What runs a replica."""
+
+    where: Callable[[], str]  # tells, for a person, its devices or cores and its host
+    # tells how the process ended, None while it runs. Raises a HarnessError where none could be started.
+    ended: Callable[[], str | None]
+    end: Callable[[], None]  # end it, and whatever it started
+
+
+@dataclass(frozen=True)
+class Start:
+    """How replicas are started."""
+
+    specs: list[ReplicaSpec]  # one a replica, without address and keys
+    launch: Callable[[list[ReplicaSpec]], list[ReplicaProcess]]  # called once, on the loop
+    listen_on: str = "127.0.0.1"  # the leg's address that the replicas can reach
+
+
+class LoadBalancer:
+    """Chooses the replica with the lowest weight of open queries, among equals the one whose turn is longest ago.
+
+    An open query weighs 1, and PREFILL_WEIGHT more until its first token, because prompts that wait hold up everything
+    behind them. Where no first token is seen (Offline), a query keeps its full weight until the answer.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self._weights = [0] * replicas
+        self._next = 0
+        self._prefilling: set[int] = set()  # tags of open queries without a first token
+
+    def choose(self, tag: int) -> int:
+        """The replica for a query, which weighs on it from now on."""
+        weights = self._weights
+        lightest = min(weights)
+        try:
+            chosen = weights.index(lightest, self._next)
+        except ValueError:  # all of them lie before
+            chosen = weights.index(lightest)
+        self._next = (chosen + 1) % len(weights)
+        self._prefilling.add(tag)
+        weights[chosen] += 1 + PREFILL_WEIGHT
+        return chosen
+
+    def first_token(self, replica: int, tag: int) -> None:
+        if tag in self._prefilling:
+            self._prefilling.remove(tag)
+            self._weights[replica] -= PREFILL_WEIGHT
+
+    def answered(self, replica: int, tag: int) -> None:
+        self.first_token(replica, tag)
+        self._weights[replica] -= 1
+
+
+class ReplicaHandle:
+    """One replica as its leg sees it: what it is, what is open there, whether it lives.
+
+    Args:
+        index: from 0.
+        stall_timeout_s: how long an open query may wait with nothing moving.
+    """
+
+    def __init__(self, index: int, process: ReplicaProcess, stall_timeout_s: float) -> None:
+        self.index = index
+        self.process = process
+        self.name = str(index).encode()
+        self.ready: Ready | None = None
+        self.observed: Observed | None = None
+        self.open: dict[int, Request] = {}  # by tag
+        self.outbox: list[Query] = []  # of this turn of the loop
+        self.messages = 0
+        self.queries = 0
+        self.cached_tokens = 0
+        self.heartbeat = Heartbeat(0, None, 0.0)
+        self._heartbeats = 0
+        self._limit_s = stall_timeout_s
+        self._silence = Watchdog(SILENT_S, 0)
+        self._stall = Watchdog(stall_timeout_s, 0)
+
+    @property
+    def where(self) -> str:
+        return f"replica {self.index} ({self.process.where()})"
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        self.heartbeat = heartbeat
+        self._heartbeats += 1
+
+    def look(self) -> None:
+        """To be called at least every second, from one thread.
+
+        Raises:
+            ExecutionError: it is silent or stalled.
+        """
+        silent_s = self._silence.stalled_for(True, self._heartbeats)
+        if silent_s is not None:
+            raise ExecutionError(
+                f"{self.where} gave no sign of life for {silent_s:.0f} s",
+                "it was stopped, or its host is out of reach; see engine.log",
+            )
+        if not self._stall.waited_s:
+            self._cpu_before_s = self.heartbeat.cpu_s
+        stalled_s = self._stall.stalled_for(bool(self.open), self.messages, self.heartbeat.activity)
+        # Before the leg's own queries it may be making kernels.
+        limit_s = self._limit_s if self.queries else WORKING_FACTOR * self._limit_s
+        if stalled_s is not None and stalled_s > limit_s and not self._computes(stalled_s):
+            raise ExecutionError(
+                f"{self.where} stalled: {len(self.open)} queries open there, nothing moved for {stalled_s:.0f} s",
+                "see engine.log; a slow but living engine needs a larger --stall-timeout-s",
+            )
+
+    def _computes(self, stalled_s: float) -> bool:
+        """Whether it is in one long step. Spinning for ever is told from that by the time it takes."""
+        on_cpu = self.ready is not None and self.ready.report.configuration.get("device") == "cpu"
+        share = (self.heartbeat.cpu_s - self._cpu_before_s) / stalled_s
+        return on_cpu and share > WORKING_SHARE and stalled_s < WORKING_FACTOR * self._limit_s
+
+    def record(self) -> dict[str, Any]:
+        """For the manifest."""
+        assert self.ready is not None
+        info, report = msgspec.structs.asdict(self.ready.info), self.ready.report
+        del info["boot_id"]  # of the leg's own use
+        return {
+            "replica": self.index,
+            **info,
+            "versions": report.versions,
+            "in_force": report.in_force,
+            "environment": report.configuration.get("environment", {}),
+            "queries": self.queries,
+            "cached_prompt_tokens": self.cached_tokens,
+            "cpu_s": self.heartbeat.cpu_s,
+        }
+
+
+class ReplicaPool(Engine):
+    """An `Engine` of several.
+
+    Args:
+        start: how they are started.
+        stall_timeout_s: how long an open query may wait at a replica with nothing moving.
+        poll_s: see `Transport`.
+    """
+
+    def __init__(self, start: Start, stall_timeout_s: float, poll_s: float = 0.0) -> None:
+        self._start = start
+        self._poll_s = poll_s
+        self._balancer = LoadBalancer(len(start.specs))
+        self._stall_timeout_s = stall_timeout_s
+        self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
+        self._sending: list[ReplicaHandle] = []  # those with queries in their outbox
+        self._next_tag = 0
+        self._failure: BaseException | None = None
+        self._lateness = Lateness()  # from what a replica read from its server to LoadGen
+        self.handles: list[ReplicaHandle] = []
+
+    async def start(self) -> EngineReport:
+        """Raises:
+        HarnessError: a replica's own, naming it.
+        SetupError: a replica ended without a word, is another engine than the first, or there are too many.
+        """
+        specs = self._start.specs
+        allow_open_files(FILES_A_REPLICA * len(specs), f"{len(specs)} replicas", "ask for fewer --replicas")
+        keys = [KeyPair.new() for _ in specs]
+        self._socket = LegSocket(self._start.listen_on, {pair.public for pair in keys})
+        self._transport = Transport(self._socket.socket, self._receive, poll_s=self._poll_s)
+        self._watch_connections()
+        for spec, pair in zip(specs, keys, strict=True):
+            spec.address, spec.leg_key = self._socket.address, self._socket.keys.public
+            spec.public_key, spec.secret_key = pair.public, pair.secret
+        processes = self._start.launch(specs)
+        self.handles = [ReplicaHandle(index, one, self._stall_timeout_s) for index, one in enumerate(processes)]
+        while not all(handle.ready for handle in self.handles):
+            if self._failure is not None:
+                raise self._failure
+            for handle in self.handles:
+                how = handle.process.ended()
+                if how is not None:
+                    await asyncio.sleep(POLL_S)  # its last words may be on the way
+                    text = f"{handle.where} ended before it was ready, {how}"
+                    raise self._failure or SetupError(text, "see engine.log")
+            await asyncio.sleep(POLL_S)
+        return self._report()
+
+    def _report(self) -> EngineReport:
+        ready = [handle.ready for handle in self.handles if handle.ready is not None]
+        first = ready[0]
+        for handle, other in zip(self.handles, ready, strict=True):
+            if found := difference(first, other):
+                raise SetupError(
+                    f"{handle.where} is not what {self.handles[0].where} is: {found}",
+                    "give all replicas the same model, versions and options",
+                )
+        limits = first.report.limits
+        total = EngineLimits(
+            queries=limits.queries and limits.queries * len(ready),
+            step_tokens=limits.step_tokens and limits.step_tokens * len(ready),
+        )
+        return dataclasses.replace(first.report, limits=total)
+
+    # The way of a query ---------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        tag, self._next_tag = self._next_tag, self._next_tag + 1
+        handle = self.handles[self._balancer.choose(tag)]
+        request.replica = handle.index
+        handle.open[tag] = request
+        handle.queries += request.seq >= 0
+        if not handle.outbox:
+            if not self._sending:
+                asyncio.get_running_loop().call_soon(self._send)  # behind the other queries of this turn
+            self._sending.append(handle)
+        index = request.sample_index
+        prompt = self._prompt(index, request.prompt_ids)
+        handle.outbox.append(Query(tag, request.seq, index, request.priority, request.issue_ns, prompt))
+
+    def _prompt(self, index: int, ids: list[int]) -> bytes:
+        """The ids as they travel; kept for a sample of the library, which is issued again."""
+        prompt = self._prompts.get(index)
+        if prompt is None:
+            prompt = int32_ids(ids).tobytes()
+            if index >= 0:
+                self._prompts[index] = prompt
+        return prompt
+
+    def _send(self) -> None:
+        sending, self._sending = self._sending, []
+        for handle in sending:
+            queries, handle.outbox = handle.outbox, []
+            self._transport.send(handle.name, encode(QueryBatch(queries)))
+
+    def _receive(self, frames: list[bytes]) -> None:
+        handle = self.handles[int(frames[0].removesuffix(HEARTBEAT_MARK))]
+        message = read_for_leg(frames[-1])
+        if isinstance(message, ResultBatch):
+            self._take_results(handle, message)
+        elif isinstance(message, Heartbeat):
+            handle.beat(message)
+        elif isinstance(message, Ready):
+            handle.ready = message
+        elif isinstance(message, Observations):
+            handle.observed = message.observed
+        else:
+            self._failure = self._failure or error_of(message.error, handle.where)
+
+    def _take_results(self, handle: ReplicaHandle, results: ResultBatch) -> None:
+        handle.messages += 1
+        for tag, token_id, heard_ns in results.first_tokens:
+            request = handle.open.get(tag)
+            if request is None:
+                return self._fail_unknown(handle)
+            self._balancer.first_token(handle.index, tag)
+            request.sink.first_token(request, token_id)
+            self._add_lateness(request, heard_ns)
+        for answer in results.answers:
+            request = handle.open.pop(answer.tag, None)
+            if request is None:
+                return self._fail_unknown(handle)
+            self._balancer.answered(handle.index, answer.tag)
+            handle.cached_tokens += answer.cached_tokens
+            request.sink.complete(request, array("i", answer.ids), answer.finish_reason, answer.cached_tokens)
+            self._add_lateness(request, answer.heard_ns)
+        return None
+
+    def _add_lateness(self, request: Request, heard_ns: int) -> None:
+        if heard_ns and request.seq >= 0:
+            self._lateness.add(time.time_ns() - heard_ns)
+
+    def _fail_unknown(self, handle: ReplicaHandle) -> None:
+        text = f"{handle.where} answered a query that is not open there, or answered it twice"
+        self._failure = ExecutionError(text, "see engine.log")
+
+    # Its life -----------------------------------------------------------------------------------------------------
+
+    def check_alive(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        ended = {handle.where: how for handle in self.handles if (how := handle.process.ended()) is not None}
+        if ended:
+            raise ExecutionError(f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "see engine.log")
+        for handle in self.handles:
+            handle.look()
+
+    def activity(self) -> int:
+        return sum(handle.messages + handle.heartbeat.activity for handle in self.handles)
+
+    def generated_tokens(self) -> int | None:
+        counts = [handle.heartbeat.generated_tokens for handle in self.handles]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    async def observed(self) -> Observed:
+        for handle in self.handles:
+            self._transport.send(handle.name, encode(Observe()))
+        seen: list[Observed] = []
+        for handle in self.handles:
+            while handle.observed is None:
+                self.check_alive()
+                await asyncio.sleep(POLL_S)
+            seen.append(handle.observed)
+        facts: dict[str, Any] = {}
+        if any(one.facts for one in seen):
+            facts = {"replicas": [one.facts for one in seen]}
+            late = self._lateness.facts()
+            facts |= {"read_to_loadgen": late} if late["count"] else {}
+        return Observed(
+            facts=facts,
+            unofficial_reasons=list(dict.fromkeys(reason for one in seen for reason in one.unofficial_reasons)),
+            notes=list(dict.fromkeys(note for one in seen for note in one.notes)),
+        )
+
+    def record(self) -> list[dict[str, Any]]:
+        """What each replica is and did, for the manifest."""
+        return [handle.record() for handle in self.handles]
+
+    def pids_here(self) -> list[int]:
+        """Processes of replicas on this machine, whoever started them."""
+        infos = [handle.ready.info for handle in self.handles if handle.ready is not None]
+        return [info.pid for info in infos if info.boot_id == boot_id()]
+
+    @property
+    def rejected_connections(self) -> int:
+        return self._socket.rejected
+
+    def _watch_connections(self) -> None:
+        found = self._socket.count_rejected()
+        if found and self._socket.rejected == found:  # the first; it may have tried several times by now
+            print(f"rejected a connection to {self._socket.address} without a key of this leg", flush=True)
+        loop = asyncio.get_running_loop()
+        self._connections_timer = loop.call_later(CONNECTIONS_POLL_S, self._watch_connections)
+
+    async def stop(self) -> None:
+        for handle in self.handles:
+            self._transport.send(handle.name, encode(Stop()))
+        end_s = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
+        while asyncio.get_running_loop().time() < end_s:
+            if all(handle.process.ended() is not None for handle in self.handles):
+                break
+            await asyncio.sleep(0.05)
+        for handle in self.handles:
+            handle.process.end()
+        self._connections_timer.cancel()
+        self._transport.close()
+        self._socket.stop()
+
+
+def difference(first: Ready, other: Ready) -> str | None:
+    """The first thing in which two replicas differ, in words; None for two of a kind."""
+    one, another = _identity(first), _identity(other)
+    for what, value in one.items():
+        found = another[what]
+        if value == found:
+            continue
+        if not (isinstance(value, dict) and isinstance(found, dict)):
+            return f"{what}: {found!r} instead of {value!r}"
+        name = next(key for key in {**value, **found} if value.get(key) != found.get(key))
+        return f"{what}: {name} is {found.get(name)!r} instead of {value.get(name)!r}"
+    return None
+
+
+def _identity(ready: Ready) -> dict[str, Any]:
+    """What has to be the same of all replicas."""
+    info, report = ready.info, ready.report
+    return {
+        "weights": info.weights_sha256,
+        "software": info.software,
+        "engine": report.name,
+        "versions": report.versions,
+        "options in force": report.in_force,
+        "vocabulary": report.vocab_size,
+        "longest sequence": report.max_model_len,
+        "configuration": {key: value for key, value in report.configuration.items() if key not in _OF_ITS_OWN},
+    }
