@@ -10,12 +10,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from compliance.mechanisms.declaration import MechanismBlock
 from runs.benchmark import SCENARIOS, Scenario
 from runs.benchmarks import BENCHMARKS
+from runs.environment import HARNESS_ROOT
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
 from runs.yaml_file import place_of, read_yaml, with_underscores
 from sut.engines import DEFAULT, ENDPOINT, KINDS, EngineOptions
 
+# With the embedded data set and no --user-conf: where a rate is named or none is needed, and where it is not named.
+EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
+TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 MOST_REPLICAS = 1024  # each is a process of this machine
 LOWEST_QPS = 1e-6  # user.conf is written with ten decimals; a rate of 0 would keep LoadGen busy for ever
 
@@ -46,7 +50,8 @@ class LegOptions(BaseModel):
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf (configs/embedded.conf for the embedded data set).",
+        "LoadGen user.conf. Default: user.conf; with the embedded data set configs/embedded.conf, or configs/trial.conf for "
+        "Server and Interactive without --target-qps.",
         "loadgen",
         "FILE",
     )

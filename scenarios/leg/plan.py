@@ -27,7 +27,7 @@ from runs.record.layout import RunDir
 from runs.record.manifest import AdmissionPlan, LegPlan
 from runs.record.manifest_parts import WeightsPart
 from runs.record.official_inputs import model_reasons
-from scenarios.leg.config import RunConfig
+from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, RunConfig
 from scenarios.leg.official import data_reasons, sampling_reasons, settings_reasons
 from scenarios.leg.replica_plan import plan_engine
 from sut.engine_kind import EngineKind, LegFacts
@@ -36,8 +36,6 @@ from sut.engines import ENDPOINT, engine_kind, refuse_options_of_others
 WARMUP_PROMPTS = 16
 WARMUP_PROMPTS_WITHOUT_COMPILING = 4
 DISK_RESERVE_BYTES = 64 << 20
-EMBEDDED_CONF = HARNESS_ROOT / "configs/embedded.conf"
-TRIAL_CONF = HARNESS_ROOT / "configs/trial.conf"
 TRIAL_REASON = "a trial: nobody named a rate, and the latency limits are not the official ones"
 LOG_BYTES_PER_SAMPLE = 1_500
 TRACE_BYTES_PER_SAMPLE = 2_500
@@ -291,7 +289,8 @@ def _user_conf(config: RunConfig, benchmark: Benchmark, bundled: bool) -> tuple[
     if config.target_qps is not None:
         if scenario == "SingleStream":
             raise InputError(
-                "--target-qps has no meaning in SingleStream", "set *.SingleStream.target_latency in user.conf"
+                "--target-qps has no meaning in SingleStream",
+                "leave it out; *.SingleStream.target_latency in the file of --user-conf is the expected latency",
             )
         text = with_setting(
             text, benchmark.loadgen_key, scenario, "target_qps", f"{config.target_qps:.10f}".rstrip("0").rstrip(".")

@@ -13,7 +13,7 @@ from runs.benchmark import LOADGEN_SCENARIO
 from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
-from scenarios.leg.config import LOWEST_QPS, RunConfig, make_config, merged, split_config
+from scenarios.leg.config import EMBEDDED_CONF, LOWEST_QPS, RunConfig, make_config, merged, split_config
 from scenarios.tune.option_space import Space, make_space
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
 from scenarios.tune.tune_directory import TuneDir
@@ -143,6 +143,8 @@ def load_tune(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> T
             f"--user-conf {config.user_conf} is what the tune will write",
             "give --output-log-dir another directory, or tune from a copy of the file",
         )
+    if config.user_conf is None and config.dataset_path is None:
+        values["user_conf"] = EMBEDDED_CONF  # a rate is looked for within the official limits, never a trial's
     return Tune(options, values, config, place, space)
 
 

@@ -8,8 +8,9 @@ import pytest
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.leg.config import make_config
-from scenarios.leg.plan import TRIAL_CONF, TRIAL_REASON, prepare
+from scenarios.leg.config import EMBEDDED_CONF, TRIAL_CONF, make_config
+from scenarios.leg.plan import TRIAL_REASON, prepare
+from scenarios.tune.config import load_tune
 from tests.conftest import Finished
 
 RunMain = Callable[..., Finished]
@@ -53,6 +54,12 @@ def test_whatever_is_named_holds(named: dict[str, object]) -> None:
     leg = prepare(make_config({**asked, **named}))
     assert not leg.is_trial
     assert TRIAL_REASON not in leg.unofficial_reasons
+
+
+def test_a_tune_looks_for_a_rate_within_the_official_limits() -> None:
+    assert load_tune(None, {}, {"scenario": "Server"}).values["user_conf"] == EMBEDDED_CONF
+    named = {"scenario": "Server", "dataset_path": Path("d.json")}
+    assert "user_conf" not in load_tune(None, {}, named).values
 
 
 def test_at_most_three_lines_come_before_the_engine_starts(tmp_path: Path, run_main: RunMain) -> None:
