@@ -50,8 +50,8 @@ class LegOptions(BaseModel):
     # LoadGen
     user_conf: Path | None = option_field(
         None,
-        "LoadGen user.conf. Default: user.conf; with the embedded data set configs/embedded.conf, or configs/trial.conf for "
-        "Server and Interactive without --target-qps.",
+        "LoadGen user.conf. Default: user.conf; with the embedded data set configs/embedded.conf, or "
+        "configs/trial.conf for Server and Interactive without --target-qps.",
         "loadgen",
         "FILE",
     )
