@@ -67,10 +67,10 @@ def read_yaml(path: Path, option: str) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         said = " ".join(filter(None, (error.context, error.problem)))
-        raise InputError(f"{place} is not YAML: {said}", "mend the line, or the one before it") from error
+        raise InputError(f"{place} is not YAML: {said}", "correct the line, or the one before it") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = "brackets within brackets without end" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"{option} {path} is not YAML: {why:.200}", "mend the file") from error
+        raise InputError(f"{option} {path} is not YAML: {why:.200}", "correct the file") from error
     finally:
         if loader is not None:
             loader.dispose()

@@ -29,22 +29,22 @@ class DeclaredFields(BaseModel):
 
     mechanism: str | None = Field(None, description="Technique. Default: baseline.")
     mechanism_variant: str | None = Field(None, description="Its variant, as in the registry.")
-    compression_method: str | None = Field(None, description="What compresses.")
-    compression_scope: str | None = Field(None, description="What is compressed.")
+    compression_method: str | None = Field(None, description="Method of compression.")
+    compression_scope: str | None = Field(None, description="Data that is compressed.")
     compression_ratio: float | None = Field(None, ge=0, description="Size before over size after.")
     compression_overhead_ms: float | None = Field(None, ge=0, description="Time to compress, in ms.")
     decompression_overhead_ms: float | None = Field(None, ge=0, description="Time to decompress, in ms.")
     quality_eval_id: str | None = Field(None, description="Quality evaluation, as in the registry.")
     quality_eval_status: str | None = Field(None, description="pending, completed, failed or not_required.")
-    quality_delta_summary: str | None = Field(None, description="What the evaluation showed against the baseline.")
+    quality_delta_summary: str | None = Field(None, description="Result of the evaluation compared with the baseline.")
     draft_model_id: str | None = Field(None, description="Draft model of speculative decoding.")
     speculative_acceptance_rate: float | None = Field(
         None, ge=0, le=1, description="Share of drafted tokens accepted, 0 to 1."
     )
     speculative_wasted_tokens: int | None = Field(
-        None, ge=0, lt=2**63, description="Drafted tokens that were thrown away."
+        None, ge=0, lt=2**63, description="Drafted tokens that were rejected."
     )
-    mechanism_notes: str | None = Field(None, description="Anything else; the citation of a family.")
+    mechanism_notes: str | None = Field(None, description="Other notes, such as a citation.")
     support_status: SupportStatus | None = None
 
     @field_validator(

@@ -163,7 +163,7 @@ def _check_cells(name: str, column: str, cells: Sequence[object], *, may_be_empt
             what = f"is empty ({shorten(cell)})"
         else:
             continue
-        raise InputError(f"{name}, row {number}, column {column!r}: the cell {what}", "mend or remove the row")
+        raise InputError(f"{name}, row {number}, column {column!r}: the cell {what}", "correct or remove the row")
 
 
 def _from_hub(split: str) -> Any:
@@ -206,7 +206,7 @@ def _from_file(path: Path, cache: str) -> Any:
         if "corresponds to no data" in reason:
             raise InputError(f"source file {path} has no rows", "give a file with articles") from error
         raise InputError(
-            f"source file {path} cannot be read as {builder}: {reason}", "mend or export it again"
+            f"source file {path} cannot be read as {builder}: {reason}", "repair or export it again"
         ) from error
     if any(column.startswith("__index_level_") for column in table.column_names):
         raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")

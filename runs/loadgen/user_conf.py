@@ -118,7 +118,7 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
     odd = next((sign for sign in line if not sign.isascii() or (sign < " " and sign not in _BLANKS)), None)
     if odd is not None:
         raise InputError(
-            f"{place}: LoadGen does not understand the character U+{ord(odd):04X}", "type the line anew, without it"
+            f"{place}: LoadGen does not understand the character U+{ord(odd):04X}", "retype the line without it"
         )
     if words[0].startswith("#"):
         raise InputError(f"{place}: LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign")

@@ -26,22 +26,26 @@ class AuditOptions(BaseModel):
 
     test: str = _field(..., f"Which audit: {', '.join(AUDITS)}.", metavar="NAME")
     samples: int | None = _field(
-        None, "Unique samples of the reference leg, or answers of the performance leg. Default: by test.", metavar="N"
+        None,
+        "Unique samples of the reference leg, or answers of the performance leg. Default: depends on the test.",
+        metavar="N",
     )
-    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: as --samples.", metavar="N")
+    audit_samples: int | None = _field(None, "Queries of the repeating legs. Default: --samples.", metavar="N")
     sample_index: str | None = _field(
         None,
-        "Which sample is repeated: places among LoadGen's loaded samples, comma-separated (the worst decides), or "
-        "auto: the one nearest the reference leg's mean lengths (default).",
+        "The repeated sample: positions among LoadGen's loaded samples, comma-separated (the worst decides), or "
+        "auto: the sample nearest to the reference leg's mean lengths (default).",
         metavar="I[,J...]|auto",
     )
-    threshold: float | None = _field(None, "The test's tolerance, between 0 and 1. Default: by test.", metavar="X")
+    threshold: float | None = _field(
+        None, "The test's tolerance, between 0 and 1. Default: depends on the test.", metavar="X"
+    )
     ref: Path | None = _field(
         None,
         "Judge existing runs instead of running legs: the reference run, or the accuracy leg (with --run).",
         metavar="DIR",
     )
-    run: Path | None = _field(None, "The run that is held against --ref.", metavar="DIR")
+    run: Path | None = _field(None, "The run to compare with --ref.", metavar="DIR")
 
     @field_validator("sample_index", mode="before")
     @classmethod
@@ -91,7 +95,7 @@ def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> 
         raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
     if options.ref is not None and legs.keys() - {"output_log_dir", "scenario"}:
         raise InputError(
-            "--ref and --run judge existing runs; options of a run have no meaning then: "
+            "--ref and --run judge existing runs; options of a run have no effect then: "
             + ", ".join("--" + name.replace("_", "-") for name in sorted(legs.keys() - {"output_log_dir", "scenario"})),
             "leave them out",
         )

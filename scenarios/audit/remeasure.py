@@ -74,7 +74,7 @@ def remeasured(
         verdict = sign(*([place.path for place in side] for side in sides))
         if verdict.action != "remeasure":
             return Remeasured(verdict, number)
-    text = f"still too far apart after measuring again {most} times: what is compared with it inherits its noise"
+    text = f"still too far apart after measuring again {most} times: comparisons with it inherit the noise"
     verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
     return Remeasured(verdict, most)
 

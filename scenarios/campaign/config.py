@@ -71,7 +71,7 @@ class CampaignOptions(BaseModel):
             raise ValueError("name at least one scenario, each with its keys below it")
         names = {name.lower(): name for name in SCENARIOS}
         if twice := [str(key) for key, count in Counter(str(key).lower() for key in value).items() if count > 1]:
-            raise ValueError(f"{names.get(twice[0], twice[0])} stands there twice")
+            raise ValueError(f"{names.get(twice[0], twice[0])} is given twice")
         return {names.get(str(key).lower(), key): {} if block is None else block for key, block in value.items()}
 
     @field_validator("audits", mode="before")
@@ -83,7 +83,7 @@ class CampaignOptions(BaseModel):
     @classmethod
     def _round(cls, value: str) -> str:
         if value != CURRENT_ROUND.name:
-            raise ValueError(f"the installed LoadGen has the seeds of {CURRENT_ROUND} alone")
+            raise ValueError(f"the installed LoadGen has only the seeds of {CURRENT_ROUND}")
         return value
 
 
@@ -238,7 +238,7 @@ def _audits_of(
             raise InputError(f"{path}: audits: {audit.test}: a campaign runs the legs itself", "leave out ref and run")
     names = [audit.test for audit in audits]
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: {scenario}: audits {', '.join(names)}: one of them twice", "name each once")
+        raise InputError(f"{path}: {scenario}: audits {', '.join(names)}: one is named twice", "name each once")
     if lacking := [name for name in required if name not in names]:
         raise InputError(
             f"{path}: {scenario}: audits lacks {lacking[0]}, which {options.division} requires of {options.benchmark}",
@@ -259,4 +259,4 @@ def _known(path: Path, place: str, values: Mapping[str, Any], refused: frozenset
             )
         if key in refused:
             why = "a campaign sets it itself" if key in NOT_FOR_CAMPAIGNS else "it is one for the whole campaign"
-            raise InputError(f"{at}: {place}{key}: {why}", "take it out, or put it at the top of the file")
+            raise InputError(f"{at}: {place}{key}: {why}", "remove it, or put it at the top of the file")

@@ -83,7 +83,7 @@ class _Run:
         """Judge the legs that are there, and show the table."""
         with self._console.status("judging") as status:
             for legs in self._by_scenario():
-                status.update(f"judging what is there of {legs[0].leg.scenario}")
+                status.update(f"judging the existing legs of {legs[0].leg.scenario}")
                 self._examine(legs)
         options = self._campaign.options
         self._say(
@@ -123,8 +123,8 @@ class _Run:
         if not restart_changed:
             raise InputError(
                 what,
-                "take the change back, give --output-log-dir another directory, or repeat these legs with "
-                "--restart-changed (what is there goes to discarded/)",
+                "revert the change, give --output-log-dir another directory, or repeat these legs with "
+                "--restart-changed (the existing files move to discarded/)",
             )
         self._say(f"{what}\nthey are run again")
 
@@ -155,7 +155,7 @@ class _Run:
                 self._one(leg)
         except Interrupted:
             self._note("interrupted")
-            self._say("\ninterrupted; the same command goes on from here")
+            self._say("\ninterrupted; the same command continues from here")
             raise
         self._note("end", states={name: state.status for name, state in self._states.items()})
         return self._close()
@@ -183,7 +183,7 @@ class _Run:
         elif name not in self._failed:
             self._say(f"{name}: {state.status}: {state.text}")
         if not state.done:
-            self._say("the campaign goes on with its other legs; the same command repeats this one")
+            self._say("the campaign continues with its other legs; the same command repeats this one")
 
     def _examine(self, legs: Sequence[PlannedLeg], only: PlannedLeg | None = None) -> None:
         """Judge legs of one scenario anew; `only` leaves out those that have no part in that leg's verdict."""
@@ -224,7 +224,7 @@ class _Run:
                     (leg.result.root / name).rename(discarded / f"{stem}-{name}")
         folder.rename(discarded / stem)
         self._note("set aside", leg=leg.name, to=str(discarded / stem))
-        self._say(f"what was there of {leg.name} is now in {discarded / stem}")
+        self._say(f"the earlier files of {leg.name} are now in {discarded / stem}")
 
     def _close(self) -> ExitCode:
         """The closing table, and what is missing."""
@@ -237,7 +237,7 @@ class _Run:
         for leg in pending:
             error = self._failed.get(leg.leg.name)
             self._say(f"  {leg.leg.name}: {error.message if error else self._states[leg.leg.name].text}")
-        self._say("the same command repeats what is missing")
+        self._say("the same command runs the missing legs")
         codes = [error.exit_code for error in self._failed.values()]
         return max(codes, default=ExitCode.NEGATIVE)
 

@@ -55,7 +55,7 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The first sentence of each command's help, whole; click would cut it to a line."""
-        with formatter.section("Commands (`python main.py COMMAND --help` tells more)"):
+        with formatter.section("Commands (more: `python main.py COMMAND --help`)"):
             formatter.write_dl([(name, _first_sentence(self.get_command(ctx, name))) for name in COMMANDS])
 
 
@@ -69,9 +69,9 @@ def _first_sentence(found: click.Command | None) -> str:
     context_settings={"max_content_width": 100},
     help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca."
     "\n\n"
-    "A first result, on any machine: `python main.py --scenario Server --vllm`. Without a command, `run` is meant.\n\n"
-    "Every command takes --json (one JSON object on standard output, errors too; what people read goes to standard "
-    "error), -q (nothing for people but errors) and -v (what the engine logs, too; -vv with its debug messages).",
+    "A first result, on any machine: `python main.py --scenario Server --vllm`. The default command is `run`.\n\n"
+    "Every command takes --json (one JSON object on standard output, also for errors; messages go to standard error), "
+    "-q (errors only) and -v, --verbose (details and the engine's log; -vv with its debug messages).",
 )
 @click.version_option(HARNESS_VERSION, prog_name=PROGRAM)
 def cli() -> None: ...
@@ -168,7 +168,7 @@ def _known(error: BaseException) -> HarnessError:
     if isinstance(error, OSError):
         return ExecutionError(str(error), _fix(error))
     if isinstance(error, MemoryError):
-        return ExecutionError("there is not memory enough", "free memory, or raise the limit (ulimit -v)")
+        return ExecutionError("not enough memory", "free memory, or raise the limit (ulimit -v)")
     if isinstance(error, ImportError):
         return SetupError(f"{sys.executable} cannot import what it needs: {error}", "run `make clean setup`")
     if is_verbose():
@@ -176,7 +176,7 @@ def _known(error: BaseException) -> HarnessError:
     at = traceback.extract_tb(error.__traceback__)[-1]
     return ExecutionError(
         f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})",
-        "this is a fault of the harness: report this message with the command; -v shows more",
+        "this is a defect of the harness: report this message and the command; -v shows more",
     )
 
 

@@ -13,9 +13,9 @@ GROUPS = {
     "loadgen": "LoadGen",
     "engine": "Engine",
     "endpoint": "A server as the engine",
-    "mechanism": "What the result is to be called",
+    "mechanism": "Declaration of the result",
     "compat": "Accepted for the reference implementation's scripts",
-    "dummy": "Dummy engine: no model, for trying and testing the harness",
+    "dummy": "Dummy engine (no model; for trying and testing the harness)",
 }
 FOR_FEW = ("compat", "dummy")
 
@@ -65,7 +65,7 @@ class Command(_WithExamples):
                     is_eager=True,
                     expose_value=False,
                     callback=_show_all,
-                    help="Also show the options for few, and exit.",
+                    help="Also show rarely used options, and exit.",
                 )
             )
 

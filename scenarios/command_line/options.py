@@ -44,7 +44,11 @@ def score_options(without: str) -> Decorator:
     """What answers are scored with; `without` says what, where these are not given."""
     return together(
         click.option("--dataset-path", type=PATH, metavar="FILE", help=f"Data set to score the answers with{without}"),
-        click.option("--model-path", metavar="MODEL", help="Model whose tokenizer decodes the answers; likewise."),
+        click.option(
+            "--model-path",
+            metavar="MODEL",
+            help="Model whose tokenizer decodes the answers. Default: the one in manifest.json.",
+        ),
     )
 
 
@@ -66,10 +70,10 @@ def tree_options(without: str) -> Decorator:
             "--system",
             type=PATH,
             metavar="FILE",
-            help="YAML with facts of the system that nobody can detect; configs/system-example.yaml explains them.",
+            help="YAML with facts of the system that cannot be detected; see configs/system-example.yaml.",
         ),
         click.option("--source", type=PATH, metavar="DIR", help=f"Code to submit. {without}"),
-        score_options(", if it is no longer where the manifests say."),
+        score_options(". Default: the one in manifest.json."),
     )
 
 
@@ -83,7 +87,7 @@ declaration_options = together(
     click.option(
         "--support-status",
         type=click.Choice(SUPPORT_STATUSES),
-        help="How far the result is vouched for. Default: supported for a baseline, else reviewed_preview.",
+        help="Support status of the result. Default: supported for a baseline, else reviewed_preview.",
     ),
     *(
         click.option(

@@ -34,7 +34,7 @@ class PathType(click.ParamType[Path]):
         text = os.fspath(value)
         shown = text.encode("utf-8", "backslashreplace").decode()
         if not text:
-            raise InputError(f"{option} is empty", "name a place; is a shell variable unset?")
+            raise InputError(f"{option} is empty", "name a path; is a shell variable unset?")
         try:
             str(Path(text).absolute()).encode()
         except UnicodeEncodeError as error:
@@ -48,9 +48,9 @@ class PathType(click.ParamType[Path]):
                 errno.EACCES: "you may not enter the directory that it lies in",
             }.get(error.errno or 0)
             if why is not None:
-                raise InputError(f"{option} {shown:.200}: {why}", "name another place") from error
+                raise InputError(f"{option} {shown:.200}: {why}", "name another path") from error
         except ValueError as error:
-            raise InputError(f"{option} {shown!r}: {error}", "name another place") from error
+            raise InputError(f"{option} {shown!r}: {error}", "name another path") from error
         return Path(text)
 
 

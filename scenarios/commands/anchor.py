@@ -18,23 +18,23 @@ from scenarios.command_line.paths import PATH
 from scenarios.console import say
 
 EXAMPLES = (
-    "all legs of a campaign, in a ledger that the reviewer holds: anchor output/campaign --ledger /reviews/ledger",
-    "one leg, as a commit to a repository of the reviewer's: anchor RUN --ledger ../anchors",
+    "all legs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
+    "one leg, as a commit to the reviewer's repository: anchor RUN --ledger ../anchors",
     "one leg, by a time-stamping authority: anchor RUN --timestamp https://tsa.example.org/",
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("runs", metavar="RUN...", type=PATH, nargs=-1, required=True)
-@click.option("--ledger", type=PATH, metavar="DIR", help="Add a line for each statement to anchors.jsonl there.")
-@click.option("--timestamp", metavar="URL", help="Keep a time stamp (RFC 3161) of this authority beside each leg.")
+@click.option("--ledger", type=PATH, metavar="DIR", help="Add one line per statement to anchors.jsonl in DIR.")
+@click.option("--timestamp", metavar="URL", help="Write a time stamp (RFC 3161) of this authority beside each leg.")
 def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -> ExitCode:
-    """Fix the statements (seal.json) of finished legs in time, so that nobody can change a leg afterwards unseen.
+    """Fix the statements (seal.json) of finished legs in time, so that later changes are detected.
 
-    RUN is a run directory, or any directory with legs in it. DIR is a directory that the reviewer holds; where it is a
-    git repository, the new lines are committed. What is anchored stays as it is: a second anchor changes nothing.
+    RUN is a run directory, or any directory with legs in it. DIR is held by the reviewer; in a git repository, the new
+    lines are committed. Anchoring a leg again changes nothing.
 
-    Exit codes: 0 all legs are anchored, 1 the files of a leg do not fit its statement (nothing is anchored), 2 bad
+    Exit codes: 0 all legs are anchored, 1 the files of a leg differ from its statement (nothing is anchored), 2 bad
     input, 3 the ledger cannot be written, 4 git or the time-stamping authority failed.
     """
     if (ledger is None) == (timestamp is None):

@@ -17,7 +17,7 @@ from scenarios.leg.config import RunConfig
 HELP = (
     "Run an audit's legs through LoadGen and judge them, or judge two existing runs (--ref, --run).\n\n\b\n"
     + "\n".join(f"{test.name:<20}{test.summary}" for test in AUDITS.values())
-    + "\n\nLegs and outcome go to DIR/audit/NAME/. Every leg is a process of its own, with its own engine. A YAML file "
+    + "\n\nThe legs and the outcome go to DIR/audit/NAME/. Every leg has its own process and engine. A YAML file "
     "(--config) has the keys of `run`, and the audit's options under `audit`.\n\n"
     "Exit codes: 0 PASS, 1 FAIL, 2 bad input, 3 refused to start, 4 failed while running (no verdict), 130 interrupted."
 )
@@ -29,7 +29,7 @@ EXAMPLES = (
 )
 
 _CHANGED = {
-    "scenario": {"help": "Offline, Server, SingleStream or Interactive, as the audit allows."},
+    "scenario": {"help": "Offline, Server, SingleStream or Interactive; an audit may refuse some."},
     "output_log_dir": {"help": "The audit goes to DIR/audit/NAME. Default: output/<time>-<scenario>-audit."},
 }
 
@@ -40,7 +40,7 @@ _CHANGED = {
     examples=EXAMPLES,
     params=[
         *options_of(AuditOptions),
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with these keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with the same keys."),
         dry_run_option(),
         *options_of(RunConfig, NOT_FOR_AUDITS, _CHANGED),
     ],

@@ -21,28 +21,31 @@ EXAMPLES = (
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.option("--config", type=PATH, metavar="FILE", required=True, help="The campaign (docs/campaign.md).")
-@click.option("--output-log-dir", type=PATH, metavar="DIR", help="Where it goes. Default: output/<name of FILE>.")
-@click.option("--model-path", metavar="MODEL", help="Model folder or hub id, above that of FILE.")
-@click.option("--dataset-path", type=PATH, metavar="FILE", help="Data set, above that of FILE.")
-@click.option("--signing-key", type=PATH, metavar="FILE", help="Key that signs the legs, above that of FILE.")
+@click.option(
+    "--config", type=PATH, metavar="FILE", required=True, help="YAML file of the campaign (docs/campaign.md)."
+)
+@click.option(
+    "--output-log-dir", type=PATH, metavar="DIR", help="Directory of the campaign. Default: output/<name of FILE>."
+)
+@click.option("--model-path", metavar="MODEL", help="Model folder or hub id; overrides FILE.")
+@click.option("--dataset-path", type=PATH, metavar="FILE", help="Data set; overrides FILE.")
+@click.option("--signing-key", type=PATH, metavar="FILE", help="Key that signs the legs; overrides FILE.")
 @click.option("--dry-run", is_flag=True, help="Check and show the plan; run and write nothing.")
 @click.option(
     "--restart-changed",
     is_flag=True,
-    help="Set legs aside that were made with another configuration, and run them again.",
+    help="Set legs of another configuration aside and run them again.",
 )
 def campaign(config: Path, dry_run: bool, restart_changed: bool, **options: Any) -> ExitCode:
     """Run every leg that a submission needs, from one YAML file: performance, accuracy and audits of each scenario.
 
-    The plan is checked, counted and shown before the first leg. Legs go to DIR/BENCHMARK/SCENARIO/. The same command
-    goes on after an interruption: a leg whose files are complete and pass verification is kept, every other one is set
-    aside in discarded/ and run again. A leg that was made with another configuration, model, data set or machine stops
-    the campaign, naming each key.
+    The plan is checked and shown before the first leg. Legs go to DIR/BENCHMARK/SCENARIO/. After an interruption the
+    same command continues: it keeps legs whose files are complete and pass verification, moves all others to discarded/
+    and runs them again. It stops and names each key where a leg has another configuration, model, data set or machine.
 
     Exit codes: 0 all legs done, 1 a leg is INVALID or failed its test, 2 bad input or a changed configuration, 3
-    refused to start, 4 a leg failed while running, 130 interrupted. After a leg's failure the other legs are run all
-    the same.
+    refused to start, 4 a leg failed while running, 130 interrupted. A leg's failure does not end the
+    campaign.
     """
     from scenarios.campaign.config import load_campaign
     from scenarios.campaign.run import run_campaign

@@ -25,21 +25,21 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("tree", metavar="TREE", type=PATH)
-@round_option("The round whose layout and seeds are asked for.")
+@round_option("Round whose rules, layout and seeds apply.")
 @click.option(
     "--official",
     type=PATH,
     metavar="PATH",
     help="Also run the official checker of this checkout of mlcommons/inference.",
 )
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the full record there.")
-@click.option("--strict", is_flag=True, help="Warnings count as well.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the full record to FILE.")
+@click.option("--strict", is_flag=True, help="Warnings also make the tree unclean.")
 @click.option(
     "--runs",
     type=PATH,
     metavar="DIR",
     multiple=True,
-    help="Runs that the tree was made of. Repeatable. The four options below are as `submit` had them.",
+    help="Runs that the tree was made of; repeatable. Give the options below as they were given to `submit`.",
 )
 @tree_options("Default: this repository at the commit that the runs name.")
 def check(
@@ -56,11 +56,11 @@ def check(
 ) -> ExitCode:
     """Check a submission tree before it is uploaded.
 
-    TREE is the directory that holds closed/ or open/. Our own checks come first: every rule of the official submission
-    checker that touches this benchmark, and what it leaves open. --official then runs the official checker from a
-    checkout of mlcommons/inference, unmodified. With --runs the tree is built again from the runs and every file
-    compared: `submit` has to take the runs, and those of closed results have to sign off (`main.py signoff`, scope
-    bundle). Nothing in TREE is changed. A rehearsal is always refused.
+    TREE is the directory that holds closed/ or open/. The harness applies every rule of the official submission checker
+    for this benchmark, and rules that the official checker lacks. --official also runs the official checker from a
+    checkout of mlcommons/inference. --runs builds the tree again from the runs and compares every file: `submit` must
+    accept the runs, and the runs of closed results must sign off (`main.py signoff`, scope bundle). Nothing in TREE is
+    changed. A rehearsal is always refused.
 
     Exit codes: 0 clean, 1 findings or no sign-off, 2 no such tree or nothing in it, 3 the record cannot be written, 4
     the official checker could not be run.

@@ -310,17 +310,17 @@ def print_report(
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.option("--model-path", metavar="MODEL", help="Also look at this model folder or hub id.")
-@click.option("--dataset-path", type=PATH, metavar="FILE", help="And this data set.")
-@click.option("--api-server", metavar="URL", help="And ask this server, and measure the client.")
-@click.option("--api-key-env", metavar="VAR", help="Environment variable that holds that server's key.")
-@click.option("--api-ca", type=PATH, metavar="FILE", help="Its certificate authority (PEM).")
+@click.option("--model-path", metavar="MODEL", help="Also check this model folder or hub id.")
+@click.option("--dataset-path", type=PATH, metavar="FILE", help="Also check this data set.")
+@click.option("--api-server", metavar="URL", help="Also ask this server, and measure the client.")
+@click.option("--api-key-env", metavar="VAR", help="Environment variable with the server's API key.")
+@click.option("--api-ca", type=PATH, metavar="FILE", help="Certificate authority of the server (PEM).")
 @click.option(
     "--cluster",
     is_flag=False,
     flag_value="auto",
     metavar="[ADDRESS]",
-    help="And look at the nodes of this Ray cluster; without an address at the one of this machine.",
+    help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
 def doctor(
     model_path: str | None,
@@ -330,6 +330,6 @@ def doctor(
     api_ca: Path | None,
     cluster: str | None,
 ) -> ExitCode:
-    """Tell what is installed, which engine, model and data set are usable, and what could be official."""
+    """Report what is installed, which engine, model and data set are usable, and what could be official."""
     server = None if api_server is None else ServerAsked(api_server, api_key_env, api_ca)
     return print_report(Console(), model_path, dataset_path, server, cluster)

@@ -51,38 +51,38 @@ def _judge(targets: tuple[Path, ...], options: dict[str, Any]) -> GateOutcome:
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("targets", metavar="TARGET...", type=PATH, nargs=-1, required=True)
-@click.option("--strict", is_flag=True, help="Every failure closes the gate.")
-@click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible there.")
+@click.option("--strict", is_flag=True, help="Every failed criterion closes the gate.")
+@click.option("--division", type=click.Choice(DIVISIONS), help="Rows must be eligible in this division.")
 @click.option(
     "--expect",
     metavar="MECHANISM/VARIANT",
     multiple=True,
-    help="The rows have to cover it; others are listed. Repeatable.",
+    help="The rows must include this technique; repeatable. Other techniques are listed.",
 )
 @click.option("--format", type=click.Choice(["text", "json", "markdown"]), default="text", help="Default: text.")
-@click.option("--out", type=PATH, metavar="FILE", help="Also write the report there (text: as JSON).")
+@click.option("--out", type=PATH, metavar="FILE", help="Also write the report to FILE (text: as JSON).")
 @click.option(
     "--registry",
     type=PATH,
     metavar="DIR",
     default=REGISTRY_DIR,
-    help="Registries to use instead of those of this program.",
+    help="Use these registries instead of the harness's.",
 )
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
-    """Judge what technique a result declares: is it registered, does the engine's own record agree, does its quality
-    evaluation pass when it is derived again?
+    """Judge the declared technique of a result: whether it is registered, agrees with the engine's own record, and
+    passes its quality evaluation when derived again.
 
     TARGET is a run directory, a directory with performance/run_1 and accuracy in it, or a JSON file of rows (`store
     export --format json`). Give the performance and the accuracy leg of one result together. A declaration comes from
     options, else from environment variables (the option in capitals: MECHANISM_VARIANT), else from --declaration, else
-    from the run's own manifest.json (`run --mechanism`); the first three are for run directories, rows bring their own.
-    Without any, a result is a baseline.
+    from the run's own manifest.json (`run --mechanism`); rows bring their own instead of
+    the first three. Without a declaration a result is a baseline.
 
-    What evidence refutes closes the gate: a declaration that the engine's record contradicts, a completed evaluation
-    that does not pass, a division that does not allow the technique. What is only missing or not registered is advice,
-    unless --strict.
+    Contradicting evidence closes the gate: a declaration that the engine's record contradicts, a completed evaluation
+    that does not pass, a division that does not allow the technique. What is missing or not registered is advice; with
+    --strict it closes the gate too.
 
     Exit codes: 0 open, 1 closed, 2 bad input, 3 the report cannot be written, 4 failed.
     """

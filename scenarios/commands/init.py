@@ -49,16 +49,17 @@ user_conf: {user_conf} # rates and durations for LoadGen
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folder", metavar="[DIR]", required=False, type=PATH)
-@click.option("--model-path", metavar="MODEL", help=f"To write into them. Default: {MODEL}.")
-@click.option("--dataset-path", type=PATH, metavar="FILE", help="Likewise. Default: DIR/cnn_eval.json.")
+@click.option("--model-path", metavar="MODEL", help=f"Model to write into the files. Default: {MODEL}.")
+@click.option(
+    "--dataset-path", type=PATH, metavar="FILE", help="Data set to write into the files. Default: DIR/cnn_eval.json."
+)
 def init(folder: Path | None, model_path: str | None, dataset_path: Path | None) -> ExitCode:
-    """Write commented run, campaign and system files for this machine, to be edited: run.yaml, user.conf, campaign.yaml
-    and system.yaml.
+    """Write commented files for this machine, ready for editing: run.yaml, user.conf, campaign.yaml and system.yaml.
 
-    They go to DIR (default: mlperf beside the checkout, or in the working directory of an installed package). It must
-    lie outside the checkout: what a result is made of is kept apart from what made it. No file is overwritten.
+    The default DIR is mlperf beside the checkout. DIR must lie outside the checkout, because legs from a changed
+    checkout cannot be submitted. No file is overwritten.
 
-    Exit codes: 0 done, 2 bad input, 3 a file is there already or cannot be written.
+    Exit codes: 0 done, 2 bad input, 3 a file exists or cannot be written.
     """
     folder = (folder or default_folder()).absolute()
     if folder.resolve().is_relative_to(HARNESS_ROOT):
@@ -77,7 +78,7 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
         "system.yaml": _system_yaml(),
     }
     if taken := [name for name in texts if (folder / name).exists()]:
-        raise SetupError(f"{folder / taken[0]} is there already", "move it away, or name another directory")
+        raise SetupError(f"{folder / taken[0]} already exists", "move it away, or name another directory")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

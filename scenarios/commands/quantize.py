@@ -25,8 +25,10 @@ EXAMPLES = (
 
 
 @click.command(cls=Command, examples=EXAMPLES)
-@click.option("--scheme", type=click.Choice(get_args(Scheme)), required=True, help="What to quantise to.")
-@click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to make.")
+@click.option(
+    "--scheme", type=click.Choice(get_args(Scheme)), required=True, help="Precision of the weights and activations."
+)
+@click.option("--output", type=PATH, metavar="DIR", required=True, help="Folder to create.")
 @click.option("--model-path", metavar="MODEL", help="Folder or hub id. Default: the embedded model.")
 @click.option(
     "--calibration",
@@ -34,23 +36,23 @@ EXAMPLES = (
     metavar="FILE",
     help="Prompts in the MLCommons format: cnn_dailymail_calibration.json.",
 )
-@click.option("--samples", type=click.IntRange(1), metavar="N", help="The first N prompts only.")
+@click.option("--samples", type=click.IntRange(1), metavar="N", help="Use only the first N prompts.")
 @click.option(
     "--python",
     type=PATH,
     metavar="FILE",
     default=ENVIRONMENT / "bin" / "python",
     show_default=".venv-quantize/bin/python",
-    help="Interpreter that has llm-compressor.",
+    help="Interpreter with llm-compressor.",
 )
 def quantize(**asked: Any) -> ExitCode:
-    """Quantise a model with the benchmark's calibration data: weights, recipe.yaml, calibration.md.
+    """Quantise a model with the benchmark's calibration data; write weights, recipe.yaml and calibration.md.
 
-    llm-compressor does it, in an environment of its own (`make setup-quantize`). Without --model-path and --calibration
-    the embedded model is quantised with the bundled articles, to try it out. A run declares what came of it:
+    llm-compressor runs in a separate environment (`make setup-quantize`). Without --model-path and --calibration the
+    embedded model is quantised with the bundled articles. Runs with the new weights declare
     --mechanism weight_quantization/VARIANT.
 
-    Exit codes: 0 done, 2 bad input, 3 no such environment or the output is taken, 4 failed.
+    Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
     """
     console = Console()
     tell = partial(say, console)

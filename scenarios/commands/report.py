@@ -20,18 +20,18 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--output", type=PATH, metavar="FILE", help="Where the page goes. Default: report.html in the first DIR.")
+@click.option("--output", type=PATH, metavar="FILE", help="File of the page. Default: report.html in the first DIR.")
 @click.option(
     "--measure-machine",
     is_flag=True,
-    help="Measure this machine's processor for a few seconds: the limit of legs on it.",
+    help="Measure this machine's processor for a few seconds, as the limit of legs on it.",
 )
 def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool) -> ExitCode:
-    """Make one HTML page about what lies in DIR: legs, campaigns, tunes, several of them side by side.
+    """Write one HTML page about the legs, campaigns and tunes in DIR.
 
-    The page is a single file that needs no network and no script. A campaign and a tune make theirs by themselves.
+    The page is a single file without network access or scripts. A campaign and a tune write their own page.
 
-    Exit codes: 0 made, 2 bad input or nothing to show, 3 the page cannot be written.
+    Exit codes: 0 done, 2 bad input or nothing to show, 3 the page cannot be written.
     """
     from scenarios.status.shown_legs import write_page
 

@@ -17,7 +17,7 @@ from scenarios.status.snapshot import DEFAULT_FOLDER
 from scenarios.status.state import leg_status
 
 EXAMPLES = (
-    "all that lies in ./output: results",
+    "everything in ./output: results",
     "of one campaign, for a spreadsheet: results output/campaign --csv",
     "for a program: results output/campaign --json",
 )
@@ -30,20 +30,20 @@ PLAIN_WIDTH = 200  # where there is no terminal to ask
 @click.option("--csv", is_flag=True, help="As CSV, with every column.")
 @click.option("--json", is_flag=True, help="As JSON, with every column.")
 def results(folders: tuple[Path, ...], csv: bool, json: bool) -> ExitCode:
-    """List what the legs in DIR (default: ./output) measured, a line a leg.
+    """List the results of the legs in DIR (default: ./output), one line per leg.
 
-    Every number is one that LoadGen or the scorer wrote; a leg without a result is named on the standard error.
-    An outcome with * is not official.
+    Every number was written by LoadGen or the scorer. Legs without a result are named on standard error. An outcome
+    with * is not official.
 
     Exit codes: 0 all legs VALID or passed, 1 one is INVALID or failed its target, 2 bad input or no leg found,
-    4 a leg has no result: it still runs, or did not finish.
+    4 a leg has no result: it is running, or did not finish.
     """
     if csv and json:
-        raise InputError("--csv and --json are two forms of the same", "give one of them")
+        raise InputError("--csv and --json exclude each other", "give one of them")
     legs = [leg_status(place.root) for place in find_in(folders or (DEFAULT_FOLDER,)) if place.kind == "leg"]
     if not legs:
         where = ", ".join(map(str, folders)) or str(DEFAULT_FOLDER)
-        raise InputError(f"{where}: no leg lies there", "name a directory with runs")
+        raise InputError(f"{where}: no leg found", "name a directory with runs")
     rows, without = rows_of(legs)
     for sentence in without:
         print(printable(sentence), file=sys.stderr)

@@ -17,8 +17,8 @@ from scenarios.leg.config import RunConfig, load_yaml, make_config, merged
 
 EXAMPLES = (
     "the embedded model, a first VALID result on any machine: run --scenario Server --vllm",
-    "what a leg would be, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
-    "the scores of a model of yours: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
+    "the plan of a leg, without starting it: run --scenario Offline --vllm --target-qps 50 --dry-run",
+    "the scores of your own model: run --scenario Offline --vllm --model-path DIR --dataset-path FILE --accuracy",
 )
 
 
@@ -45,7 +45,7 @@ def show_plan(leg: Any, console: Console) -> int:
     cls=Command,
     examples=EXAMPLES,
     params=[
-        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML with the same keys."),
+        click.Option(["--config"], type=PATH, metavar="FILE", help="YAML file with the same keys."),
         dry_run_option(),
         *options_of(RunConfig),
     ],

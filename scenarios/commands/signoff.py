@@ -25,7 +25,7 @@ from scenarios.console import say
 
 EXAMPLES = (
     "both legs of a result: signoff --scope harness --ref RESULT",
-    "is a change a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
+    "whether a change is a gain: signoff --scope patch --ref BEFORE --cand AFTER --claim claim.json",
     "a submission: signoff --scope bundle --ref output/campaign --tree TREE --out verdict.json",
 )
 
@@ -52,46 +52,46 @@ class _SeveralDirectories(Command):
 @click.option("--scope", type=click.Choice(SCOPES), help="What is signed off.")
 @click.option("--ref", type=PATH, multiple=True, metavar="DIR...", help="The reference legs.")
 @click.option("--cand", type=PATH, multiple=True, metavar="DIR...", help="The candidate's legs.")
-@click.option("--claim", type=PATH, metavar="FILE", help="JSON with what is claimed, to be contradicted.")
-@click.option("--tree", type=PATH, metavar="DIR", help="Of a bundle: the submission tree made from it.")
-@score_options(", if it is no longer where the manifests say.")
+@click.option("--claim", type=PATH, metavar="FILE", help="JSON file of the claim to check.")
+@click.option("--tree", type=PATH, metavar="DIR", help="Submission tree made from the bundle.")
+@score_options(". Default: the one in manifest.json.")
 @click.option(
     "--noise-band",
     type=float,
     default=NOISE_BAND_PCT,
     show_default=True,
     metavar="PERCENT",
-    help="The one noise band of spread, drift and gain.",
+    help="Noise band of spread, drift and gain.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["open", "closed"]),
     help="Whether a failure of the sign-off itself blocks. Default: closed for a bundle, else open.",
 )
-@click.option("--strict-flag", is_flag=True, help="A FLAG has exit code 1, too.")
-@click.option("--out", type=PATH, metavar="FILE", help="Write the verdict there, as JSON.")
+@click.option("--strict-flag", is_flag=True, help="Also exit with code 1 on a FLAG.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write the verdict to FILE, as JSON.")
 @click.option(
     "--feedback",
     "feedback_file",
     type=PATH,
     metavar="FILE",
-    help="Write what has to be mended there, as JSON (audit_feedback.json).",
+    help="Write what must be corrected to FILE, as JSON (audit_feedback.json).",
 )
-@click.option("--ledger", type=PATH, metavar="DIR", help="The ledger that has to have every leg (`main.py anchor`).")
+@click.option("--ledger", type=PATH, metavar="DIR", help="Ledger that must contain every leg (`main.py anchor`).")
 @click.option(
     "--timestamp-ca",
     type=PATH,
     metavar="FILE",
-    help="Root certificate (PEM) of the authority whose time stamp every leg has to have.",
+    help="Root certificate (PEM) of the authority whose time stamp every leg must have.",
 )
-@click.option("--key", metavar="HEX", help="The key that has to have signed every leg, as `main.py anchor` prints it.")
+@click.option("--key", metavar="HEX", help="Key that must have signed every leg, as `main.py anchor` prints it.")
 @click.option(
     "--remeasure",
     type=int,
     default=0,
     metavar="N",
-    help="Where the verdict asks to measure again: run the performance legs anew, at most N times "
-    f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign the new ones off. Default: 0, no leg is run.",
+    help="Where the verdict asks to measure again: run the performance legs again, at most N times "
+    f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign off the new legs. Default: 0.",
 )
 @click.option("--backtest", is_flag=True, help="Sign off the frozen cases and print precision and recall.")
 @click.option(
@@ -123,19 +123,19 @@ def signoff(
 ) -> ExitCode:
     """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
-    Every number is derived again; what is reported or claimed is only looked at to find contradictions. Missing or null
-    evidence is a FAIL. The directories given are never written to. --ref and --cand take one or more run directories,
-    directories with performance/run_1 and accuracy in them, or campaigns'.
+    Every number is derived again; reported and claimed values serve only to find contradictions. Missing or null
+    evidence is a FAIL. Nothing is written to the given directories. --ref and --cand take one or more run directories,
+    directories with performance/run_1 and accuracy in them, or campaigns.
 
     \b
-    baseline  repeats of one system: close together, under the same conditions, with sound answers
-    profile   where a request's time goes, and whether a claim names the part that changed
-    harness   performance and accuracy legs show one system under LoadGen's own load
-    patch     one change: same conditions, a real gain, in force, nothing hidden
-    bundle    several changes, or with --ref alone the legs of a submission
+    baseline  repeats of one system have close results, the same conditions and sound answers
+    profile   phases of a request, and whether the claim names the phase that changed
+    harness   performance and accuracy legs are of one system under LoadGen's own load
+    patch     one change has the same conditions, is in force, is a real gain and hides nothing
+    bundle    several changes, or, with --ref alone, the legs of a submission
 
     Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
-    a leg not be started, 4 no verdict: the sign-off itself, or a leg measured again, failed, 130 interrupted.
+    a leg cannot be started, 4 no verdict: the sign-off itself or a new leg failed, 130 interrupted.
     """
     console = Console()
     tell = partial(say, console)

@@ -16,8 +16,8 @@ from scenarios.command_line.paths import PATH, writing
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
 
 EXAMPLES = (
-    "whatever runs on this machine, and what lies in ./output: status",
-    "a page of a shared disk, kept up to date: status /shared/runs --watch --output status.md",
+    "everything that runs on this machine, and ./output: status",
+    "a page about a shared disk, kept up to date: status /shared/runs --watch --output status.md",
     "for a program: status RUN_DIR --json",
 )
 
@@ -26,22 +26,22 @@ ON_A_TERMINAL_S, ELSEWHERE_S = 2.0, 60.0
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("folders", metavar="[DIR]...", type=PATH, nargs=-1)
-@click.option("--watch", is_flag=True, help="Go on until nothing runs any more.")
+@click.option("--watch", is_flag=True, help="Repeat until nothing runs any more.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=86_400),
     metavar="SECONDS",
-    help=f"Between two looks. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
+    help=f"Time between two updates. Default: {ON_A_TERMINAL_S:g} on a terminal, {ELSEWHERE_S:g} elsewhere.",
 )
-@click.option("--json", is_flag=True, help="One JSON object a look, on one line.")
+@click.option("--json", is_flag=True, help="One JSON object per update, on one line.")
 @click.option("--output", type=PATH, metavar="FILE.md", help="Keep a Markdown page up to date.")
 def status(folders: tuple[Path, ...], watch: bool, interval: float | None, json: bool, output: Path | None) -> ExitCode:
-    """Show legs, campaigns, tunes and audits: alive, what they do, how far, how fast; or when and why they ended.
+    """Show legs, campaigns, tunes and audits: state, phase, progress and rates, or when and why they ended.
 
-    DIR is any directory above runs. Without one: whatever runs on this machine, and what lies in ./output.
+    DIR is any directory with runs below it. Default: everything that runs on this machine, and ./output.
 
-    Exit codes: the worst of what is listed, as it ended itself: 0 runs or went well, 1 INVALID or FAIL, 2 bad input,
-    3 refused, 4 failed, killed or without a sign of life, 130 interrupted.
+    Exit codes: the worst of the listed runs: 0 running or good, 1 INVALID or FAIL, 2 bad input, 3 refused, 4 failed,
+    killed or silent, 130 interrupted.
     """
     if interval is not None and math.isnan(interval):
         raise InputError(f"--interval {interval} is no time", "give seconds, such as 2")

@@ -28,7 +28,7 @@ from scenarios.console import say, wide_console
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
     "the valid runs of each scenario: store query --where valid=1 --group-by scenario",
-    "do two runs compare: store compare RUN_ID RUN_ID",
+    "whether two runs can be compared: store compare RUN_ID RUN_ID",
 )
 
 # What `query` shows in a terminal; everything is in `--format json`.
@@ -54,22 +54,22 @@ _where = click.option(
 
 @click.group(cls=Group, examples=EXAMPLES)
 def store() -> None:
-    """Keep results in a SQLite file, look them up, and compare them.
+    """Keep results in a SQLite file, query and compare them.
 
-    Opening a store adds the columns that it lacks; its rows stay as they are.
+    Opening a store adds missing columns; rows are not changed.
 
-    Exit codes: 0 done, 1 compared under different conditions, 2 bad input, 3 the store or a file cannot be written.
+    Exit codes: 0 done, 1 the compared conditions differ, 2 bad input, 3 the store or a file cannot be written.
     """
 
 
 @store.command()
 @_db
 @click.argument("paths", metavar="RUN_DIR...", type=PATH, nargs=-1, required=True)
-@click.option("--replace", is_flag=True, help="Overwrite a run whose values differ.")
+@click.option("--replace", is_flag=True, help="Overwrite runs whose values differ.")
 @score_options(". Default: the one in manifest.json.")
 @declaration_options
 def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> ExitCode:
-    """Add results from their run directories, as `verify` takes them. A run that is there is left alone."""
+    """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
     console = Console()
@@ -88,7 +88,7 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
 
 @store.command()
 @_db
-@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Means are over valid runs.")
+@click.option("--group-by", metavar="COLUMN[,COLUMN…]", help="Group by these columns; means are over valid runs.")
 @_where
 @_format("text", "json")
 def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format: str) -> ExitCode:
@@ -138,7 +138,7 @@ def export(db: Path, output: Path | None, where: tuple[str, ...], output_format:
 @store.command()
 @_db
 def summary(db: Path) -> ExitCode:
-    """How many runs, and the best of each kind."""
+    """Show the number of runs, and the best of each kind."""
     with ResultStore.opened(db) as results:
         rows = results.rows()
         best = results.grouped(["scenario", "lg_model_name", "model", "gpu_type", "mechanism", "mechanism_variant"])

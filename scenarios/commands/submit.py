@@ -29,32 +29,32 @@ EXAMPLES = (
 
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("results", metavar="RESULT...", type=PATH, nargs=-1, required=True)
-@click.option("--organisation", required=True, metavar="ORG", help="Who submits; a directory's name.")
-@click.option("--system-name", required=True, metavar="NAME", help="The system's directory name.")
+@click.option("--organisation", required=True, metavar="ORG", help="Submitter; a directory name in the tree.")
+@click.option("--system-name", required=True, metavar="NAME", help="System; a directory name in the tree.")
 @click.option(
     "--division",
     type=click.Choice(DIVISIONS),
     default="closed",
     show_default=True,
-    help="In open, other models and options may enter, and neither scenarios nor audits are demanded; network is "
-    "closed with servers on machines apart from LoadGen's (docs/endpoint.md).",
+    help="open allows other models and options and requires neither scenarios nor audits; network is closed with "
+    "servers on other machines than LoadGen (docs/endpoint.md).",
 )
-@round_option("Decides the layout and the seeds that the legs must have.")
-@click.option("--output", required=True, type=PATH, metavar="TREE", help="A directory that is not there.")
+@round_option("Round whose layout and seeds apply.")
+@click.option("--output", required=True, type=PATH, metavar="TREE", help="Directory to create.")
 @click.option(
     "--documentation",
     type=PATH,
     metavar="DIR",
-    help="Files for documentation/. The network division asks for a diagram of the system.",
+    help="Files for documentation/. The network division requires a diagram of the system.",
 )
 @click.option(
     "--rehearsal",
     is_flag=True,
-    help="Let results enter that are not official (dummy engine, another model, synthetic data), in a tree that is "
-    "marked as not for upload. Full length, seeds and accuracy are still demanded.",
+    help="Accept results that are not official (dummy engine, another model, synthetic data) and mark the tree as not "
+    "for upload. Full length, seeds and accuracy are still required.",
 )
 @tree_options("Default: this repository at the commit that the legs ran with.")
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build there.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the record of the build to FILE.")
 def submit(
     results: tuple[Path, ...],
     round: str,
@@ -66,11 +66,11 @@ def submit(
 ) -> ExitCode:
     """Build a submission tree from runs.
 
-    RESULT is a campaign's directory, a result's (performance/run_1, accuracy, audit/TEST06), a leg's, or an audit's;
-    several may be named. Every result is verified anew from its files under the official rules, and so are the audits
-    that the benchmark needs; the legs of a result must come from one configuration. Then, unless the division is open,
-    all legs have to sign off (see `main.py signoff`, scope bundle). If anything is refused, all reasons are told and no
-    tree is written. The runs are only read, and nothing is overwritten.
+    RESULT is the directory of a campaign, of a result (performance/run_1, accuracy, audit/TEST06), of a leg or of an
+    audit; several may be given. `submit` verifies every result and required audit again from its files, under the
+    official rules. The legs of a result must have one configuration. Unless the division is open, all legs must then
+    sign off (`main.py signoff`, scope bundle). If anything is refused, `submit` prints all reasons and writes no tree.
+    Runs are only read, and nothing is overwritten.
 
     Exit codes: 0 built, 1 a result, an audit or the sign-off is refused, 2 bad input or facts of the system are
     missing, 3 the tree or its source cannot be written or found, 4 a leg did not finish or its files changed meanwhile.

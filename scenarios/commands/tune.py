@@ -17,16 +17,16 @@ from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions
 EXAMPLES = (
     "the highest valid rate: tune --scenario Server --vllm --model-path DIR --dataset-path FILE",
     "with a search of the engine's options first: tune --scenario Server --search --vllm --model-path DIR",
-    "see how it goes, in a minute: tune --scenario Server --engine dummy --dummy-slots 4 --dummy-prefill-us 50",
+    "a trial in a minute: tune --scenario Server --engine dummy --dummy-slots 4 --dummy-prefill-us 50",
 )
 
 _CHANGED = {
-    "scenario": {"help": "What the rate is looked for.", "metavar": "Server|Interactive|Offline"},
+    "scenario": {"help": "Scenario of the rate.", "metavar": "Server|Interactive|Offline"},
     "output_log_dir": {
-        "help": "The tune's directory, new or of an earlier one. Default: output/tune-<scenario>.",
+        "help": "Directory of the tune, new or to be continued. Default: output/tune-<scenario>.",
     },
     "user_conf": {
-        "help": "LoadGen user.conf of the real run; its target_qps for the scenario is what is looked for.",
+        "help": "LoadGen user.conf of the real run; the tune replaces its target_qps of the scenario.",
     },
 }
 
@@ -36,29 +36,29 @@ _CHANGED = {
     examples=EXAMPLES,
     params=[
         click.Option(
-            ["--config"], type=PATH, metavar="FILE", help="YAML with the keys of run, and these under `tune`."
+            ["--config"], type=PATH, metavar="FILE", help="YAML file with the keys of `run`, and these under `tune`."
         ),
         *options_of(TuneOptions),
         dry_run_option(),
         click.Option(
-            ["--restart-changed"], is_flag=True, help="Set the steps of another configuration aside, and begin anew."
+            ["--restart-changed"], is_flag=True, help="Set the steps of another configuration aside and start again."
         ),
         *options_of(RunConfig, NOT_FOR_TUNES, _CHANGED),
     ],
 )
 def tune(config: Path | None, restart_changed: bool, dry_run: bool, **parsed: Any) -> ExitCode:
-    """Find the highest target_qps that is VALID in Server or Interactive; for Offline, the one of a full run.
+    """Find the highest target_qps that is VALID in Server or Interactive; for Offline, that of a full run.
 
-    An Offline leg gives a first estimate (or --offline-qps). Probes at a few rates follow, each a leg of its own with
-    the settings of the real run; one that can no longer be VALID is stopped at once. The best rate is confirmed by
-    another full leg. The rate goes to DIR/user.conf, the figures to DIR/tune.json and DIR/rates.svg, and the options of
-    a leg to DIR/best.yaml: `main.py run --config DIR/best.yaml`.
+    An Offline leg gives a first estimate (or --offline-qps). Probes at a few rates follow: legs with the settings of
+    the real run, each stopped as soon as it can no longer be VALID. Another full leg confirms the best rate.
+    DIR/user.conf gets the rate, DIR/tune.json and DIR/rates.svg the figures, DIR/best.yaml the options of a leg:
+    `main.py run --config DIR/best.yaml`.
 
-    With --search, short legs come first that try the engine's scheduling options, within --search-budget-s and
-    --search-trials; the rate is then found and confirmed with the best ones.
+    With --search, short legs first try the engine's scheduling options, within --search-budget-s and --search-trials;
+    the rate is then found and confirmed with the best options.
 
-    The same command goes on after an interruption, from DIR/journal.jsonl. Steps that were made with another
-    configuration, model, data set or machine stop it, naming each key.
+    After an interruption the same command continues from DIR/journal.jsonl. It stops and names each key where an
+    earlier step has another configuration, model, data set or machine.
 
     Exit codes: 0 a rate was confirmed, 1 none was, 2 bad input or a changed configuration, 3 refused to start, 4 a leg
     failed while running, 130 interrupted.

@@ -32,7 +32,7 @@ from scenarios.console import say
 
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
-    "somebody else's result, by the official rules: verify RESULT --official --output verdict",
+    "a result of others, by the official rules: verify RESULT --official --output verdict",
     "every claim and how it was checked: verify RESULT --document verification.md",
 )
 
@@ -44,25 +44,25 @@ EXAMPLES = (
 @click.option(
     "--scenario",
     type=click.Choice(SCENARIOS),
-    help="What the legs are to be judged as. Default: manifest.json, else the log; a Server leg with the limits of "
-    "Interactive is taken as Interactive.",
+    help="Scenario of the legs. Default: from manifest.json, else from the log; a Server leg with the limits of "
+    "Interactive counts as Interactive.",
 )
-@click.option("--official", is_flag=True, help="Hold every leg to the official rules, whatever it claims.")
+@click.option("--official", is_flag=True, help="Apply the official rules to every leg, whatever its manifest says.")
 @score_options(". Default: the one in manifest.json; else the scores of accuracy.txt are used.")
 @click.option(
     "--output",
     type=PATH,
     metavar="DIR",
-    help="Where the verdict is written; several go to numbered directories in it. Default: the first RUN_DIR of each "
+    help="Directory of the verdict; several go to numbered directories in it. Default: the first RUN_DIR of each "
     "result.",
 )
 @click.option(
     "--document",
     type=PATH,
     metavar="FILE",
-    help="Also write the verification document there, as Markdown (.md).",
+    help="Also write the verification document to FILE, as Markdown (.md).",
 )
-@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the records of all results there.")
+@click.option("--json", type=PATH, metavar="[FILE]", help="Also write the records of all results to FILE.")
 def verify(
     run_dirs: tuple[Path, ...],
     accuracy_only: bool,
@@ -76,12 +76,13 @@ def verify(
     json: Path | None,
 ) -> ExitCode:
     """Judge results from their logs alone; write verify_performance.txt and verify_performance.json beside legs of this
-    harness; of others only where --output says.
+    harness, or to --output.
 
     RUN_DIR is a run directory of this harness, any directory with LoadGen's logs, one with performance/run_1 and
     accuracy in it, or a campaign's. A performance and an accuracy leg of one scenario are judged together as one
-    result; of several results the worst exit code counts. A leg is held to the official rules, unless its own
-    manifest.json says that it is not official: then these are reported beside the verdict as `not official: ...`.
+    result; the exit code is the worst of all results. The official rules apply to a leg unless its own manifest.json
+    says that it is not official: then violations are reported beside the verdict as `not official: ...`. Verdicts on
+    other logs are written only with --output.
 
     Exit codes: 0 PASS, 1 FAIL, 2 bad input or damaged logs, 3 the verdict cannot be written, 4 the logs are not those
     of a finished run or contradict each other.
@@ -90,7 +91,7 @@ def verify(
         raise InputError("--accuracy-only and --performance-only leave nothing to verify", "give one of them")
     for name, path in (("--dataset-path", dataset_path), ("--model-path", model_path)):
         if path is not None and performance_only:
-            raise InputError(f"{name} has no use with --performance-only", "leave it out")
+            raise InputError(f"{name} has no effect with --performance-only", "leave it out")
     if document is not None and document.suffix != ".md":
         raise InputError(f"--document {document}: the document is Markdown", "end its name in .md")
     sources = score_sources(dataset_path, model_path)

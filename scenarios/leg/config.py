@@ -41,7 +41,7 @@ class LegOptions(BaseModel):
         None, "Data set in the MLCommons format (cnn_eval.json). Default: the bundled 64 articles.", "what", "FILE"
     )
     total_sample_count: int | None = option_field(
-        None, "Use the first N rows of the data set. Default: all of them.", "what", "N", ge=1
+        None, "Use the first N rows of the data set. Default: all rows.", "what", "N", ge=1
     )
     lg_model_name: str | None = option_field(
         None, f"LoadGen model key: {', '.join(BENCHMARKS)}. Default: by scenario.", "what", "KEY"
@@ -65,17 +65,17 @@ class LegOptions(BaseModel):
     )
     audit_conf: Path | None = option_field(
         None,
-        "audit.config for LoadGen. Never picked up by itself; without this flag there is no audit.",
+        "audit.config for LoadGen. Without this option there is no audit, whatever files lie around.",
         "loadgen",
         "FILE",
     )
-    enable_log_trace: bool = option_field(False, "Write mlperf_log_trace.json (0.4 to 2 kB a query).", "loadgen")
+    enable_log_trace: bool = option_field(False, "Write mlperf_log_trace.json (0.4 to 2 kB per query).", "loadgen")
     output_log_dir: Path | None = option_field(
-        None, "Run directory; must not hold a run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
+        None, "Run directory; must not hold another run. Default: output/<time>-<scenario>-<mode>.", "loadgen", "DIR"
     )
     signing_key: Path | None = option_field(
         None,
-        "Ed25519 private key (PEM) that signs seal.json. Default: this account's, made on first use.",
+        "Ed25519 private key (PEM) that signs seal.json. Default: the user's own key, made on first use.",
         "loadgen",
         "FILE",
     )
@@ -84,47 +84,47 @@ class LegOptions(BaseModel):
     engine: str = option_field(
         DEFAULT, f"{', '.join(f'{name} ({kind.help})' for name, kind in KINDS.items())}.", "engine", "|".join(KINDS)
     )
-    vllm: bool = option_field(False, "The same as --engine vllm.", "engine")
+    vllm: bool = option_field(False, "Same as --engine vllm.", "engine")
     sampling_arg: dict[str, Any] = option_field(
-        {}, "Overrides the benchmark's fixed sampling; repeatable; makes the run unofficial.", "engine", "KEY=VALUE"
+        {}, "Overrides the benchmark's sampling; repeatable. Makes the run unofficial.", "engine", "KEY=VALUE"
     )
     admission: Literal["off", "fcfs", "shortest", "deadline", "priority"] = option_field(
         "off",
-        "Server and Interactive: hold queries back while the engine has more than --admission-tokens or "
-        "--admission-queries; order of those that wait (docs/running.md).",
+        "Server and Interactive: hold queries back while the engine has reached --admission-tokens or "
+        "--admission-queries, and hand them over in this order (docs/running.md).",
         "engine",
     )
     admission_tokens: int | None = option_field(
         None,
-        "Prompt tokens let in without a first token yet. Default: the engine's token budget a step.",
+        "Most prompt tokens in the engine without a first token yet. Default: the engine's token budget per step.",
         "engine",
         "N",
         ge=1,
     )
     admission_queries: int | None = option_field(
-        None, "Queries let in and not yet answered. Default: no bound of ours.", "engine", "N", ge=1
+        None, "Most unanswered queries in the engine. Default: no limit.", "engine", "N", ge=1
     )
     replicas: str | None = option_field(
         None,
-        "Engines behind one LoadGen, each in a process of its own on its share of devices or cores; auto = as many as "
-        "fit (docs/parallel.md), the default on several accelerators. Elsewhere one engine in the leg's process.",
+        "Number of engines behind one LoadGen, each in its own process with its share of devices or cores; auto = as "
+        "many as fit (docs/parallel.md). Default: auto on several accelerators, else one engine in the leg's process.",
         "engine",
         "N|auto",
     )
     cluster: str | None = option_field(
         None,
-        "Replicas on the nodes of a Ray cluster: HOST:PORT of its head, auto = the one that this machine is a node of; "
-        "one for each device of all nodes, or --replicas (docs/parallel.md).",
+        "Run replicas on the nodes of a Ray cluster: HOST:PORT of its head; auto = the cluster of this machine. One "
+        "replica per device, or --replicas (docs/parallel.md).",
         "engine",
         "auto|ADDRESS",
     )
     engine_start_timeout_s: float = option_field(
-        1800.0, "Give up on an engine that is not ready by then.", "engine", "S", gt=0, allow_inf_nan=False
+        1800.0, "End the leg when the engine is not ready after this time.", "engine", "S", gt=0, allow_inf_nan=False
     )
     stall_timeout_s: float = option_field(
         20.0,
-        "End the leg when queries are waiting and the engine made no progress for this long (longer when single engine "
-        "steps are seen to take long).",
+        "End the leg when queries are open and the engine makes no progress for this time (longer where engine steps "
+        "take long).",
         "engine",
         "S",
         gt=0,
@@ -134,18 +134,14 @@ class LegOptions(BaseModel):
     # What the result is to be called
     mechanism: MechanismBlock | None = option_field(
         None,
-        "Technique that the leg declares (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
+        "Technique to declare (docs/mechanisms.md), or a YAML file with its fields. Default: baseline/none.",
         "engine",
         "MECHANISM/VARIANT|FILE",
     )
 
     # Reference flags without a meaning under continuous batching
-    batch_size: int | None = option_field(
-        None, "Accepted for the reference's scripts; batching is continuous.", "compat", "N", ge=1
-    )
-    num_workers: int | None = option_field(
-        None, "Accepted for the reference's scripts; one event loop serves all.", "compat", "N", ge=1
-    )
+    batch_size: int | None = option_field(None, "Ignored: the engine batches continuously.", "compat", "N", ge=1)
+    num_workers: int | None = option_field(None, "Ignored: one event loop serves all queries.", "compat", "N", ge=1)
 
     @property
     def has_replicas(self) -> bool:

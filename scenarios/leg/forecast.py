@@ -83,7 +83,7 @@ def _too_few(leg: PreparedLeg, count: LegCount) -> Iterator[str]:
     needed = min_queries(late, float(asked) / 100 if asked else percentile)
     if count.samples < needed:
         yield (
-            f"early stopping takes {needed} queries at least, there will be {count.samples:,}: "
+            f"early stopping needs at least {needed} queries, there will be {count.samples:,}: "
             + _set(leg, "min_query_count", str(needed))
         )
 

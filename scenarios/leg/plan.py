@@ -129,7 +129,7 @@ def prepare(config: RunConfig, say: Any = print, kind: EngineKind[Any] | None = 
     if audit_config is not None:
         reasons.append("an audit configuration changes LoadGen's settings: this leg is an audit, not a result")
     if Path("audit.config").exists() and audit_config is None:
-        notes.append("./audit.config is not used: an audit needs --audit-conf")
+        notes.append("./audit.config is not used: an audit requires --audit-conf")
     notes += (hints := _hints(config, engine.environment))
     if config.mechanism is not None:
         notes += validate(config.mechanism.root, registries_or_error())["issues"]
@@ -182,7 +182,7 @@ def _admission(config: RunConfig, kind: EngineKind[Any]) -> AdmissionPlan | None
         for name in ("admission_tokens", "admission_queries"):
             if getattr(config, name) is not None:
                 flag = "--" + name.replace("_", "-")
-                raise InputError(f"{flag} has no use with --admission off", "choose an --admission order")
+                raise InputError(f"{flag} has no effect with --admission off", "choose an --admission order")
         return None
     if not latency_bound:
         raise InputError(
@@ -236,7 +236,7 @@ def _sampling(config: RunConfig, official: SamplingPolicy) -> SamplingPolicy:
         )
     if policy.max_tokens < 2 and config.scenario != "Offline":
         raise InputError(
-            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens behind "
+            f"--sampling-arg max_tokens={policy.max_tokens}: in {config.scenario} LoadGen divides by the tokens after "
             "the first one",
             "give max_tokens 2 or more, or --scenario Offline",
         )
@@ -307,9 +307,7 @@ def _audit_config(
     settings = parse_conf(text, path) if path is not None and text is not None else ()
     scenario = LOADGEN_SCENARIO[config.scenario]
     if text is not None and not settings:
-        raise InputError(
-            f"--audit-conf {path} sets nothing: the leg would be no audit", "leave it out, or see audit.config"
-        )
+        raise InputError(f"--audit-conf {path} sets nothing", "leave it out, or see audit.config")
     own_mode = "1" if config.accuracy else "2"  # LoadGen's TestMode: AccuracyOnly, PerformanceOnly
     for setting in settings:
         if setting.key == "mode" and setting.value != own_mode:
@@ -374,7 +372,7 @@ def _hints(config: RunConfig, environment: dict[str, str]) -> list[str]:
     if config.num_workers is not None:
         hints.append(f"--num-workers {config.num_workers} is ignored: one event loop serves all queries")
     if config.engine == ENDPOINT and config.model_path is None:
-        hints.append("prompts are tokenised for the embedded model: name the one that the server has with --model-path")
+        hints.append("prompts are tokenised for the embedded model: name the server's model with --model-path")
     return hints
 
 

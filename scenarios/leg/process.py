@@ -95,7 +95,7 @@ class LegProcess:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, on_signal)
         threading.excepthook = lambda arguments: self.fail(
-            arguments.exc_value or ExecutionError(f"thread {arguments.thread} ended without a word")
+            arguments.exc_value or ExecutionError(f"thread {arguments.thread} ended without a message")
         )
 
         def on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -239,7 +239,7 @@ class LegProcess:
 
         report: EngineReport = self._on_loop(engine.start(), look_beside)
         if report.prefix_caching and not self.plan.engine_options.get("enable_prefix_caching"):
-            raise SetupError("the engine runs with prefix caching on, though it was not asked to", "see engine.log")
+            raise SetupError("the engine runs with prefix caching, which was not requested", "see engine.log")
         reading.begin()
         reading.future.add_done_callback(lambda _: self._wake.set())
         self._wait(reading.future.done)

@@ -37,7 +37,7 @@ def _on_cluster(
     kind: EngineKind[Any], config: RunConfig, address: str, leg: LegFacts, count: int | None
 ) -> tuple[EnginePlan, ReplicasPlan]:
     if kind.beside:
-        raise InputError(f"--cluster {address}: engine {kind.name} has servers of its own", "leave it out")
+        raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
     survey = look_at_cluster(address, PlanRequest(engine=kind.name, asked=asked, leg=leg, count=count))
     engine, found = _together(config, survey.planned)
@@ -49,9 +49,7 @@ def _on_cluster(
     places = [place.model_copy(update={"node": used.index(place.node or 0)}) for place in found]
     engine.notes.insert(0, f"{len(places)} replicas on {', '.join(node.name for node in cluster.nodes)}")
     engine.notes.extend(
-        f"node {node.name} computes nothing: it has no replica"
-        for number, node in enumerate(nodes)
-        if number not in used
+        f"node {node.name} is not used: it has no replica" for number, node in enumerate(nodes) if number not in used
     )
     if len({node.host["boot_id"] for node in cluster.nodes}) < len(cluster.nodes):
         engine.unofficial_reasons.append("several of the cluster's nodes are one machine")
@@ -63,8 +61,8 @@ def _together(config: RunConfig, planned: list[PlannedReplica]) -> tuple[EngineP
     for one in planned:
         if one.engine.options != first.options:
             raise InputError(
-                f"--replicas {config.replicas}: the places are not alike, and make engines of different options",
-                "choose the devices, so that all are of one kind",
+                f"--replicas {config.replicas}: the devices differ, so the engines would have different options",
+                "choose devices of one kind",
             )
     first.environment.clear()  # each replica's own; the leg's process computes nothing
     return first, [one.place for one in planned]

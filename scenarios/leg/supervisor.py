@@ -209,7 +209,7 @@ def _watch(child: "subprocess.Popen[bytes]", run_dir: RunDir, on_progress: Calla
         stalled_s = watchdog.stalled_for(True, now_ns)
         if stalled_s is not None:
             raise StalledError(
-                f"the leg's process gave no sign of life for {stalled_s:.0f} s (phase {phase or 'starting'})",
+                f"the leg's process wrote no heartbeat for {stalled_s:.0f} s (phase {phase or 'starting'})",
                 "see engine.log",
             )
 
@@ -259,6 +259,6 @@ def _raise_for(code: int, progress: Progress | None, run_dir: RunDir) -> None:
     if code != ExitCode.OK:
         if shutil.disk_usage(run_dir.root).free < FULL_DISK_BYTES:  # the leg's process could not write down its end
             raise ExecutionError(f"the disk of {run_dir.root} is full", "free disk space and run the leg again")
-        raise ExecutionError(f"the leg's process ended with code {code} and named no cause", "see engine.log")
+        raise ExecutionError(f"the leg's process ended with code {code} without naming a cause", "see engine.log")
     if progress is None or progress.phase != "done":
-        raise ExecutionError("the leg's process ended before it was done", "see engine.log")
+        raise ExecutionError("the leg's process ended early", "see engine.log")

@@ -79,11 +79,11 @@ def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
     python = request.python.absolute()
     output = request.output.absolute()
     if output.exists():
-        raise SetupError(f"--output {output} is there already", "name another folder")
+        raise SetupError(f"--output {output} already exists", "name another folder")
     versions = _versions(python)
     model = model_facts(request.model_path or str(ensure_default_model(say)))
     if read_weights(model.folder).quantized:
-        raise InputError(f"--model-path {model.folder} is quantised already", "name the model as it was published")
+        raise InputError(f"--model-path {model.folder} is already quantised", "name the unquantised model")
     data = _calibration(request, model)
     # In their order; the official list names two articles twice.
     prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][: request.samples]
@@ -148,7 +148,7 @@ def _versions(python: Path) -> dict[str, str]:
         found = orjson.loads(done.stdout)
         return {name: str(found[name]) for name in names}
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
-        raise SetupError(f"{python} has no llm-compressor, which quantises", SETUP_FIX) from error
+        raise SetupError(f"{python} has no llm-compressor", SETUP_FIX) from error
 
 
 def _environment() -> dict[str, str]:

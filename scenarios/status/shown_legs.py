@@ -41,7 +41,7 @@ def write_page(folders: Sequence[Path], output: Path | None = None, *, measure_m
                 damaged.append(error.message)
     legs = _legs(places)
     if not legs and not tunes and not damaged:
-        raise InputError(f"{', '.join(map(str, folders))}: no finished leg lies there", "name a directory with runs")
+        raise InputError(f"{', '.join(map(str, folders))}: no finished leg found", "name a directory with runs")
     first = folders[0].resolve()
     named = [(_name(leg, first), leg.root) for leg in legs]
     page = make_page(

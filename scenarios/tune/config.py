@@ -36,20 +36,20 @@ class TuneOptions(BaseModel):
 
     offline_qps: float | None = _field(
         None,
-        "The system's Offline rate in samples/s, from which the search starts. Default: measured by an Offline leg.",
+        "Offline rate in samples/s from which the search starts. Default: measured by an Offline leg.",
         metavar="QPS",
         ge=LOWEST_QPS,
         le=HIGHEST_QPS,
     )
     estimate_s: float = _field(
-        60.0, "The Offline leg that measures it is stopped after so long. Default: 60.", metavar="S", gt=0, le=3600
+        60.0, "Length of the Offline leg that measures this rate. Default: 60.", metavar="S", gt=0, le=3600
     )
     max_probes: int = _field(
-        MOST_PROBES, f"Probes at most. Default, and the most: {MOST_PROBES}.", metavar="N", ge=1, le=MOST_PROBES
+        MOST_PROBES, f"Most probes. Default and maximum: {MOST_PROBES}.", metavar="N", ge=1, le=MOST_PROBES
     )
     resolution: float = _field(
         RESOLUTION,
-        f"Stop when the lowest invalid rate is at most this share above the highest valid one. Default: {RESOLUTION}.",
+        f"Stop when the lowest invalid rate is at most this share above the highest valid rate. Default: {RESOLUTION}.",
         metavar="SHARE",
         ge=0.001,
         le=0.5,
@@ -59,29 +59,29 @@ class TuneOptions(BaseModel):
     )
     search_trials: int = _field(
         SEARCH_TRIALS,
-        f"Settings tried at most, besides the given ones. Default: {SEARCH_TRIALS}.",
+        f"Most settings to try, besides the given ones. Default: {SEARCH_TRIALS}.",
         metavar="N",
         ge=1,
         le=1000,
     )
     search_budget_s: float = _field(
         SEARCH_BUDGET_S,
-        f"Wall time of the search at most; the rate's own probes come after it. Default: {SEARCH_BUDGET_S:.0f}.",
+        f"Longest time for the search; the probes of the rate follow it. Default: {SEARCH_BUDGET_S:.0f}.",
         metavar="S",
         gt=0,
         le=1e6,
     )
     search_leg_s: float = _field(
         SEARCH_LEG_S,
-        f"min_duration of the search's legs, where user.conf has a longer one. Default: {SEARCH_LEG_S:.0f}.",
+        f"Longest min_duration of the search's legs. Default: {SEARCH_LEG_S:.0f}.",
         metavar="S",
         ge=1,
         le=3600,
     )
     search_values: dict[str, Any] = _field(
         {},
-        "Search this option over these values, as in max_num_seqs='[64, 128]'; repeatable. Default: the usual options "
-        "of the engine on this machine.",
+        "Search this option over these values, such as max_num_seqs='[64, 128]'; repeatable. Default: the usual "
+        "options of the engine on this machine.",
         metavar="OPTION=LIST",
     )
 
@@ -152,12 +152,12 @@ def _space(options: TuneOptions, values: dict[str, Any], config: RunConfig, repl
     if not options.search:
         for name in sorted(options.model_fields_set):
             if name.startswith("search_"):
-                raise InputError(f"--{name.replace('_', '-')} has no use without --search", "add --search")
+                raise InputError(f"--{name.replace('_', '-')} has no effect without --search", "add --search")
         return None
     if LOADGEN_SCENARIO[config.scenario] != "Server":
         raise InputError(
-            f"--search with --scenario {config.scenario}: options are searched for Server and Interactive, whose rate "
-            "has limits to keep",
+            f"--search with --scenario {config.scenario}: only the rates of Server and Interactive depend on "
+            "scheduling options",
             "leave --search out",
         )
     return make_space(values, config, options.search_values, replicas=replicas)

@@ -128,13 +128,13 @@ def make_space(
         for name in ADMISSION_BOUNDS:
             if name in asked:
                 raise InputError(
-                    f"--search-values {name} has no use with admission off",
+                    f"--search-values {name} has no effect with admission off",
                     "give --admission a policy, or search admission too",
                 )
             chosen.pop(name, None)
     chosen = {name: of for name, of in chosen.items() if of}
     if not chosen:
-        raise InputError("--search: there is nothing to search beside what is given", "use --search-values")
+        raise InputError("--search: every searched option is already given", "use --search-values")
     copies = max(1, replicas) * parallel_size(config.engine_arg, "data_parallel_size")
     return Space({name: chosen[name] for name in ALLOWED if name in chosen}, config.admission, copies)
 
@@ -166,15 +166,15 @@ def _middle(values: tuple[Any, ...]) -> Any:
 def _checked(name: str, asked: Any, given: dict[str, Any], values: dict[str, Any]) -> tuple[Any, ...]:
     flag = f"--search-values {name}"
     if name not in ALLOWED:
-        raise InputError(f"{flag}: not an option that is searched", f"choose from {', '.join(ALLOWED)}")
+        raise InputError(f"{flag}: this option cannot be searched", f"choose from {', '.join(ALLOWED)}")
     if not isinstance(asked, list) or not asked:
         raise InputError(f"{flag}={asked}: not a list of values", f"write {flag}='[64, 128]', for example")
     for value in asked:
         if isinstance(value, list | dict | float) or value is None:
-            raise InputError(f"{flag}: {value!r} is not a value of it", "give whole numbers or words")
+            raise InputError(f"{flag}: {value!r} is not an allowed value", "give whole numbers or words")
         # A bound alone is no allowed setting; with a policy it is.
         policy = {"admission": "fcfs"} if name in ADMISSION_BOUNDS else {}
         make_config(applied(values, {**policy, name: value}))
     if len(set(asked)) < len(asked):
-        raise InputError(f"{flag}={asked}: a value stands there twice", "give each once")
+        raise InputError(f"{flag}={asked}: a value is given twice", "give each once")
     return tuple(value for value in asked if value != given.get(name))

@@ -90,7 +90,7 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         try:
             return run.go()
         except Interrupted:
-            say(console, "\ninterrupted; the same command goes on from here")
+            say(console, "\ninterrupted; the same command continues from here")
             raise
 
 
@@ -135,16 +135,16 @@ class _Run:
             if not restart_changed:
                 raise InputError(
                     what,
-                    "take the change back, give --output-log-dir another directory, or begin anew with "
-                    "--restart-changed (what is there goes to discarded/)",
+                    "revert the change, give --output-log-dir another directory, or start again with "
+                    "--restart-changed (the existing files move to discarded/)",
                 )
             aside = set_aside(self._place.contents(), self._place.discarded)
-            self._say(f"{what}\nwhat was there is now in {aside}")
+            self._say(f"{what}\nthe earlier files are now in {aside}")
             self._journal = Journal(self._place.journal)
         if self._journal.configuration is None:
             if found := self._place.contents():
                 raise SetupError(
-                    f"{found[0]} is there already, and not of a tune that could go on",
+                    f"{found[0]} already exists and does not belong to a tune that can continue",
                     "give --output-log-dir a new directory",
                 )
             self._journal.add(configuration)

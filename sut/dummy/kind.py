@@ -22,13 +22,13 @@ class DummyOptions(BaseModel):
     dummy_prefill_us: float = option_field(
         0.0, "Time per prompt token, added to the time to first token.", "dummy", "US", ge=0, le=LONGEST
     )
-    dummy_slots: int = option_field(0, "Requests computed at a time; 0 = all of them.", "dummy", "N", ge=0)
+    dummy_slots: int = option_field(0, "Requests computed at a time; 0 = all.", "dummy", "N", ge=0)
     dummy_shortest_tokens: int = option_field(
-        SHORTEST_OUTPUT, "Shortest output; its length depends on the prompt.", "dummy", "N", ge=1
+        SHORTEST_OUTPUT, "Shortest output; the length depends on the prompt.", "dummy", "N", ge=1
     )
     dummy_fault: list[str] = option_field(
         [],
-        "One fault on purpose at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
+        "Inject one fault at query N (start, raise, fail, die, swallow, twice, empty, freeze).",
         "dummy",
         "KIND[@N]",
     )

@@ -48,17 +48,20 @@ class VllmOptions(BaseModel):
         None, "Data type of the model. Default: bfloat16 on accelerators, float32 on CPUs.", "engine", "TYPE"
     )
     device: Literal["auto", "cpu"] = option_field(
-        "auto", "What vLLM computes on: auto = what its build is for; cpu = not the accelerators here.", "engine"
+        "auto", "What vLLM computes on: auto = what its build supports; cpu = leave the accelerators unused.", "engine"
     )
     tensor_parallel_size: int | None = option_field(
         None,
-        "Accelerators for one copy of the model. Default: as few as it fits on; all in SingleStream; 1 on CPUs.",
+        "Accelerators per copy of the model. Default: as few as it fits on; all in SingleStream; 1 on CPUs.",
         "engine",
         "N",
         ge=1,
     )
     engine_arg: dict[str, Any] = option_field(
-        {}, "Any vLLM engine argument; repeatable. Compared with what the engine has in force.", "engine", "KEY=VALUE"
+        {},
+        "Any vLLM engine argument; repeatable. Compared with the value in force in the running engine.",
+        "engine",
+        "KEY=VALUE",
     )
 
 

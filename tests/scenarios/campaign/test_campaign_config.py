@@ -75,10 +75,10 @@ def test_audits(tmp_path: Path) -> None:
         ({"scenarios": {}}, "name at least one scenario"),
         ({"scenarios": {"Offline": {"target_qps": -1}}}, "--target-qps -1"),
         ({"benchmark": "llama2"}, "benchmark"),
-        ({"round": "v5.1"}, "seeds of v6.1 alone"),
+        ({"round": "v5.1"}, "only the seeds of v6.1"),
         ({"audits": []}, "audits lacks TEST06"),
         ({"audits": ["TEST99"]}, "TEST99"),
-        ({"audits": ["TEST06", "TEST06"]}, "one of them twice"),
+        ({"audits": ["TEST06", "TEST06"]}, "one is named twice"),
         ({"audits": [{"test": "TEST06", "sample": 3}]}, "sample: there is no such key"),
     ],
 )

@@ -49,7 +49,7 @@ def test_a_server_has_no_use_for_a_cluster(run_main: RunMain, tmp_path: Path) ->
         "--scenario", "Offline", "--engine", "endpoint", "--api-server", "http://127.0.0.1:9", "--cluster", "auto"
     )
     assert finished.code == ExitCode.BAD_INPUT
-    assert "engine endpoint has servers of its own" in finished.stderr
+    assert "engine endpoint has its own servers" in finished.stderr
 
 
 def test_an_address_where_nothing_answers(run_main: RunMain, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_single_stream_needs_64(tmp_path: Path) -> None:
     text = "*.SingleStream.min_duration = 0\n*.SingleStream.min_query_count = 40\n"
     few = forecast_of(tmp_path / "user.conf", text, scenario="SingleStream", total_sample_count=50)
     assert few.count.samples == 50
-    assert "early stopping takes 64 queries at least, there will be 50" in few.invalid_because[0]
+    assert "early stopping needs at least 64 queries, there will be 50" in few.invalid_because[0]
 
 
 @pytest.mark.parametrize(

@@ -157,9 +157,9 @@ def test_child_stopped(start_main: StartMain, tmp_path: Path) -> None:
     started = started_until("running", start_main, out, environment)
     os.kill(leg_pid(out), signal.SIGSTOP)
     finished = started.wait()
-    check_failed(finished, out, ExitCode.FAILED, "no sign of life for ")
+    check_failed(finished, out, ExitCode.FAILED, "wrote no heartbeat for ")
     assert "(phase running)" in finished.stderr
-    assert told_s(finished, "no sign of life for") >= 8
+    assert told_s(finished, "wrote no heartbeat for") >= 8
 
 
 @pytest.mark.slow
@@ -224,8 +224,8 @@ def test_only_the_first_signal_raises() -> None:
 @pytest.mark.parametrize(
     ("patch", "cause"),
     [
-        ("os._exit(7)", "ended with code 7 and named no cause"),
-        ("os._exit(0)", "ended before it was done"),
+        ("os._exit(7)", "ended with code 7 without naming a cause"),
+        ("os._exit(0)", "ended early"),
         ("os.abort()", "killed by SIGABRT"),
     ],
 )

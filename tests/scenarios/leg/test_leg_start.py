@@ -127,7 +127,7 @@ def test_the_last_words_of_a_process_that_ends_while_it_imports_are_kept(run_mai
     out = tmp_path / "run"
     end = 'print("no library", flush=True)\nimport os\nos._exit(9)'
     finished = run_main(*arguments("Offline", out), environment=patched(tmp_path, in_leg=end))
-    check_failed(finished, out, ExitCode.FAILED, "ended with code 9 and named no cause")
+    check_failed(finished, out, ExitCode.FAILED, "ended with code 9 without naming a cause")
     assert RunDir(out).engine_log.read_text() == "no library\n"
 
 
@@ -140,9 +140,9 @@ def test_a_process_that_hangs_while_it_imports_is_ended(start_main: StartMain, t
         in_parent="import scenarios.leg.supervisor\nscenarios.leg.supervisor.SILENCE_STARTING_S = 10.0",
     )
     finished = start_main(*arguments("Offline", out), environment=environment).wait()
-    check_failed(finished, out, ExitCode.FAILED, "no sign of life for ")
+    check_failed(finished, out, ExitCode.FAILED, "wrote no heartbeat for ")
     assert "(phase starting)" in finished.stderr
-    assert told_s(finished, "no sign of life for") >= 10
+    assert told_s(finished, "wrote no heartbeat for") >= 10
     assert RunDir(out).engine_log.read_text() == "waiting for a lock\n"
 
 

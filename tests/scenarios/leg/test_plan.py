@@ -118,7 +118,7 @@ def test_flags_without_a_meaning_are_answered() -> None:
         ({"sampling_arg": {"min_tokens": 9, "max_tokens": 8}}, "min_tokens 9 and max_tokens 8 exclude"),
         ({"sampling_arg": {"max_tokens": 1}, "scenario": "Server"}, "max_tokens=1: in Server LoadGen divides by"),
         ({"admission": "fcfs"}, "--admission fcfs: Offline has no first-token limit"),
-        ({"scenario": "Server", "admission_tokens": 64}, "--admission-tokens has no use"),
+        ({"scenario": "Server", "admission_tokens": 64}, "--admission-tokens has no effect"),
         ({"model_path": "./no/such/model"}, "--model-path ./no/such/model: there is no such folder"),
         ({"dataset_path": Path("none.json")}, "none.json"),
         ({"user_conf": Path("none.conf")}, "--user-conf none.conf"),
@@ -306,7 +306,7 @@ def test_a_stale_audit_config_is_mentioned(tmp_path: Path, monkeypatch: pytest.M
     assert not any("audit.config" in note for note in prepared().notes)
     (tmp_path / "audit.config").write_text("*.*.min_query_count = 1\n")
     leg = prepared()
-    assert "./audit.config is not used: an audit needs --audit-conf" in leg.notes
+    assert "./audit.config is not used: an audit requires --audit-conf" in leg.notes
     assert leg.audit_config is None
     assert prepared(audit_conf=tmp_path / "audit.config").plan.audit
 

@@ -42,8 +42,8 @@ def test_priority_asks_the_engine_to_schedule_by_it(planned: Planned) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"admission": "off", "admission_tokens": 64}, "--admission-tokens has no use"),
-        ({"admission": "off", "admission_queries": 8}, "--admission-queries has no use"),
+        ({"admission": "off", "admission_tokens": 64}, "--admission-tokens has no effect"),
+        ({"admission": "off", "admission_queries": 8}, "--admission-queries has no effect"),
         ({"admission": "priority", "engine_arg": {"scheduling_policy": "fcfs"}}, "scheduling_policy=fcfs contradict"),
         ({"admission": "priority", "engine": "dummy"}, "engine dummy has no priorities"),
         ({"admission": "fcfs", "scenario": "SingleStream"}, "SingleStream has no first-token limit"),

@@ -145,7 +145,7 @@ def test_bad_input(tmp_path: Path, run_main: RunMain) -> None:
     (tmp_path / "empty").mkdir()
     finished = run_main("report", tmp_path / "empty")
     assert finished.code == ExitCode.BAD_INPUT
-    assert "no finished leg lies there" in finished.stderr
+    assert "no finished leg found" in finished.stderr
     finished = run_main("report", tmp_path / "nowhere")
     assert finished.code == ExitCode.BAD_INPUT
     assert "fix:" in finished.stderr

@@ -229,7 +229,7 @@ def test_results_without_a_result(tmp_path: Path, run_main: RunMain) -> None:
     (tmp_path / "empty").mkdir()
     finished = run_main("results", tmp_path / "empty")
     assert finished.code == ExitCode.BAD_INPUT
-    assert "no leg lies there" in finished.stderr
+    assert "no leg found" in finished.stderr
     finished = run_main("results", tmp_path, "--csv", "--json")
     assert finished.code == ExitCode.BAD_INPUT
 

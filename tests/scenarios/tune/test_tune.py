@@ -315,7 +315,7 @@ def test_a_file_of_another_kind_is_never_replaced(small: Small, run_main: Callab
     small.place.user_conf.write_text("mine")
     refused = run_main(*small.arguments("--offline-qps", 50))
     assert refused.code == ExitCode.REFUSED
-    assert f"{small.place.user_conf} is there already" in refused.stderr
+    assert f"{small.place.user_conf} already exists" in refused.stderr
     assert small.place.user_conf.read_text() == "mine"
 
 

@@ -65,7 +65,7 @@ def test_nothing_that_changes_answers_or_reuses_work_is_searched() -> None:
     never = ("enable_prefix_caching", "dtype", "quantization", "kv_cache_dtype", "speculative_config", "max_model_len")
     for name in never:
         assert name not in ALLOWED
-        with pytest.raises(InputError, match=f"{name}: not an option that is searched"):
+        with pytest.raises(InputError, match=f"{name}: this option cannot be searched"):
             space_of({"scenario": "Server"}, **{name: [True]})
 
 
@@ -74,14 +74,14 @@ def test_nothing_that_changes_answers_or_reuses_work_is_searched() -> None:
     [
         ({}, {"max_num_seqs": 64}, "not a list of values"),
         ({}, {"max_num_seqs": []}, "not a list of values"),
-        ({}, {"max_num_seqs": [64, 64]}, "stands there twice"),
-        ({}, {"max_num_seqs": [[64]]}, "is not a value of it"),
-        ({}, {"max_num_seqs": [None]}, "is not a value of it"),
+        ({}, {"max_num_seqs": [64, 64]}, "is given twice"),
+        ({}, {"max_num_seqs": [[64]]}, "is not an allowed value"),
+        ({}, {"max_num_seqs": [None]}, "is not an allowed value"),
         ({}, {"admission": ["best"]}, "--admission best"),
         ({}, {"admission_tokens": [0]}, "--admission-tokens 0"),
-        ({}, {"admission_tokens": [512]}, "no use with admission off"),
-        ({"engine": "dummy", "admission": "off"}, {}, "nothing to search beside what is given"),
-        ({"engine_arg": {"max_num_seqs": 8}}, {"max_num_seqs": [8]}, "nothing to search beside what is given"),
+        ({}, {"admission_tokens": [512]}, "no effect with admission off"),
+        ({"engine": "dummy", "admission": "off"}, {}, "every searched option is already given"),
+        ({"engine_arg": {"max_num_seqs": 8}}, {"max_num_seqs": [8]}, "every searched option is already given"),
     ],
 )
 def test_what_cannot_be_searched_says_why(values: dict[str, Any], asked: dict[str, Any], words: str) -> None:
@@ -134,13 +134,13 @@ def test_a_search_from_a_file_and_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "legs", "words"),
     [
-        ({"search_trials": 3}, {}, "--search-trials has no use without --search"),
-        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no use without --search"),
+        ({"search_trials": 3}, {}, "--search-trials has no effect without --search"),
+        ({"search_values": {"dummy_slots": [4]}}, {}, "--search-values has no effect without --search"),
         ({"search": True}, {"scenario": "Offline"}, "--search with --scenario Offline"),
         ({"search": True, "search_trials": 0}, {}, "--search-trials 0"),
         ({"search": True, "search_budget_s": 0.0}, {}, "--search-budget-s 0"),
         ({"search": True, "search_leg_s": 0.5}, {}, "--search-leg-s 0.5"),
-        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: not an option"),
+        ({"search": True, "search_values": {"dtype": ["float16"]}}, {}, "dtype: this option cannot be searched"),
     ],
 )
 def test_a_search_that_makes_no_sense_is_refused(own: dict[str, Any], legs: dict[str, Any], words: str) -> None:
