@@ -1,11 +1,14 @@
-"""The table of the result store: its columns, and the migration that brings any older table up to them."""
+"""The table of the result store: its columns, what they say of two rows, and the migration of an older table."""
 
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import orjson
+
 from runs.errors import InputError
+from runs.record.conditions import differences
 
 TABLE = "benchmark_runs"
 
@@ -142,3 +145,47 @@ def _table(connection: sqlite3.Connection) -> str | None:
 def existing_columns(connection: sqlite3.Connection, table: str) -> list[str]:
     """A table's columns in their order; older tables have some that are not in COLUMNS."""
     return [str(row[1]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
+
+
+# Options that are techniques, not conditions; they have columns of their own.
+_TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}
+_PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
+
+
+def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two rows side by side: were they made under the same conditions, and what differs.
+
+    Returns:
+        `same_conditions` (both tell their conditions, and they are equal), `conditions` and `techniques` that differ,
+        `numbers` that either run has, each with `name`, `first`, `second` and `ratio` (second over first, of measured
+        quantities); and `not_recorded`, conditions that one of the two does not tell.
+    """
+    conditions, techniques, numbers, not_recorded = [], [], [], []
+    for column in COLUMNS:
+        name, a, b = column.name, first.get(column.name), second.get(column.name)
+        if column.role == "condition" and (a is None) != (b is None):
+            not_recorded.append(name)
+        elif name in _PACKED:
+            found = differences(_settings(a), _settings(b))
+            conditions += [_pair(f"{name}.{key}", *found[key]) for key in sorted(found) if key not in _TECHNIQUES]
+        elif column.role == "condition" and a != b:
+            conditions.append(_pair(name, a, b))
+        elif column.role == "technique" and a != b:
+            techniques.append(_pair(name, a, b))
+        elif column.role == "number" and (a is not None or b is not None):
+            both = isinstance(a, int | float) and isinstance(b, int | float)
+            numbers.append(_pair(name, a, b, b / a if both and a and column.type == "REAL" else None))
+    parts = {"conditions": conditions, "techniques": techniques, "numbers": numbers, "not_recorded": not_recorded}
+    return {"same_conditions": not conditions and not not_recorded, **parts}
+
+
+def _pair(name: str, first: Any, second: Any, ratio: float | None = None) -> dict[str, Any]:
+    return {"name": name, "first": first, "second": second, "ratio": ratio}
+
+
+def _settings(text: Any) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        value = text
+    return value if isinstance(value, dict) else {"": value}

@@ -16,8 +16,8 @@ from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.technique_registry import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from runs.store.compare_rows import RowComparison, RowDifference, compare_rows
 from runs.store.result_store import RAW, ResultStore
+from runs.store.store_schema import compare_rows
 from runs.wording import counted, printable
 from scenarios.command_line import answer
 from scenarios.command_line.help import Group
@@ -162,30 +162,28 @@ def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
     """Put two runs side by side: the same conditions or not, and what differs. Exit code 1 if not the same."""
     with ResultStore.opened(db) as results:
         rows = results.find(first), results.find(second)
-    found = compare_rows(*rows)
-    record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], "same_conditions": found.same_conditions}
-    parts = {name: [vars(one) for one in getattr(found, name)] for name in ("conditions", "techniques", "numbers")}
-    record |= {**parts, "not_recorded": found.not_recorded}
+    record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], **compare_rows(*rows)}
     answer.put(**record)
     if output_format == "json":
         click.echo(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode())
     else:
-        click.echo(_comparison_text(found), nl=False)
-    return ExitCode.OK if found.same_conditions else ExitCode.NEGATIVE
+        click.echo(_comparison_text(record), nl=False)
+    return ExitCode.OK if record["same_conditions"] else ExitCode.NEGATIVE
 
 
-def _comparison_text(found: RowComparison) -> str:
-    lines = ["same conditions" if found.same_conditions else "NOT the same conditions: the numbers do not compare"]
-    lines += [f"  condition  {_difference(one)}" for one in found.conditions]
-    lines += [f"  condition  {name}: one of the runs does not tell" for name in found.not_recorded]
-    lines += [f"  technique  {_difference(one)}" for one in found.techniques]
-    lines += [f"  number     {_difference(one)}" for one in found.numbers]
+def _comparison_text(record: dict[str, Any]) -> str:
+    same = record["same_conditions"]
+    lines = ["same conditions" if same else "NOT the same conditions: the numbers do not compare"]
+    lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
+    lines += [f"  condition  {name}: one of the runs does not tell" for name in record["not_recorded"]]
+    lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
+    lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
     return printable("\n".join(lines) + "\n", lines=True)
 
 
-def _difference(one: RowDifference) -> str:
-    ratio = "" if one.ratio is None else f"  ({one.ratio:.4f} x)"
-    return f"{one.name}: {_cell(one.first)} → {_cell(one.second)}{ratio}"
+def _difference(one: dict[str, Any]) -> str:
+    ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
+    return f"{one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}"
 
 
 def _exported(row: dict[str, Any]) -> dict[str, Any]:

@@ -317,14 +317,6 @@ def test_a_row_without_its_run_is_a_word_that_opens_no_closed_division() -> None
     assert gate(told, division="closed", strict=True).closed
 
 
-def test_speculative_decoding_is_refused_in_the_closed_division_whatever_else_is_declared() -> None:
-    good = eagle3(draft_model_id="draft", speculative_acceptance_rate=0.7)
-    assert gate(good, division="open").status == "pass"
-    closed = gate(good, division="closed")
-    assert closed.closed
-    assert criteria(good, division="closed") == ["eligible_in_division"]
-
-
 @pytest.mark.parametrize(("limit", "said"), [("MOST_ROWS", "3 rows"), ("MOST_PARTS", "4 objects and lists")])
 def test_more_rows_than_fit_into_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, said: str

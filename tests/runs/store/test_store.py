@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.store.compare_rows import compare_rows
 from runs.store.result_store import ResultStore
-from runs.store.store_schema import COLUMN_NAMES, COLUMNS, TABLE
+from runs.store.store_schema import COLUMN_NAMES, COLUMNS, TABLE, compare_rows
 
 # An older store's table: twelve columns, some of which this program does not have.
 LEGACY = (
@@ -196,10 +195,10 @@ def test_comparison_tells_conditions_from_techniques() -> None:
     base = run("a", engine_options=options % ("auto", 64), throughput_tok_s=100.0, hostname="one")
     same = run("b", engine_options=options % ("fp8", 64), throughput_tok_s=150.0, hostname="one", kv_cache_dtype="fp8")
     found = compare_rows(base, same)
-    assert found.same_conditions
-    assert [one.name for one in found.techniques] == ["kv_cache_dtype"]
-    assert [(one.name, one.ratio) for one in found.numbers] == [("throughput_tok_s", 1.5)]
+    assert found["same_conditions"]
+    assert [one["name"] for one in found["techniques"]] == ["kv_cache_dtype"]
+    assert [(one["name"], one["ratio"]) for one in found["numbers"]] == [("throughput_tok_s", 1.5)]
     other = compare_rows(base, {**same, "engine_options": options % ("fp8", 8), "hostname": "two"})
-    assert [one.name for one in other.conditions] == ["hostname", "engine_options.max_num_seqs"]
+    assert [one["name"] for one in other["conditions"]] == ["hostname", "engine_options.max_num_seqs"]
     untold = compare_rows(base, {**same, "hostname": None})
-    assert (untold.same_conditions, untold.not_recorded) == (False, ["hostname"])
+    assert (untold["same_conditions"], untold["not_recorded"]) == (False, ["hostname"])

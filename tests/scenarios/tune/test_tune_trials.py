@@ -163,11 +163,6 @@ def test_a_study_that_was_killed_or_damaged(tmp_path: Path) -> None:
         open_study(file)
 
 
-def test_settings_are_tried_once() -> None:
-    settings = settings_tried(search(capacity))
-    assert all(settings.count(one) == 1 for one in settings)
-
-
 def test_an_option_without_effect_is_left_out() -> None:
     """It may get into the best settings by chance, but not stay there."""
 
