@@ -4,8 +4,8 @@ There are two lists, and this project's extension of each. The sets of compressi
 the files; nothing of them is repeated in code.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,12 +69,12 @@ class _QualityFile(_Entry):
 
 @dataclass(frozen=True)
 class Registries:
-    """What may be declared. `variants` and `quality_evals` keep the order of the files."""
+    """What may be declared, in the order of the files."""
 
-    variants: tuple[Variant, ...] = ()
-    compression: frozenset[str] = frozenset()
-    speculative: frozenset[str] = frozenset()
-    quality_evals: tuple[QualityEval, ...] = ()
+    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)  # (mechanism, variant) → its entry
+    compression: tuple[str, ...] = ()
+    speculative: tuple[str, ...] = ()
+    quality_evals: tuple[str, ...] = ()  # ids
     error: str | None = None  # why the files could not be read; nothing is known then
 
     def compresses(self, mechanism: str) -> bool:
@@ -83,14 +83,6 @@ class Registries:
 
     def drafts(self, mechanism: str) -> bool:
         return mechanism == "speculative_decoding" if self.error else mechanism in self.speculative
-
-    def variant(self, mechanism: str, variant: str | None) -> Variant | None:
-        """The entry of a pair; a missing variant counts as "none"."""
-        wanted = (mechanism, variant or NO_VARIANT)
-        return next((entry for entry in self.variants if (entry.mechanism, entry.mechanism_variant) == wanted), None)
-
-    def quality_eval(self, quality_eval_id: str) -> QualityEval | None:
-        return next((entry for entry in self.quality_evals if entry.quality_eval_id == quality_eval_id), None)
 
 
 def registries_or_error(folder: Path = REGISTRY_DIR) -> Registries:
@@ -110,21 +102,22 @@ def load_registries(folder: Path = REGISTRY_DIR) -> Registries:
     """
     fix = "restore the registry file"
     lists = [read_as(folder / name, _VariantsFile, fix) for name in (VARIANTS_FILE, VARIANTS_EXTENSION_FILE)]
-    variants = [entry for one in lists for entry in one.variants]
     eval_lists = [read_as(folder / name, _QualityFile, fix) for name in (QUALITY_FILE, QUALITY_EXTENSION_FILE)]
-    evals = [entry for one in eval_lists for entry in one.eval_harnesses]
-    compression = [name for one in lists for name in one.compression_mechanisms]
-    speculative = [name for one in lists for name in one.speculative_mechanisms]
+    variants = [entry for one in lists for entry in one.variants]
+    compression = tuple(name for one in lists for name in one.compression_mechanisms)
+    speculative = tuple(name for one in lists for name in one.speculative_mechanisms)
+    evals = tuple(entry.quality_eval_id for one in eval_lists for entry in one.eval_harnesses)
     _unique([f"{entry.mechanism}/{entry.mechanism_variant}" for entry in variants], folder / VARIANTS_FILE)
     _unique([*compression, *speculative, BASELINE], folder / VARIANTS_FILE)
-    _unique([entry.quality_eval_id for entry in evals], folder / QUALITY_FILE)
+    _unique(evals, folder / QUALITY_FILE)
     if odd := {BASELINE, *compression, *speculative} ^ {entry.mechanism for entry in variants}:
         text = f"{folder / VARIANTS_FILE}: {', '.join(sorted(odd))}: has no variant, or is of neither kind"
         raise InputError(text, "name each technique among compression_mechanisms or speculative_mechanisms")
-    return Registries(tuple(variants), frozenset(compression), frozenset(speculative), tuple(evals))
+    by_name = {(entry.mechanism, entry.mechanism_variant): entry for entry in variants}
+    return Registries(by_name, compression, speculative, evals)
 
 
-def _unique(names: list[str], path: Path) -> None:
+def _unique(names: Sequence[str], path: Path) -> None:
     plain = [name.casefold() for name in names]
     twice = sorted({name for name in names if plain.count(name.casefold()) > 1})
     if twice:
@@ -147,19 +140,19 @@ def validate(declared: Mapping[str, Any], registries: Registries) -> dict[str, A
     if registries.error:
         return {**record, "issues": [registries.error]}
     issues = []
-    mechanism, variant = declared.get("mechanism") or BASELINE, declared.get("mechanism_variant")
-    entry = registries.variant(mechanism, variant)
+    mechanism, variant = declared.get("mechanism") or BASELINE, declared.get("mechanism_variant") or NO_VARIANT
+    entry = registries.variants.get((mechanism, variant))
     record["mechanism_eval_registered"] = entry is not None
     if entry is None:
-        issues.append(f"{mechanism}/{variant or NO_VARIANT} is not in the registry of mechanisms")
+        issues.append(f"{mechanism}/{variant} is not in the registry of mechanisms")
     else:
         issues += [
-            f"{name} {declared[name]!r} is not that of {mechanism}/{entry.mechanism_variant}"
+            f"{name} {declared[name]!r} is not that of {mechanism}/{variant}"
             for name in ("compression_method", "compression_scope")
             if declared.get(name) not in (None, getattr(entry, name))
         ]
     if (quality_id := declared.get("quality_eval_id")) is not None:
-        record["quality_eval_registered"] = registries.quality_eval(quality_id) is not None
+        record["quality_eval_registered"] = quality_id in registries.quality_evals
         if not record["quality_eval_registered"]:
             issues.append(f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations")
     if (status := declared.get("quality_eval_status")) is not None:

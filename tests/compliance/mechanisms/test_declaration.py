@@ -35,19 +35,16 @@ VARIANTS = [
 def test_registries_hold_exactly_what_was_agreed() -> None:
     found = [
         (entry.mechanism, entry.mechanism_variant, entry.compression_method, entry.compression_scope)
-        for entry in REGISTRIES.variants
+        for entry in REGISTRIES.variants.values()
     ]
     assert found[: len(VARIANTS)] == VARIANTS
     assert {mechanism for mechanism, *_ in found[len(VARIANTS) :]} == {"weight_quantization"}
     ours = {"weight_quantization"}
-    assert REGISTRIES.compression - ours == {"kv_quantization", "kv_compression", "compressed_attention"}
-    assert REGISTRIES.speculative == {"speculative_decoding"}
+    assert set(REGISTRIES.compression) - ours == {"kv_quantization", "kv_compression", "compressed_attention"}
+    assert REGISTRIES.speculative == ("speculative_decoding",)
     core = json.loads((REGISTRY_DIR / QUALITY_FILE).read_text())["eval_harnesses"]
     assert [entry["quality_eval_id"] for entry in core] == ["ruler_v1", "longbench_v2", "humaneval", "math_500"]
-    assert [entry.quality_eval_id for entry in REGISTRIES.quality_evals][4:] == [
-        "mlperf_cnndm_rouge",
-        "mlperf_orca_rouge",
-    ]
+    assert REGISTRIES.quality_evals[4:] == ("mlperf_cnndm_rouge", "mlperf_orca_rouge")
 
 
 def test_fields_are_fourteen_and_the_environment_sets_each() -> None:
