@@ -31,7 +31,7 @@ def as_json(outcome: GateOutcome) -> dict[str, Any]:
                     {
                         **_reference(row),
                         "failed_criteria": _criteria(row),
-                        "refuted": row.refuted,
+                        "refuted": row.outcome == "FAIL",
                     }
                     for row in outcome.failing
                 ],
@@ -50,8 +50,8 @@ def as_text(outcome: GateOutcome) -> str:
     """Lines for a terminal: one a row, what speaks against it below, the outcome last."""
     lines = []
     for row in outcome.matched:
-        lines.append(f"{'FAIL' if row.failures else 'pass'}: {_title(row)}  ({row.source})")
-        lines += [f"  {failure}" for failure in _criteria(row)]
+        lines.append(f"{'FAIL' if row.findings else 'pass'}: {_title(row)}  ({row.source})")
+        lines += [f"  {finding}" for finding in row.findings]
         lines += [f"  review: {text}" for text in row.review]
         for division, found in row.divisions.items():
             lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
@@ -72,7 +72,7 @@ def as_markdown(outcome: GateOutcome) -> str:
     ]
     for row in outcome.matched:
         divisions = [_ELIGIBLE[row.divisions[name]["eligible"]] for name in ("closed", "open")]
-        cells = [_title(row), str(row.row.get("support_status") or "–"), "FAIL" if row.failures else "pass", *divisions]
+        cells = [_title(row), str(row.row.get("support_status") or "–"), "FAIL" if row.findings else "pass", *divisions]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     for row in outcome.matched:
         found = _criteria(row) + [f"review: {text}" for text in row.review]
@@ -85,7 +85,7 @@ def as_markdown(outcome: GateOutcome) -> str:
 
 def _criteria(row: RowOutcome) -> list[str]:
     """The criteria that the row does not meet."""
-    return [f"{finding.rule}: {finding.sentence}" for finding in row.failures]
+    return [f"{finding.rule}: {finding.sentence}" for finding in row.findings]
 
 
 def _coverage(outcome: GateOutcome) -> list[str]:

@@ -29,6 +29,7 @@ from compliance.mechanisms.technique_registry import (
     eligibility,
     validate,
 )
+from compliance.verdict import Verdict
 from runs.benchmarks import BENCHMARKS
 from runs.store.store_schema import odd_values
 
@@ -39,18 +40,16 @@ Status = Literal["pass", "fail", "no_rows"]
 
 
 @dataclass
-class RowOutcome:
-    """What the gate found in one row. `review` is for a person to look at; it closes nothing."""
+class RowOutcome(Verdict):
+    """What the gate found in one row: FAIL where evidence refutes the declaration, FLAG where it only lacks.
+
+    `review` is for a person to look at; it closes nothing.
+    """
 
     source: str
     row: dict[str, Any]
-    failures: list[Finding]  # an error where evidence refutes the declaration, a warning where it only lacks
     review: list[str]
     divisions: dict[str, dict[str, Any]]
-
-    @property
-    def refuted(self) -> bool:
-        return any(finding.severity == "error" for finding in self.failures)
 
 
 @dataclass
@@ -66,7 +65,7 @@ class GateOutcome:
 
     @property
     def failing(self) -> list[RowOutcome]:
-        return [row for row in self.matched if row.failures]
+        return [row for row in self.matched if row.findings]
 
     @property
     def status(self) -> Status:
@@ -79,7 +78,7 @@ class GateOutcome:
         """With `strict` nothing opens the gate but rows that pass, all of them."""
         if self.strict:
             return self.status != "pass" or bool(self.not_matched)
-        return any(row.refuted for row in self.failing)
+        return any(row.outcome == "FAIL" for row in self.failing)
 
 
 def judge_rows(
@@ -163,7 +162,7 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
             review.append(f"quality_eval_status is {row['quality_eval_status']}, and {quality.directory} {outcome}")
     sentences = " ".join(finding.sentence for finding in failures)
     review += [issue for issue in record["issues"] if issue not in sentences]
-    return RowOutcome(judged.source, row, failures, list(dict.fromkeys(review)), divisions)
+    return RowOutcome(judged.source, row, list(dict.fromkeys(review)), divisions, findings=failures)
 
 
 def _pair(row: dict[str, Any]) -> str:

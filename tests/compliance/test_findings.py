@@ -9,11 +9,13 @@ import pytest
 
 import compliance
 from compliance.finding import ON_LEGS, UnknownRuleError, all_rules, applied, decides, find_rule
+from compliance.signoff import sign_off
 from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
-from compliance.submission.check.tree_finding import is_asked
+from compliance.submission.check.logs import note_findings
+from compliance.submission.check.tree_finding import Findings, is_asked
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.find_results import find_results
-from compliance.verify.result_verdict import verify_result
+from compliance.verify.result_verdict import as_text, verify_result
 from tests.support.verify_legs import DummyLegs
 
 
@@ -77,6 +79,22 @@ def test_verify_gives_the_same_verdict_without_a_word(
     assert Counter(row[0] for row in before if isinstance(row, tuple)) == {"PASS": 2, "FAIL": 6, "ERROR": 8}
     wordless()
     assert judged() == before
+
+
+def test_a_finding_has_one_id_in_every_command(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    legs = DummyLegs(tmp_path_factory)
+    run = legs.copy(tmp_path / "edited", "Server")
+    run.summary.write_text(run.summary.read_text().replace("min_duration (ms): 1500", "min_duration (ms): 1501"))
+    (part,) = verify_result(find_results([run.root])[0]).parts
+    contradictions = {finding.rule for finding in part.contradictions}
+    assert "log-summary" in contradictions
+    signed = sign_off("harness", [run.root, legs("Server", "accuracy")])
+    assert contradictions <= {finding.rule for finding in signed.of("error")}
+    tree = Findings(tmp_path)
+    note_findings(part.findings, "closed", run, tree)
+    assert contradictions <= {finding.rule for finding in tree.items}
+    for told in (signed.as_text(), as_text(verify_result(find_results([run.root])[0]))):
+        assert "FAIL log-summary: " in told
 
 
 @pytest.mark.parametrize(

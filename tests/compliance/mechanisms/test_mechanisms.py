@@ -37,7 +37,7 @@ def gate(*rows: dict[str, Any], **options: Any) -> GateOutcome:
 
 
 def criteria(*rows: dict[str, Any], **options: Any) -> list[str]:
-    return [failure.slug for one in gate(*rows, **options).matched for failure in one.failures]
+    return [failure.slug for one in gate(*rows, **options).matched for failure in one.findings]
 
 
 anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.text()) | st.binary()
@@ -125,7 +125,7 @@ def test_a_broken_registry_closes_the_gate_for_lossy_rows_only(tmp_path: Path, d
 )
 def test_criteria(given_row: dict[str, Any], failed: list[str]) -> None:
     outcome = gate(given_row)
-    assert [failure.slug for failure in outcome.matched[0].failures] == failed
+    assert [failure.slug for failure in outcome.matched[0].findings] == failed
     assert not outcome.closed  # nothing is refuted by evidence
     assert gate(given_row, strict=True).closed is bool(failed)
 
@@ -138,7 +138,7 @@ def test_the_gate_gives_the_same_verdict_without_a_word(wordless: Callable[[], N
         for one in rows:
             for strict in (False, True):
                 outcome = gate(one, strict=strict, division="closed")
-                failures = [(failure.rule, failure.severity) for failure in outcome.matched[0].failures]
+                failures = [(failure.rule, failure.severity) for failure in outcome.matched[0].findings]
                 found.append((outcome.status, outcome.closed, failures))
         return found
 
@@ -175,7 +175,7 @@ def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> 
 )
 def test_a_baseline_whose_own_row_shows_something_lossy_closes_the_gate(shown: dict[str, Any]) -> None:
     outcome = gate(row(**shown))
-    assert [failure.slug for failure in outcome.matched[0].failures] == ["mechanism_misdeclared"]
+    assert [failure.slug for failure in outcome.matched[0].findings] == ["mechanism_misdeclared"]
     assert outcome.closed
 
 
@@ -313,7 +313,7 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
 def test_a_row_without_its_run_is_a_word_that_opens_no_closed_division() -> None:
     told = row(kv_cache_dtype="auto", speculative=0, run_id="1", run_directory="/gone", throughput_tok_s=1e9)
     assert not gate(told, strict=True).closed
-    assert [one.slug for one in gate(told, division="closed").matched[0].failures] == ["eligible_in_division"]
+    assert [one.slug for one in gate(told, division="closed").matched[0].findings] == ["eligible_in_division"]
     assert gate(told, division="closed", strict=True).closed
 
 
@@ -347,5 +347,5 @@ def test_report_quotes_the_failing_criterion() -> None:
     assert (only["id"], only["status"], only["matched_rows"]) == ("mechanism_compression_quality", "fail", 2)
     assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
     assert f"- {sentence}" in as_markdown(outcome)
-    assert f"  {sentence}" in as_text(outcome)
+    assert f"  warning {sentence}" in as_text(outcome)
     assert as_json(gate(row(), strict=True))["overall"] == "pass"
