@@ -94,7 +94,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {
         path.name: sha256_of(path, max_bytes=MAX_WEIGHTS_BYTES)
         for path in sorted(folder.iterdir())
-        if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file()
+        if (path.suffix in _RELEVANT or path.name == CALIBRATION) and path.is_file() and path.name[0] != "."
     }
 
 

@@ -124,7 +124,6 @@ VALUES = [
     *[[*SIGNOFF, "--remeasure", value] for value in ("-1", "4", "x")],
     ["signoff", "--scope", "all"],
     ["signoff", "--scope", "patch", "--ref", "adir", "--cand", "absent"],
-    ["signoff", "--backtest-folder", "adir", "--backtest"],
     *[["status", "--interval", value] for value in ("0", "-1", "nan", "inf", "x")],
         ["gate", "adir", "--registry", "adir"],
     ["gate", "adir", "--division", "half"],

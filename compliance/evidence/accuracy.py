@@ -16,18 +16,14 @@ from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
-from compliance.evidence.leg_record import (
-    is_truncated,
-    record_contradictions,
-    result_record,
-    scores_beside,
-)
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_issued, whole_log
 from compliance.evidence.official_rules import official_rules
 from compliance.evidence.part import Part
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer
+from compliance.evidence.truncate import is_truncated
+from compliance.evidence.whole_record import record_findings
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
 from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
@@ -38,7 +34,6 @@ from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_samples
 from runs.loadgen.summary_log import cross_check
 from runs.numbers.invalid import errors_found
-from runs.numbers.result import result_of
 from runs.reading import read_record
 from runs.record.leg import ACCURACY, FinishedLeg
 
@@ -103,7 +98,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     for sentence in cross_check(leg.summary, detail):
         part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
     part.findings += detail_contradictions(detail, None)
-    part.findings += record_contradictions(leg, text)
+    part.findings += record_findings(leg)
     part.findings += as_issued(leg, entries)
     said = errors_found(detail) if detail.error_count else "none"
     part.findings.append(applied("accuracy-errors", "errors", not detail.error_count, said, "none", run.detail))
@@ -112,7 +107,6 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     part.findings += official_rules(leg, None)
     if entries is not None:
         part.findings += whole_log(leg, entries, text)
-        part.findings += result_record(leg, result_of(leg, scenario=leg.scenario))
     scores = _scores(leg, part, entries, text, sources)
     if scores is not None:
         _judge(leg, part, scores)
@@ -273,8 +267,6 @@ def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
     metric = metric_of(leg.benchmark)
     targets, label = target_of(leg)
     verdict = judge(metric, scores, targets, label)
-    if part.details["scores_from"] == leg.run.accuracy_log.name:
-        part.findings += scores_beside(leg, verdict)
     part.details |= {"label": label, "metric": metric.name, "scores": scores, "target": verdict.references}
     if targets is None:
         required = "reference scores to compare with"

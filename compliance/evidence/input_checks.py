@@ -26,7 +26,7 @@ def add_model_on_record(part: Part, leg: FinishedLeg) -> None:
     if manifest is None or not manifest.current or manifest.weights is None:
         return
     folder = Path(str(manifest.model["folder"]))
-    recorded = {Path(name).name: digest for name, digest in manifest.model["sha256"].items()}
+    recorded = {name: digest for name, digest in manifest.model["sha256"].items() if not name.startswith(".")}
     if not folder.is_dir():
         part.notes.append(f"the model's folder {folder} is not there: its files were not compared with the record")
         return

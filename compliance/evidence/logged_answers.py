@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-from compliance.evidence.leg_record import hash_in_accuracy_text
+from compliance.evidence.truncate import hash_in_accuracy_text
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.replay import expected_order, expected_samples

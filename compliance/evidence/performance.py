@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
-from compliance.evidence.leg_record import record_contradictions, result_record
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_recorded
 from compliance.evidence.official_rules import official_rules
 from compliance.evidence.part import Part
 from compliance.evidence.plausibility import performance_plausible
+from compliance.evidence.whole_record import record_findings
 from compliance.finding import RERUN, Finding, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
@@ -36,8 +36,7 @@ def verify_performance(leg: FinishedLeg) -> Part:
     part = _part(leg, result)
     part.findings += [_disagreement(item, leg) for item in result.disagreements]
     part.findings += detail_contradictions(leg.detail, result.reported)
-    part.findings += record_contradictions(leg, None)
-    part.findings += result_record(leg, result)
+    part.findings += record_findings(leg)
     part.findings += _foreign_accuracy_log(leg)
     part.findings += _result_checks(leg, result)
     part.findings += performance_plausible(leg)

@@ -5,16 +5,19 @@ written to another place: the run keeps its whole log.
 """
 
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
-from compliance.evidence.leg_record import hash_in_accuracy_text, is_truncated
 from runs.errors import InputError
 from runs.files import sha256_of
+from runs.loadgen.accuracy_log import TRUNCATION_MARK
 from runs.reading import open_record, read_record
 from runs.record.layout import RunDir
 
 SHOWN_BYTES = 4096  # at the start and at the end [tool: VIEWABLE_SIZE]
 CUT = b"\n\n...\n\n"
+_HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,25 @@ class SubmittedAccuracy:
 
     log: bytes  # mlperf_log_accuracy.json
     text: bytes  # accuracy.txt, with the hash line
+
+
+def is_truncated(run: RunDir) -> bool:
+    """Was the middle of the accuracy log taken out for submission?"""
+    path = run.accuracy_log
+    return path.is_file() and path.stat().st_size < 64 * 1024 and bool(TRUNCATION_MARK.search(read_record(path, "")))
+
+
+def hash_in_accuracy_text(text: str, path: Path) -> str | None:
+    """The untruncated accuracy log's SHA-256, which the truncation tool appends to accuracy.txt.
+
+    Raises:
+        InputError: several different ones.
+    """
+    found = {digest.lower() for digest in _HASH_LINE.findall(text)}
+    if len(found) > 1:
+        fix = "keep the one of this leg's accuracy log"
+        raise InputError(f"{path} has several different hash= lines", fix, path=path)
+    return found.pop() if found else None
 
 
 def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:

@@ -64,10 +64,7 @@ _NEEDS = {
     "log-records": "requests.jsonl",
     "record-answers": "requests.jsonl",
     "record-hash": "manifest.json",
-    "record-manifest": "manifest.json",
     "attested": "seal.json",
-    "record-progress": "progress.json",
-    "record-result": "result.json",
     "accuracy-text-differs": "accuracy.txt",
 }
 

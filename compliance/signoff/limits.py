@@ -18,57 +18,18 @@ AT_ONCE_MS = 0.2  # a machine that cannot keep up takes as long for each as it c
 # that is not the lever's.
 FOREIGN_DIFFERENCE = 0.05
 LEAST_WINDOW_S = 1.0  # the system counts in steps of 10 ms, for each core and each process: shorter windows say nothing
-ROUNDED_S = 0.02  # sums of times that were rounded to 10 ms
-CORES_SLACK_S = 0.25  # of a core's counters, each in steps of 10 ms, which are read one after the other
-WINDOW_SLACK_S = 0.1  # of a monotonic clock against one that is adjusted meanwhile, by
-WINDOW_SLACK_SHARE = 0.001  # 0.0005 at most, the kernel's limit (500 ppm)
 
-# P-4: our stamps lie inside LoadGen's: later at issue, earlier at completion, by 10 to 100 µs on an idle machine; the
-# medians of a hundred honest legs, of the dummy engine and of vLLM on two busy cores, were at most 3.3 ms apart.
-CLOCK_READ_NS = 50_000  # two readings of one clock do not change places; honest legs keep at least 2 µs
+# P-4: two readings of one clock do not change places; honest legs keep at least 2 µs.
+CLOCK_READ_NS = 50_000
 CLOCK_SET_NS = 5_000_000  # by as much an NTP daemon sets a clock once; each two readings around it change places
-STAMP_MEDIAN_NS = 5_000_000
-SPAN_NS = 2_000_000  # from first token to completion, where both stamps err the same way
-SPAN_SHARE = 0.05
-FAR_STAMP_NS = 100_000_000
-# Numbers of nanoseconds are never equal by chance; a record made from LoadGen's own numbers has them equal.
-EQUAL_STATISTICS = 3
-EQUAL_STAMP_SHARE = 0.5
+STAMP_MEDIAN_NS = 5_000_000  # our stamps of an answer, from LoadGen's; the medians of honest legs were 3.3 ms at most
 FEW_SAMPLES = 16  # below this many a share says nothing
-# H-4: half of one leg's latencies are the other's times one factor within this, where one was computed from the other.
-# Of honest repeats it is 20 µs at the least, of an engine that only waits.
-COMPUTED_NS = 1000
-# H-4: correlation of issue delays between two legs, without their first queries. Of 95 honest pairs it is 0.43 at most,
-# of a copy whose latencies were blurred 1.
-DELAYS_ALIKE = 0.9
-FIRST_QUERIES = 2
-MANY_SAMPLES = 64
-# P-4: so many requests of one leg with the time to first token and the latency of another one, to the nanosecond.
-EQUAL_REQUESTS = 3
-COARSE_NS = 1000  # stamps that are multiples of this went through something with fewer digits
 # H-8: the median time per output token, and in SingleStream the time to first token, against the accuracy leg's at the
 # same load. Honest pairs lie within 2 % with an engine that only waits; a busy machine slows one of them down.
 FASTER_FLAG = 1.5
 FASTER_FAIL = 5.0
 IDLE_LEAST = 0.01  # of the cores: so much is left to a leg on the busiest machine
 REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares its cores is that much slower
-
-# P-5: power_begin and power_end are printed in ms; between them lie all queries, and little else.
-WINDOW_EARLY_S = 0.005  # a clock that was set meanwhile, too
-WINDOW_LATE_S = 1.0
-WHOLE_SECOND_S = 1.5  # of logs that print whole seconds
-# P-5: test_datetime and an engine's stamps are local times. [tz database]
-ZONE_STEP_S = 900  # time zones lie whole quarters of an hour from UTC
-ZONE_MOST_S = 14 * 3600
-SUMMER_TIME_CHANGES_S = (0, 3600, -3600, 1800, -1800)  # by half an hour on Lord Howe
-# P-5: how much longer than from its first query to its last answer LoadGen ran, by clocks that were started before and
-# read after. Where others use 98 % of the cores it is 0.2 s at most, by LoadGen's clock and the heartbeat 0.01 s, and
-# 0.12 s where LoadGen makes 330,000 samples first; the others also wait for LoadGen's logs to be written.
-LENGTH_TOLD_S, LENGTH_LATE_S, LENGTH_SHARE_LATE = 0.25, 5.0, 0.01
-# P-4: the heartbeat's percentiles are the lower ends of bins of 2 %, the first at 1 µs (sut/recorder.py).
-HISTOGRAM_BIN = 1.02
-HISTOGRAM_LOW_MS = 0.001
-HEARTBEAT_SLACK = 0.001
 
 # H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
 # what a model does.

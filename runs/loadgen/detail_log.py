@@ -5,6 +5,7 @@ versions. Reads the logs of LoadGen 5.0 to 6.0. Nothing here trusts the file: wh
 `InputError` with the line number.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator
@@ -32,14 +33,9 @@ MAX_KEPT_RECORDS = 1000
 # What LoadGen may write several times in one run.
 _REPEATED = frozenset({"generic_message", "loaded_qsl_set", "early_stopping_result"})
 _FIELDS = (b'"key"', b'"value"', b'"time_ms"', b'"metadata"', b'"is_error"')
-# A whole line as LoadGen writes it. [LoadGen 6.0.17, logging.cc]
-_FORM = re.compile(
-    rb':::MLLOG \{"key": "[^"\s]+", "value": \S.*?, "time_ms": \d+\.\d{6}, '
-    rb'"namespace": "mlperf::logging", "event_type": "POINT_IN_TIME", "metadata": \{"is_error": (?:false|true), '
-    rb'"is_warning": (?:false|true), "file": "[\w.]+", "line_no": \d+, "pid": \d+, "tid": \d+\}\}\n'
-)
-_SET_BACK_MS = 1000.0  # at most: LoadGen reads the machine's clock, which may be set while it runs
-_BEFORE_TEST_MS = 1e12  # readings from before the test wrap to more
+# SHA-256 of `loadgen_file_sha1`, as JSON with sorted keys, by `loadgen_version`. [mlcommons/inference_results: the
+# revision of LoadGen that its log names]
+_SOURCES = {"6.0.17 @ d6147c7eb7": "d612c849ce5c8bb075beb8bd663d00df596c4864a3ffd96ab5c90ee7d72196c7"}
 # LoadGen prints C++ doubles, and JSON has no word for these.
 _NOT_A_NUMBER = re.compile(rb'"value": (-?)(nan|inf)(?=,)')
 
@@ -72,12 +68,7 @@ class DetailLog:
     warnings: list[LogRecord] = field(default_factory=list)
     error_count: int = 0  # of all, also those beyond MAX_KEPT_RECORDS
     warning_count: int = 0
-    pids: set[int] = field(default_factory=set)  # of the processes that wrote it: one
     repeated: dict[str, int] = field(default_factory=dict)  # key → line of its second record, where there is only one
-    clock_ms: set[float] = field(default_factory=set)  # all readings of LoadGen's clock, from its start
-    unlike_line: int | None = None  # the first not of LoadGen's form, or behind a later one of its thread
-    last_ms: dict[Any, float] = field(default_factory=dict)  # by thread, the latest reading
-    ended_ms: float | None = None  # the reading of power_end, when all queries were complete
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
@@ -189,6 +180,13 @@ class DetailLog:
         raise self.missing(keys[0], self.get(keys[0]))
 
 
+def unchanged_sources(detail: DetailLog) -> bool | None:
+    """Whether the log has the hashes of the sources of the LoadGen that it names; None of one that is not known."""
+    known = _SOURCES.get(str(detail.get("loadgen_version")))
+    found = orjson.dumps(detail.get("loadgen_file_sha1"), option=orjson.OPT_SORT_KEYS)
+    return None if known is None else hashlib.sha256(found).hexdigest() == known
+
+
 def power_time(said: object) -> datetime | None:
     """The moment that `power_begin` or `power_end` gives, in UTC; None where it is none."""
     try:
@@ -209,8 +207,6 @@ def read_detail(path: Path) -> DetailLog:
     for number, whole in _lines(path):
         cut = not whole.endswith(b"\n")
         line = whole.strip()
-        if log.unlike_line is None and not _FORM.fullmatch(whole):
-            log.unlike_line = number
         if not line:
             continue
         if not line.startswith(PREFIX):
@@ -246,23 +242,15 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
         raise _damaged(log.path, number, f"({key}) lacks time_ms or metadata", cut)
     if any(text.count(name) > 1 for name in _FIELDS):  # a quote within a text has a sign before it
         raise _damaged(log.path, number, f"({key}) has a field twice", cut)
-    pid, is_error, is_warning = (metadata.get(name) for name in ("pid", "is_error", "is_warning"))
-    if type(pid) is not int or type(is_error) is not bool or type(is_warning) is not bool:
-        raise _damaged(log.path, number, f"({key}) lacks pid, is_error or is_warning", cut)
+    is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
+    if type(is_error) is not bool or type(is_warning) is not bool:
+        raise _damaged(log.path, number, f"({key}) lacks is_error or is_warning", cut)
     ordinary = not (is_error or is_warning)
     if ordinary and key not in _REPEATED:
         if key in seen:
             log.repeated.setdefault(key, number)
         seen.add(key)
     log.values[key] = record["value"]
-    log.clock_ms.add(float(time_ms))
-    if time_ms < _BEFORE_TEST_MS:
-        if time_ms < log.last_ms.get(metadata.get("tid"), 0.0) - _SET_BACK_MS:
-            log.unlike_line = log.unlike_line or number
-        log.last_ms[metadata.get("tid")] = time_ms
-    if key == "power_end":
-        log.ended_ms = float(time_ms)
-    log.pids.add(pid)
     if is_error:
         log.error_count += 1
         if len(log.errors) < MAX_KEPT_RECORDS:

@@ -47,15 +47,6 @@ _TARGETS: dict[str, tuple[str, float]] = {
     "Server": ("target_qps", 1.0),
     "SingleStream": ("target_latency", 0.0),
 }
-# What LoadGen takes from user.conf and does not log; the mode, a leg is never given so.
-UNLOGGED = ("mode", "infer_token_latencies", "token_latency_scaling_factor", "test05")
-_LIMITS = ("ttft_latency", "tpot_latency")
-_PREFIXES = {
-    "Offline": "offline_",
-    "Server": "server_",
-    "SingleStream": "single_stream_",
-    "MultiStream": "multi_stream_",
-}
 
 
 @dataclass(frozen=True)
@@ -80,12 +71,6 @@ def defaults(benchmark: Benchmark, scenario: str) -> dict[str, float]:
         "sample_concatenate_permutation": 1,
         "use_token_latencies": 1,
     }
-
-
-def never_logged(scenario: str) -> tuple[str, ...]:
-    """How the names of settings begin that the log of such a run does not have."""
-    others = [prefix for name, prefix in _PREFIXES.items() if name != scenario]
-    return (*UNLOGGED[1:], *others, *(_LIMITS if scenario != "Server" else ()))
 
 
 _OFF = (

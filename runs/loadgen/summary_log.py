@@ -6,7 +6,6 @@ from the detail log; here one only looks whether the two tell the same story.
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,17 +26,8 @@ _AS_IN_DETAIL = (
     "accuracy_log_rng_seed", "accuracy_log_probability", "accuracy_log_sampling_target",
 )  # fmt: skip
 _LIMITS = {f"{name} (ns)": f"requested_server_{name}" for name in ("ttft_latency", "tpot_latency")}
-_PERMUTED = "sample_concatenate_permutation was set to true"
-# Lines without a value. [LoadGen 6.0.17, results.cc]
-_PROSE = frozenset(
-    {
-        "=" * 48, "MLPerf Results Summary", "Additional Stats", "Test Parameters Used", "Early Stopping Result:",
-        "TTFT Early Stopping Result:", "TPOT Early Stopping Result:", f"WARNING: {_PERMUTED}.",
-        "Generated samples per query might be different as the one in the setting.", "samples_per_query value",
-        "Check the generated_samples_per_query line in the detailed log for the real",
-    }
-)  # fmt: skip
 _EARLY_STOPPING = ("early_stopping_result", "early_stopping_ttft_result", "early_stopping_tpot_result")
+_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
 _ONCE = frozenset({"sut name", "scenario", "mode", "result is"})
 # Prose that LoadGen prints between the fields.
 _NO_FIELDS = ("WARNING", "Check ")
@@ -50,7 +40,6 @@ class SummaryLog:
     path: Path
     text: str = ""
     fields: list[tuple[str, str]] = field(default_factory=list)
-    prose: list[str] = field(default_factory=list)  # the other lines
     error_count: int | None = None
     warning_count: int | None = None
     counts: int = 0  # lines that give one of the two
@@ -99,8 +88,6 @@ def read_summary(path: Path) -> SummaryLog:
         name, _, value = (part.strip() for part in line.partition(":"))
         if name and value and "*" not in name and not line.startswith(_NO_FIELDS):
             summary.fields.append((_normalise(name), value))
-        elif line.strip():
-            summary.prose.append(" ".join(line.split()))
     if summary.error_count is None and summary.verdict is None:
         raise InputError(f"{path} holds neither a verdict nor LoadGen's count of errors", _FIX)
     return summary
@@ -149,42 +136,6 @@ def cross_check(summary: SummaryLog, detail: DetailLog) -> list[str]:
         if text not in summary.text:
             found.append(f"the summary does not have the detail log's {key}: {text[:120]}")
     return found
-
-
-_PER_NANOSECOND = "result_token_throughput"  # in the detail log, and per second here
-# What LoadGen logs in a scenario, and does not print.
-_LOGGED_ONLY = {
-    "Server": {"result_token_throughput_with_loadgen_overhead", _PER_NANOSECOND},
-    "SingleStream": {"result_completed_tokens_per_second"},
-}
-
-
-def unprinted(summary: SummaryLog, detail: DetailLog, *, known: bool) -> Iterator[str]:
-    """What the detail log has and the summary under none of its names, though LoadGen prints it today; what else is
-    there that LoadGen never prints. Of an accuracy run it prints the numbers of warnings and errors alone.
-
-    Args:
-        known: whether it is a LoadGen of which all words are known.
-    """
-    names: dict[str, set[str]] = {}
-    for name, key in _comparable(detail).items() if detail.has_results else ():
-        names.setdefault(key, set()).add(name)
-    there = {name for name, _ in summary.fields}
-    for key in sorted(names.keys() & detail.values.keys() - _LOGGED_ONLY.get(detail.scenario, set())):
-        if not names[key] & there:
-            yield f"the summary has none of {', '.join(sorted(names[key]))}"
-    printed = {*_comparable(detail), *_ONCE, *_LIMITS} if detail.has_results else set()
-    strange = [name for name, _ in summary.fields if name not in printed and not _headline_key(name)]
-    if known and detail.validity != "INVALID":  # to which it also prints why
-        said = " ".join(text for key in _EARLY_STOPPING for text in str(detail.get(key, "")).split())
-        strange += [line for line in summary.prose if line not in _PROSE and line not in said]
-    for name in dict.fromkeys(strange):
-        yield f"the summary has {name[:60]!r}, which LoadGen does not print"
-    permuted = detail.has_results and detail.effective("sample_concatenate_permutation") is True
-    if permuted != (_PERMUTED in summary.text):
-        yield f"the summary {'does not say' if permuted else 'says'}: {_PERMUTED}"
-    if summary.warning_count != detail.warning_count:
-        yield f"the summary counts {summary.warning_count} warnings, the detail log has {detail.warning_count}"
 
 
 def _tolerance(key: str, detail: DetailLog) -> tuple[float, float]:

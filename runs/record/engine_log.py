@@ -29,26 +29,15 @@ _CONFIGURATION = {
     "data_parallel_size": "data_parallel_size",
     "device_config": "device",
 }
-MODEL, LOAD_FORMAT = "model", "load_format"
-CORES = "VLLM_CPU_OMP_THREADS_BIND"
-# What vLLM prints of every configuration.
-ALWAYS_PRINTED = ("dtype", "quantization", "kv_cache_dtype", "enable_prefix_caching", "max_model_len", "speculative")
 _START = re.compile(
     r"(?P<rank>\(EngineCore_DP\d[^\n]{0,80})?Initializing a V1 LLM engine[^\n]{0,400}? with config: "
     r"(?P<config>[^\n]{0,65536})"
 )
-_VERSION = re.compile(r"\(v([^)\s]{1,80})\)")
-_LOAD_FORMAT = re.compile(r"\bload_format='?(?:LoadFormat\.)?(\w{1,40})")
-_MODEL = re.compile(r"\bmodel='([^']*)'")
 _SPECULATIVE = re.compile(r"\bspeculative_config=(None|\S+)")
 _KV_TOKENS = re.compile(r"KV cache size: ([\d,]{1,20}) tokens")
 _BACKEND = re.compile(r"Using (\w+)(?: attention)? backend", re.IGNORECASE)
-_MAIN_PID = re.compile(r"\(MainProcess pid=(\d{1,10})\)")
 _DEAD = re.compile(r"EngineDeadError|EngineCore (?:encountered|failed|died)|CUDA out of memory|OutOfMemoryError")
 _ERROR = re.compile(r"(?m)^\([^\n)]{1,80}\) ERROR [^\n\]]{1,80}\] (\w+(?:Error|Exception): [^\n]{1,2000})")
-_BOUND = re.compile(rf"\b{CORES}='([^'\n]{{0,1000}})'")
-_REPLICA = re.compile(r"replica (\d{1,4}): process (\d{1,10})")  # of ours, wherever in a line: all write at once
-_MOMENT = re.compile(r"\b(\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[")  # of vLLM's lines, in local time
 _PREEMPTED = re.compile(r"preempt(?:ed|ion)", re.IGNORECASE)
 
 TAIL_BYTES = 256 * 1024
@@ -69,15 +58,8 @@ class EngineLog:
     """Facts from engine.log; empty where the engine printed none. `lines` gives the line of the configuration."""
 
     configuration: dict[str, Any] = field(default_factory=dict)
-    model: str | None = None
-    load_format: str | None = None
-    versions: set[str] = field(default_factory=set)  # of vLLM
     kv_cache_tokens: int | None = None
     attention_backend: str | None = None
-    replicas: dict[int, int] = field(default_factory=dict)  # by number, the process that said it is that
-    cores: set[str] = field(default_factory=set)  # as `CORES` binds each engine on CPUs to them
-    first_and_last: list[tuple[str, str, str]] = field(default_factory=list)  # month, day, time of day
-    main_pids: set[int] = field(default_factory=set)
     dead_line: int | None = None
     preempted: bool = False
     configuration_line: int | None = None
@@ -94,16 +76,11 @@ def read_engine_log(path: Path) -> EngineLog:
     log = EngineLog()
     for start in _START.finditer(text):
         line = start["config"]
-        log.versions |= set(_VERSION.findall(start[0][: start.start("config") - start.start()]))
         log.configuration_line = log.configuration_line or text.count("\n", 0, start.start()) + 1
         printed: dict[str, Any] = {}
         for theirs, ours in _CONFIGURATION.items():
             if value := re.search(rf"\b{theirs}=([^,]+)", line):
                 printed[ours] = _plain(value[1].strip())
-        if model := _MODEL.search(line):
-            printed[MODEL] = model[1]
-        if loaded := _LOAD_FORMAT.search(line):
-            printed[LOAD_FORMAT] = loaded[1].lower()
         if speculative := _SPECULATIVE.search(line):
             printed["speculative"] = speculative[1].rstrip(",") != "None"
         if start["rank"]:
@@ -112,17 +89,10 @@ def read_engine_log(path: Path) -> EngineLog:
             before = log.configuration.setdefault(name, one)
             if before != one:  # several cores print one configuration, each its own line
                 log.configuration[name] = f"{before}, and {one} in another line"
-    log.model = log.configuration.pop(MODEL, None)
-    log.load_format = log.configuration.pop(LOAD_FORMAT, None)
     if found := _KV_TOKENS.search(text):
         log.kv_cache_tokens = int(found[1].replace(",", ""))
     if found := _BACKEND.search(text):
         log.attention_backend = found[1]
-    log.main_pids = {int(pid) for pid in _MAIN_PID.findall(text)}
-    log.replicas = {int(number): int(pid) for number, pid in _REPLICA.findall(text)}
-    log.cores = set(_BOUND.findall(text))
-    if moments := _MOMENT.findall(text):
-        log.first_and_last = [min(moments), max(moments)]
     if found := _DEAD.search(text):
         log.dead_line = text.count("\n", 0, found.start()) + 1
     log.preempted = bool(_PREEMPTED.search(text))

@@ -5,10 +5,9 @@ LoadGen's logs is a property here and nothing else: a leg whose evidence is anot
 answers `scenario`, `benchmark`, `mode`, `manifest` and `requests` from that client's files.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from runs.benchmark import LOADGEN_SCENARIO, Benchmark, Scenario
 from runs.benchmarks import BENCHMARKS, default_benchmark
@@ -21,7 +20,6 @@ from runs.loadgen.trace_log import Trace, read_trace
 from runs.record.engine_log import EngineLog, read_engine_log
 from runs.record.layout import LOADGEN_LOGS, RunDir
 from runs.record.manifest import Manifest, read_manifest
-from runs.record.progress import read_last_progress
 from runs.record.requests_log import RequestTable, read_requests
 from runs.record.unfinished import unfinished
 from runs.rounds import Round, Seeds, round_of
@@ -76,14 +74,6 @@ class FinishedLeg:
     @cached_property
     def engine_log(self) -> EngineLog:
         return read_engine_log(self.run.engine_log) if self.run.engine_log.is_file() else EngineLog()
-
-    @cached_property
-    def progress(self) -> dict[str, Any]:
-        """The last heartbeat; empty where there is none, or one of another form."""
-        try:
-            return asdict(read_last_progress(self.run.progress))
-        except InputError:
-            return {}
 
     @cached_property
     def hashes(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """progress.json: the heartbeat of a running leg, replaced every second."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from runs.errors import InputError
 from runs.files import write_json
-from runs.reading import first_problem, read_object
+from runs.reading import read_object
 from runs.record.manifest_parts import Amount, Count, Nanoseconds, Pid
 
 HEARTBEAT_INTERVAL_S = 1.0
@@ -68,22 +68,6 @@ _HEARTBEAT = TypeAdapter(Progress)
 
 def write_progress(path: Path, progress: Progress) -> None:
     write_json(path, asdict(progress))
-
-
-def read_last_progress(path: Path) -> Progress:
-    """The last heartbeat of a finished leg, every field there and of its type.
-
-    Raises:
-        InputError: it is missing, damaged, or of another form; names the field.
-    """
-    fix = "take the unchanged progress.json of the run"
-    content = read_object(path, fix, within=path.parent)
-    if absent := [name for name in (field.name for field in fields(Progress)) if name not in content]:
-        raise InputError(f"{path} has no {', '.join(absent)}", fix)
-    try:
-        return _HEARTBEAT.validate_json(orjson.dumps(content))  # strict, and JSON has no instances
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_problem(error)}", fix) from error
 
 
 def read_progress(path: Path) -> Progress | None:

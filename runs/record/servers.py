@@ -1,11 +1,8 @@
 """What a leg's record says of the servers that answered it: `observed["engine"]` of manifest.json, and the declaration
 of what nobody outside can see of them."""
 
-from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,11 +14,6 @@ from runs.yaml_file import read_yaml
 ON_THIS_MACHINE = "on_this_machine"  # what was sent to the server stayed on LoadGen's machine
 # By its own count a server may have made a little less than came: counters are not told at once.
 COUNTED_SHARE = 0.95
-# Of a client's answers, those that came in some way.
-_KINDS = (
-    *("answers_with_cached_count", "answers_with_their_prompt", "answers_with_their_id"),
-    *("answers_read_at_once", "answers_in_one_chunk", "first_tokens_with_others"),
-)
 COUNTS_REUSE = "counts_reuse"  # the server said, of every answer or of all together, what it took from a cache
 
 
@@ -116,49 +108,6 @@ def as_served(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def told_twice(manifest: Manifest) -> Iterator[tuple[str, Any, Any]]:
-    """(name, as one place of a finished leg's record has it, as it follows from another) of what is told of servers."""
-    found = clients(manifest)
-    if not found or manifest.status != "finished":
-        return
-    plan, configuration = manifest.resolved, manifest.engine["configuration"]
-    options = plan.engine_options
-    yield "server asked for", manifest.asked.get("api_server"), options.get("api_server")
-    planned = {_place(one) for one in str(options.get("api_server")).split(",")}
-    yield "servers", sorted({_place(client["server"]) for client in found}), sorted(planned)
-    yield "clients", len(found), len(plan.replicas.places) if plan.replicas is not None else 1
-    yield "declaration", configuration["declared"], options.get("declared")
-    yield "commands that serve", manifest.asked.get("serve") or [], options.get("serve") or []
-    told, dialect = configuration["told_by_the_server"], options.get("api_dialect")
-    yield "dialect", configuration["dialect"], dialect or configuration["dialect"]
-    most = options.get("api_connections")
-    yield "connections of a client", configuration["connections"], min(configuration["connections"], most or 0)
-    versions = {told.get("owner") or "server": told["version"]} if told.get("version") else {}
-    yield "versions of the servers", manifest.engine.get("versions"), versions
-    yield "prefix caching", manifest.engine.get("prefix_caching"), bool(told.get("prefix_caching"))
-    yield "answers of clients", sum(client["answers"] for client in found), manifest.observed["samples_completed"]
-    yield "model of the servers", told["model"], options.get("api_model_name") or told["model"]
-    caching = told["cache_configuration"].get("enable_prefix_caching")
-    yield "prefix caching by the cache's configuration", caching in (None, str(bool(told["prefix_caching"]))), True
-    probes = configuration["probes"]
-    yield "prompt of the probes", probes.get("prompt_tokens"), options.get("probe_tokens")
-    yield "greedy by the probes", probes.get("greedy_twice_equal") or plan.sampling["temperature"] != 0, True
-    yield "min_tokens honoured by the probes", probes.get("min_tokens_honoured") is not False, True
-    if manifest.replicas:
-        made = sum(replica["output_tokens"] for replica in manifest.replicas)
-        yield "tokens of clients", sum(client["tokens"] for client in found), made
-    for client in found:
-        counted = (
-            client["cached_tokens_by_metrics"] is not None or client["answers_with_cached_count"] == client["answers"]
-        )
-        yield f"{COUNTS_REUSE} of {client['server']}", client[COUNTS_REUSE], counted
-        most, came = max(client[kind] for kind in _KINDS), client["tokens_that_came"]
-        yield f"answers by their kinds of {client['server']}", max(most, client["answers"]), client["answers"]
-        yield f"tokens that came of {client['server']}", max(client["tokens"], came), came
-        if _is_loopback(_place(client["server"])[1]):
-            yield f"{ON_THIS_MACHINE} of {client['server']}", client[ON_THIS_MACHINE], True
-
-
 def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]:
     """Why what is declared of the servers, and what they counted, is not what the benchmark's rules allow."""
     try:
@@ -169,20 +118,3 @@ def unofficial_servers(manifest: Manifest, official: OfficialModel) -> list[str]
     reused = [max(client["cached_tokens"], client["cached_tokens_by_metrics"] or 0) for client in clients(manifest)]
     reused.append(manifest.engine["configuration"]["probes"].get("cached_tokens_of_the_repeat") or 0)
     return reasons + ([f"{sum(reused):,} prompt tokens were taken from a cache"] if any(reused) else [])
-
-
-def _place(url: str) -> tuple[str, str, int, str]:
-    """What a URL means, however it is written: scheme, host, port and path; of what is none, the text."""
-    try:
-        parts = urlsplit(url.strip())
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-        return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/").removesuffix("/v1")
-    except ValueError:
-        return "", url, 0, ""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -9,7 +9,6 @@ import click
 from rich.console import Console
 
 from compliance.signoff.anchored import Trust
-from compliance.signoff.backtest import DEFAULT_FOLDER, Score, run_cases
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
@@ -93,14 +92,6 @@ class _SeveralDirectories(Command):
     help="Where the verdict asks to measure again: run the performance legs again, at most N times "
     f"({MOST_ROUNDS} or fewer), reference and candidate in turn, and sign off the new legs. Default: 0.",
 )
-@click.option("--backtest", is_flag=True, help="Sign off the frozen cases and print precision and recall.")
-@click.option(
-    "--backtest-folder",
-    type=PATH,
-    default=DEFAULT_FOLDER,
-    metavar="DIR",
-    help="Where runs.tar.xz and cases.jsonl are. Default: tests/signoff.",
-)
 def signoff(
     scope: Scope | None,
     ref: tuple[Path, ...],
@@ -118,8 +109,6 @@ def signoff(
     timestamp_ca: Path | None,
     key: str | None,
     remeasure: int,
-    backtest: bool,
-    backtest_folder: Path,
 ) -> ExitCode:
     """Sign off results from their raw files alone: PASS, FLAG or FAIL, with every reason.
 
@@ -139,25 +128,6 @@ def signoff(
     """
     console = Console()
     tell = partial(say, console)
-    if backtest:
-        if any(
-            (
-                scope,
-                ref,
-                cand,
-                claim,
-                tree,
-                dataset_path,
-                model_path,
-                remeasure,
-                feedback_file,
-                ledger,
-                timestamp_ca,
-                key,
-            )
-        ):
-            raise InputError("--backtest goes alone", "leave out what is about legs; it takes --out alone")
-        return run_backtest(backtest_folder, out, tell)
     if scope is None:
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
@@ -193,39 +163,6 @@ def signoff(
     if feedback_file is not None:
         _write("--feedback", feedback_file, feedback(verdict), tell)
     return verdict.exit_code(strict=strict_flag)
-
-
-def run_backtest(folder: Path, out: Path | None, say: Callable[[str], None]) -> ExitCode:
-    """Every frozen case; 0 when all verdicts and reasons are those of the labels.
-
-    Raises:
-        InputError: the folder is damaged.
-    """
-    outcomes = []
-    for outcome in run_cases(folder):
-        outcomes.append(outcome)
-        if not outcome.right:
-            case = outcome.case
-            say(f"WRONG {case.name}: labelled {case.verdict} {case.reason or ''}; {outcome.verdict.headline}")
-    score = Score(outcomes)
-    labels = {word: sum(one.case.verdict == word for one in outcomes) for word in ("PASS", "FLAG", "FAIL")}
-    honest = sum(one.case.name.startswith("honest") for one in outcomes)
-    say(f"{len(outcomes)} cases: {honest} honest, {len(outcomes) - honest} faulty; labels {labels}")
-    say(f"false PASS {score.false_pass}, false FAIL {score.false_fail}, other verdict or reason {len(score.wrong)}")
-    say(f"FAIL: precision {score.precision:.4f}, recall {score.recall:.4f}")
-    if out is not None:
-        record = {
-            "cases": len(outcomes),
-            "labels": labels,
-            "false_pass": score.false_pass,
-            "false_fail": score.false_fail,
-            "precision": score.precision,
-            "recall": score.recall,
-            "wrong": [one.case.name for one in score.wrong],
-            "outcomes": {one.case.name: one.verdict.headline for one in outcomes},
-        }
-        _write("--out", out, record, say)
-    return ExitCode.NEGATIVE if score.wrong else ExitCode.OK
 
 
 def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:

@@ -10,12 +10,12 @@ import pytest
 import compliance
 from compliance.finding import ON_LEGS, UnknownRuleError, all_rules, applied, decides, find_rule
 from compliance.signoff import sign_off
-from compliance.signoff.backtest import DEFAULT_FOLDER, read_cases, run_cases
 from compliance.submission.check.logs import note_findings
 from compliance.submission.check.tree_finding import Findings, is_asked
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import as_text, verify_result
+from tests.signoff.backtest import read_cases, run_cases
 from tests.support.verify_legs import DummyLegs
 
 
@@ -41,7 +41,7 @@ def test_every_rule_that_is_written_out_is_in_the_catalogue() -> None:
                 choice = call.args[0]
                 choices = [choice.body, choice.orelse] if isinstance(choice, ast.IfExp) else [choice]
                 written |= {one.value for one in choices if isinstance(one, ast.Constant)}
-    assert {"P-5/foreign_file", "P-1/missing_raw"} <= written
+    assert {"P-5/same_process", "P-1/missing_raw"} <= written
     assert written - all_rules().keys() == set()
 
 
@@ -107,5 +107,5 @@ def test_a_finding_has_one_id_in_every_command(tmp_path_factory: pytest.TempPath
 )
 def test_frozen_cases_keep_verdict_and_reason_without_a_word(wordless: Callable[[], None], one_in: int) -> None:
     wordless()
-    cases = read_cases(DEFAULT_FOLDER)[::one_in]
-    assert [outcome.case.name for outcome in run_cases(cases=cases) if not outcome.right] == []
+    cases = read_cases()[::one_in]
+    assert [outcome.case.name for outcome in run_cases(cases) if not outcome.right] == []

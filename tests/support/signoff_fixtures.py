@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from compliance.finding import Finding
-from compliance.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
 from compliance.signoff.evidence import Evidence, load
 from runs.record.layout import RunDir
+from tests.signoff.backtest import DEFAULT_FOLDER, LEGS, RUNS_NAME
 from tests.signoff.forge.faults import inject
 from tests.support.once import once
 

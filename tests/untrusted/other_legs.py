@@ -5,19 +5,9 @@ import shutil
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import set_detail, set_manifest, set_summary, take
-from tests.signoff.forge.rebuilt_faults import beat, rebuild, scale_clock
-from tests.signoff.forge.record_faults import each_record, stretch_requests
+from tests.signoff.forge.rebuilt_faults import beat, rebuild
+from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import tampering
-
-
-@tampering()
-def heartbeat_of_the_other_leg(pair: Pair) -> None:
-    take(pair.performance, pair.accuracy, "progress.json")
-
-
-@tampering(covered=False)
-def result_of_the_other_leg(pair: Pair) -> None:
-    take(pair.performance, pair.accuracy, "result.json")
 
 
 @tampering()
@@ -44,21 +34,9 @@ def user_conf_emptied(pair: Pair) -> None:
     pair.performance.user_conf.write_text("")
 
 
-@tampering()
-def audit_config_that_was_not_read(pair: Pair) -> None:
-    pair.performance.audit_config.write_text("*.*.mode = 2\n")
-
-
 @tampering(covered=False, sealed=False)
 def seal_of_the_other_leg(pair: Pair) -> None:
     shutil.copy(pair.accuracy.seal, pair.performance.seal)
-
-
-@tampering("Offline")
-def data_set_by_another_hash(pair: Pair) -> None:
-    """The hash that is compared is not the one that is shown."""
-    for run in pair.legs:
-        set_manifest(run, "dataset.sha256", "0" * 64)
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------
@@ -116,14 +94,6 @@ def longer_outputs(pair: Pair) -> None:
     each_record(run, lambda one: one | {"output_tokens": min(128, one["output_tokens"] + 9)})
     rebuild(run, 1)
     beat(run)
-
-
-@tampering("SingleStream")
-def faster_by_a_fifth_but_for_the_heartbeat(pair: Pair) -> None:
-    run = pair.performance
-    stretch_requests(run, 0.8)
-    rebuild(run, 1)
-    scale_clock(run, 0.8)
 
 
 @tampering()

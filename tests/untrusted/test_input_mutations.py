@@ -67,8 +67,6 @@ INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
         (ROOT / "configs/system-example.yaml").read_text(),
         ("submit", "{leg}", "--organisation", "O", "--system-name", "S", "--output", "{out}", "--system", "{file}"),
     ),
-    "cases.jsonl": ('{"name": "a", "scope": "harness", "ref": ["x"], "verdict": "PASS"}\n',
-                    ("signoff", "--backtest", "--backtest-folder", "{folder}")),
 }  # fmt: skip
 
 

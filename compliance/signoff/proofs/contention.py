@@ -1,6 +1,6 @@
 """B-4 on CPU time: did others use the cores while a leg's clock ran, and more so on one side of a comparison?
 
-A result's times are what they are, so contention is no FAIL; a record that cannot be the leg's own is one.
+A result's times are what they are, so contention is no FAIL.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,7 @@ from statistics import mean
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.leg_conditions import conditions_of
-from compliance.signoff.limits import (
-    CORES_SLACK_S,
-    FOREIGN_DIFFERENCE,
-    LEAST_WINDOW_S,
-    ROUNDED_S,
-    WINDOW_SLACK_S,
-    WINDOW_SLACK_SHARE,
-)
+from compliance.signoff.limits import FOREIGN_DIFFERENCE, LEAST_WINDOW_S
 from runs.errors import InputError
 from runs.record.observed import FOREIGN_SHARE, Contention, contention_of
 from runs.wording import counted
@@ -48,8 +41,6 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
             unknown.append((evidence, found))
         elif found.window_s < LEAST_WINDOW_S:
             unknown.append((evidence, f"a window of {found.window_s:.2f} s is too short to tell"))
-        elif wrong := _contradiction(evidence, found):
-            yield wrong
         else:
             yield _told(evidence, found)
             if evidence.is_performance:
@@ -62,29 +53,6 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         yield note("B-4/contention_not_recorded", text, first.run.manifest, legs=len(unknown))
     for one in known.values():
         yield from _alone(*one.values()) if len(one) == 1 else _compared([*one.values()])
-
-
-def _contradiction(evidence: Evidence, found: Contention) -> Finding | None:
-    """Why this cannot be the record of the leg; None if it can."""
-    manifest, table, where = evidence.manifest, evidence.requests, evidence.run.manifest
-    rest_s = max(0.0, found.busy_cpu_s - found.own_cpu_s)
-    if abs(rest_s - found.foreign_cpu_s) > ROUNDED_S:
-        text = f"foreign CPU time is {found.foreign_cpu_s:g} s, by the times beside it {rest_s:g} s"
-        return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=found.foreign_cpu_s, derived_s=rest_s)
-    there_s = found.usable_cores * (found.window_s + CORES_SLACK_S)
-    for of, said_s, most_s in (("", found.busy_cpu_s, there_s), ("stolen ", found.stolen_cpu_s, found.busy_cpu_s)):
-        if said_s > most_s + ROUNDED_S:
-            text = f"{said_s:g} s of {of}CPU time in {found.window_s:.2f} s on {found.usable_cores} cores"
-            return fail("P-3/reported_vs_raw_mismatch", text, where, said_s=said_s, most_s=most_s)
-    if manifest is None or table is None or not len(table):
-        return None
-    least_s = (int(table.complete_ns.max()) - int(table.issue_ns.min())) / 1e9
-    most_s = ((manifest.end_time_ns or 0) - (manifest.start_time_ns or 0)) / 1e9
-    slack_s = WINDOW_SLACK_S + WINDOW_SLACK_SHARE * found.window_s
-    if least_s - slack_s <= found.window_s <= most_s + slack_s:
-        return None
-    text = f"CPU times over {found.window_s:.2f} s are of another leg: the requests took {least_s:.2f} s, this leg"
-    return fail("P-5/foreign_file", f"{text} {most_s:.2f} s", where, window_s=found.window_s)
 
 
 def _told(evidence: Evidence, found: Contention) -> Finding:

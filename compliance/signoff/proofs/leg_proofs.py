@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from compliance.finding import Finding
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.proofs.cross_checks import cross_checks
 from compliance.signoff.proofs.issued_queries import late_issues, replay
 from compliance.signoff.proofs.provenance import provenance
-from compliance.signoff.proofs.stamps import stamps
+from compliance.signoff.proofs.request_checks import request_checks
 
 
 def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
@@ -19,6 +18,5 @@ def leg_proofs(evidence: Evidence) -> Iterator[Finding]:
     yield from provenance(evidence)
     if evidence.manifest is not None or evidence.trace is not None:
         yield from replay(evidence)
-    yield from stamps(evidence)
-    yield from cross_checks(evidence)
+    yield from request_checks(evidence)
     yield from late_issues(evidence)

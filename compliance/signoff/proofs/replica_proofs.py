@@ -1,4 +1,4 @@
-"""The replicas of one leg, held against its plan and against each other; what each counted: see record_facts.py.
+"""The replicas of one leg: did each answer, is each the same engine, and is none faster than its devices explain?
 
 Imbalance is honest: what shares a replica's cores, or a pause of its host, slows it. So a share of the work is never
 more than a FLAG; the median time per token, which no pause moves, is more where all have devices of one kind.
@@ -10,8 +10,9 @@ import numpy as np
 
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
-from compliance.signoff.limits import CORES_SLACK_S, FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
+from compliance.signoff.limits import FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
 from runs.numbers.replica_numbers import times_per_token_ns
+from runs.record.conditions import shown
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -22,30 +23,32 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
     Args:
         contended: whether others used the cores of the leg's machine.
     """
-    planned = len(manifest.resolved.replicas.places) if manifest.resolved.replicas else 0
-    known = set() if table.replica is None else set(table.replica.tolist())
-    recorded = [record.get("replica") for record in manifest.replicas]
-    if recorded != list(range(planned)) or not known <= set(recorded) or (recorded and not known):
-        text = f"{planned} replicas were planned, {len(recorded)} are on record, {len(known)} answered: not the same"
-        yield fail("P-4/record_incomplete", text, evidence.run.requests, replicas=planned)
-    elif recorded and manifest.current:
-        # Each policy gives the first queries to one replica after the other.
-        if len(table) >= planned and (silent := set(recorded) - known):
-            text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
-            yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
-        yield from _speed(evidence, manifest, table, contended)
-        yield from _cores(evidence, manifest)
+    if table.replica is None or not manifest.replicas or not manifest.current:
+        return
+    # Each policy gives the first queries to one replica after the other.
+    silent = {record["replica"] for record in manifest.replicas} - set(table.replica.tolist())
+    if silent and len(table) >= len(manifest.replicas):
+        text = f"of {len(table)} queries replica {', '.join(map(str, sorted(silent)))} answered none"
+        yield fail("P-4/silent_replica", text, evidence.run.requests, replicas=sorted(silent))
+    yield from _one_engine(evidence, manifest)
+    yield from _speed(evidence, manifest, table, contended)
 
 
-def _cores(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
-    """P-3: none computed for longer than the cores of its host have been there."""
-    took_s = ((manifest.end_time_ns or 0) - (manifest.start_time_ns or 0)) / 1e9
-    hosts = {host["hostname"]: host for host in (manifest.host, *(node.host for node in manifest.resolved.nodes))}
+def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
+    """P-7: every replica has the versions, options, software and weights of the leg."""
+    first, hashes = manifest.replicas[0], manifest.model["sha256"]
     for record in manifest.replicas:
-        cores = hosts.get(record["host"], {}).get("cores_logical")
-        if cores is not None and record["cpu_s"] > cores * (took_s + CORES_SLACK_S):
-            text = f"replica {record['replica']} used {record['cpu_s']:g} s of {cores} cores in {took_s:.1f} s"
-            yield fail("P-3/reported_vs_raw_mismatch", text, evidence.run.manifest, replica=record["replica"])
+        expected = {
+            "versions": manifest.engine["versions"],
+            "in_force": manifest.engine["in_force"],
+            "software": first["software"],
+            "weights_sha256": {file: hashes.get(file) for file in record["weights_sha256"]},
+        }
+        for name, value in expected.items():
+            if record[name] != value:
+                text = f"{name} of replica {record['replica']} ({record['host']}): {shown(record[name], 80)}"
+                text += f", of the leg {shown(value, 80)}"
+                yield fail("P-7/replicas_differ", text, evidence.run.manifest, replica=record["replica"])
 
 
 def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contended: bool) -> Iterator[Finding]:

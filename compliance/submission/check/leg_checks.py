@@ -10,9 +10,8 @@ from pathlib import Path
 
 from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
-from compliance.evidence.leg_record import is_truncated
 from compliance.evidence.performance import verify_performance
-from compliance.evidence.truncate import CUT, SHOWN_BYTES
+from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.finding import RERUN, Severity, decides
 from compliance.submission.check.descriptions import says_network
 from compliance.submission.check.logs import (

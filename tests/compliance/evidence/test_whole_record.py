@@ -158,46 +158,12 @@ def test_a_request_with_other_fields_is_none(legs: DummyLegs, tmp_path: Path, ol
     assert judged(run).exit_code() in (2, 4)
 
 
-@pytest.mark.parametrize("content", [None, "{}", "null", '{"schema_version": 1, "schema_version": 1}'])
-def test_a_result_that_lacks_anything_allows_no_verdict(legs: DummyLegs, tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("name", ["progress.json", "result.json"])
+def test_neither_the_heartbeat_nor_the_cached_result_is_an_input(legs: DummyLegs, tmp_path: Path, name: str) -> None:
     run = legs.copy(tmp_path / "leg", "Offline")
-    run.result.unlink() if content is None else run.result.write_text(content)
+    (run.root / name).write_text("{}")
     reseal(run)
-    assert judged(run).exit_code() == (4 if content is None else 2)
-
-
-def test_a_result_without_a_field_that_has_a_default_is_a_contradiction(legs: DummyLegs, tmp_path: Path) -> None:
-    run = legs.copy(tmp_path / "leg", "Offline")
-    record = json.loads(run.result.read_bytes())
-    del record["early_stopping"]
-    run.result.write_text(json.dumps(record))
-    reseal(run)
-    assert rules(judged(run)) == {"record-result"}
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["{}", "no JSON", "null", '{"phase": "done"}', None],
-)
-def test_a_heartbeat_that_lacks_anything_is_a_contradiction(
-    legs: DummyLegs, tmp_path: Path, content: str | None
-) -> None:
-    run = legs.copy(tmp_path / "leg", "Offline")
-    run.progress.unlink() if content is None else run.progress.write_text(content)
-    reseal(run)
-    verdict = judged(run)
-    assert verdict.exit_code() == 4
-    assert rules(verdict) == {"record-progress"}
-
-
-@pytest.mark.parametrize(("name", "value"), [("phase", "running"), ("pid", 1), ("completed", 63), ("elapsed_s", "1")])
-def test_a_heartbeat_of_another_leg_is_a_contradiction(
-    legs: DummyLegs, tmp_path: Path, name: str, value: object
-) -> None:
-    run = legs.copy(tmp_path / "leg", "Offline")
-    run.progress.write_text(json.dumps({**json.loads(run.progress.read_bytes()), name: value}))
-    reseal(run)
-    assert rules(judged(run)) == {"record-progress"}
+    assert judged(run).outcome == "PASS"
 
 
 def test_a_leg_without_its_seal_is_a_contradiction(legs: DummyLegs, tmp_path: Path) -> None:

@@ -292,8 +292,6 @@ def test_the_command_writes_the_verdict_and_returns_its_code(
         (("--scope", "patch", "--ref", os.curdir), "no --cand was given"),
         (("--scope", "harness", "--ref", os.curdir, "--noise-band", "0"), "--noise-band 0"),
         (("--scope", "harness", "--ref", os.curdir, "--claim", "nowhere.json"), "--claim nowhere.json"),
-        (("--backtest", "--scope", "harness"), "--backtest goes alone"),
-        (("--backtest", "--backtest-folder", "nowhere"), "--backtest nowhere"),
     ],
 )
 def test_a_mistake_of_the_user_is_told_with_its_value(

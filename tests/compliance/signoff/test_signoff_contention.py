@@ -121,22 +121,3 @@ def test_older_and_short_legs_are_noted(beside: With, legs: FrozenLegs) -> None:
     verdict = sign_off("baseline", [beside("off-1", 0.6), *legs.paths("off-2", "off-acc")])
     (reason,) = [one for one in verdict.findings if one.slug == "contention_not_recorded"]
     assert (verdict.outcome, as_word(reason), reason.numbers) == ("PASS", "NOTE", {"legs": 3})
-
-
-@pytest.mark.parametrize(
-    ("changed", "slug"),
-    [
-        ({"foreign_cpu_s": 0.0}, "reported_vs_raw_mismatch"),
-        ({"own_cpu_s": 3.0}, "reported_vs_raw_mismatch"),
-        ({"window_s": 1.5}, "foreign_file"),
-        ({"window_s": 60.0}, "foreign_file"),
-        ({"usable_cores": None}, "null_metric"),
-    ],
-)
-def test_a_record_that_contradicts_itself_or_the_leg_is_a_fail(
-    legs: FrozenLegs, tmp_path: Path, changed: dict[str, Any], slug: str
-) -> None:
-    edited = record(0.3, 2.7, **changed)
-    copy = legs.copy(tmp_path / "leg", "srv-2", ["set_manifest", "observed.contention", edited])
-    verdict = sign_off("baseline", [legs("srv-1"), copy, legs("srv-acc")])
-    assert [reason.slug for reason in verdict.findings if reason.severity == "error"] == [slug]

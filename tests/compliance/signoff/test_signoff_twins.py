@@ -1,4 +1,4 @@
-"""H-4, H-5, H-8 and G-9: runs made from runs, answers that were looked up, planted audits and verdicts."""
+"""H-5, H-8 and G-9: answers that were looked up, planted audits and verdicts."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from compliance.signoff import sign_off
 from compliance.signoff.caching import caching, pace
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
 from compliance.signoff.limits import FASTER_FLAG
-from compliance.signoff.proofs.twins import twins
 from runs.errors import ExitCode
 from runs.files import write_json
 from runs.record.layout import RunDir
@@ -26,31 +25,6 @@ from tests.support.signoff_fixtures import FrozenLegs, as_word, evidence
 @pytest.fixture(scope="module")
 def legs(tmp_path_factory: pytest.TempPathFactory) -> FrozenLegs:
     return FrozenLegs(tmp_path_factory)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [("srv-1", "srv-2"), ("ss-1", "ss-2"), ("off-1", "off-2"), ("off-fast-1", "off-fast-2"), ("ss-1", "ss-acc")],
-)
-def test_repeats_are_no_twins(legs: FrozenLegs, names: tuple[str, str]) -> None:
-    assert list(twins(*(evidence(legs(name)) for name in names))) == []
-
-
-@pytest.mark.parametrize(
-    ("faults", "said"),
-    [
-        ([["disguise", 60, 7777]], "100% of the latencies"),
-        ([["disguise", 60, 7777, 20_000]], "statistics of LoadGen's are the same"),
-        ([["shorten_requests", 0.9], ["scale_reported", "result_.*_ns", 0.9]], "0.9000 times the other's"),
-    ],
-)
-def test_a_copy_is_found_whatever_was_done_to_it(
-    legs: FrozenLegs, tmp_path: Path, faults: list[list[object]], said: str
-) -> None:
-    copy = evidence(legs.copy(tmp_path / "copy", "srv-1", *faults))
-    (reason,) = twins(copy, evidence(legs("srv-1")))
-    assert (as_word(reason), reason.slug) == ("FAIL", "same_run_twice")
-    assert said in reason.text
 
 
 def test_pace_is_compared_at_no_lower_load_and_in_one_direction(legs: FrozenLegs, tmp_path: Path) -> None:

@@ -35,9 +35,3 @@ def test_a_copy_of_several_does_not_tell_how_many_there_are(tmp_path: Path, core
     configuration = read_engine_log(log).configuration
     assert configuration["dtype"] == "float32"
     assert configuration.get("data_parallel_size") == copies
-
-
-def test_replicas_that_write_at_once_are_all_known(tmp_path: Path) -> None:
-    log = tmp_path / "engine.log"
-    log.write_text("Loading: 0%replica 0: process 21888replica 1: process 21889\n\n")
-    assert read_engine_log(log).replicas == {0: 21888, 1: 21889}

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from compliance.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
+from tests.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
 from tests.signoff.forge.faults import derive_result, inject
 from tests.support.editing import reseal
 
@@ -56,7 +56,7 @@ def unpack(folder: Path) -> None:
 
 def forge_all(legs: Path) -> Iterator[tuple[Case, Forged]]:
     """Every faulty case, made from the legs."""
-    cases = {case.name: case for case in read_cases(DEFAULT_FOLDER)}
+    cases = {case.name: case for case in read_cases()}
     for recipe in read_recipes():
         case = cases[recipe.name]
         with tempfile.TemporaryDirectory(prefix="forge-") as temporary:
@@ -100,7 +100,7 @@ def pack_with_cases(legs: Path) -> None:
         removed[case.name] = forged.removed
     pack(files)
     lines = []
-    for case in read_cases(DEFAULT_FOLDER):
+    for case in read_cases():
         noted = case.model_copy(update={"removed": removed.get(case.name, [])})
         lines.append(orjson.dumps(noted.model_dump(exclude_defaults=True)) + b"\n")
     (DEFAULT_FOLDER / CASES_NAME).write_bytes(b"".join(lines))

@@ -1,12 +1,15 @@
 """The back-test: frozen legs, frozen forgeries, frozen labels, and what the sign-off says of each today.
 
+`python -m tests.signoff.backtest` prints precision and recall.
+
 A folder holds `cases.jsonl`, one case a line, and `runs.tar.xz`: in `legs/` real legs of this product, in
 `forged/CASE/` the files that were changed in a copy of the case's legs. A case may be added; a label is never changed
-to fit a rule.
+to fit a rule. Of cases with `anchor` the files were edited after the run and sealed anew: the statement of the leg is
+then another one than the statement that was anchored when the leg ended. Only that tells their true reason.
 """
 
-import lzma
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,20 +18,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
 from compliance.signoff.signoff_verdict import Scope, SignOff
 from compliance.verdict import WORTH
-from runs.errors import InputError
-from runs.reading import open_file, read_whole
+from runs.files import sha256_of
 
 RUNS_NAME = "runs.tar.xz"
 CASES_NAME = "cases.jsonl"
-MOST_UNPACKED_BYTES = 2 << 30
 LEGS, FORGED = "legs", "forged"  # in the archive
-DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / "tests" / "signoff"
+DEFAULT_FOLDER = Path(__file__).resolve().parent
 
 
 class Case(BaseModel):
@@ -40,6 +41,7 @@ class Case(BaseModel):
         claim: content of the claim's file.
         verdict: the label.
         reason: slug of a finding that must be there, the true reason; none of an honest case.
+        anchor: whether only an anchored statement tells the true reason.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +54,7 @@ class Case(BaseModel):
     claim: dict[str, Any] | None = None
     verdict: Literal["PASS", "FLAG", "FAIL"]
     reason: str | None = None
+    anchor: bool = False
 
     def legs(self) -> list[tuple[str, str]]:
         """(name here, name in the archive) of every leg."""
@@ -69,9 +72,15 @@ class CaseOutcome:
 
     case: Case
     verdict: SignOff
+    anchored: bool  # every leg's statement is one that was made when a leg of the archive ended
 
     @property
     def right(self) -> bool:
+        """The verdict and its reason are those of the label, by the rules or, where it takes one, by an anchor."""
+        return not self.anchored if self.case.anchor else self.by_rules
+
+    @property
+    def by_rules(self) -> bool:
         slugs = {reason.slug for reason in self.verdict.findings if WORTH[reason.severity] == self.case.verdict}
         named = self.case.reason is None or self.case.reason in slugs
         return self.verdict.outcome == self.case.verdict and named
@@ -83,8 +92,10 @@ class Score:
 
     outcomes: list[CaseOutcome]
 
-    def count(self, labels: set[str], said: set[str]) -> int:
-        return sum(one.case.verdict in labels and one.verdict.outcome in said for one in self.outcomes)
+    def count(self, labels: set[str], said: set[str], *, anchored: bool = False) -> int:
+        """Cases with such labels of which so much was said; with anchors, a FAIL of each that an anchor tells."""
+        decisions = ((one, "FAIL" if anchored and not one.anchored else one.verdict.outcome) for one in self.outcomes)
+        return sum(one.case.verdict in labels and decision in said for one, decision in decisions)
 
     @property
     def false_pass(self) -> int:
@@ -100,78 +111,37 @@ class Score:
         said = self.count({"PASS", "FLAG", "FAIL"}, {"FAIL"})
         return self.count({"FAIL"}, {"FAIL"}) / said if said else 1.0
 
-    @property
-    def recall(self) -> float:
+    def recall(self, *, anchored: bool) -> float:
         """Of those that ought to FAIL, how many it FAILs."""
         due = sum(one.case.verdict == "FAIL" for one in self.outcomes)
-        return self.count({"FAIL"}, {"FAIL"}) / due if due else 1.0
+        return self.count({"FAIL"}, {"FAIL"}, anchored=anchored) / due if due else 1.0
 
     @property
     def wrong(self) -> list[CaseOutcome]:
         return [one for one in self.outcomes if not one.right]
 
 
-def read_cases(folder: Path) -> list[Case]:
-    """The cases of a folder.
-
-    Raises:
-        InputError: missing or damaged; names the line.
-    """
-    path = folder / CASES_NAME
-    lines = read_whole(path, "name a folder with cases.jsonl and runs.tar.xz", option="--backtest").splitlines()
-    cases = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            cases.append(Case.model_validate(orjson.loads(line)))
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            raise InputError(f"{path} line {number}: {str(error).splitlines()[0]}", "mend the line") from error
-    names = [case.name for case in cases]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise InputError(f"{path}: two cases are named {min(twice)}", "give each a name of its own")
-    return cases
+def read_cases() -> list[Case]:
+    """All cases."""
+    return [Case.model_validate_json(line) for line in (DEFAULT_FOLDER / CASES_NAME).read_bytes().splitlines()]
 
 
-def run_cases(
-    folder: Path = DEFAULT_FOLDER, cases: Iterable[Case] | None = None, *, max_bytes: int = MOST_UNPACKED_BYTES
-) -> Iterator[CaseOutcome]:
-    """Sign off cases of a folder anew, by default every one, on copies in a temporary folder.
-
-    Args:
-        folder: holds cases and archive.
-        cases: some of them.
-        max_bytes: that the archive may unpack to.
-
-    Raises:
-        InputError: the folder is damaged, or names a leg that there is not.
-    """
-    cases = read_cases(folder) if cases is None else cases
+def run_cases(cases: Iterable[Case] | None = None) -> Iterator[CaseOutcome]:
+    """Sign off cases anew, by default every one, on copies in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="signoff-") as temporary:
-        unpacked = Path(temporary) / "archive"
-        try:
-            with (
-                open_file(folder / RUNS_NAME, "take the archive as it was") as stream,
-                tarfile.open(fileobj=stream) as archive,
-            ):
-                left = max_bytes  # a few kilobytes may be as many gigabytes
-                for member in archive:
-                    left -= max(0, member.size)
-                    if left < 0:
-                        raise tarfile.TarError(f"more than {max_bytes:,} bytes")
-                    archive.extract(member, unpacked, filter="data")
-        except (OSError, EOFError, lzma.LZMAError, ValueError, tarfile.TarError) as error:
-            raise InputError(
-                f"{folder / RUNS_NAME} cannot be unpacked: {error}", "take the archive as it was"
-            ) from error
-        for case in cases:
-            place = Path(temporary) / "case"
-            yield CaseOutcome(case, _run(case, unpacked, place))
+        unpacked, place = Path(temporary) / "archive", Path(temporary) / "case"
+        with tarfile.open(DEFAULT_FOLDER / RUNS_NAME) as archive:
+            archive.extractall(unpacked, filter="data")
+        anchors = {sha256_of(path) for path in (unpacked / LEGS).glob("*/seal.json")}
+        for case in read_cases() if cases is None else cases:
+            verdict = _run(case, unpacked, place)
+            seals = {sha256_of(path) for path in place.glob("*/seal.json")}
+            yield CaseOutcome(case, verdict, seals <= anchors)
             shutil.rmtree(place)
 
 
 def _run(case: Case, unpacked: Path, place: Path) -> SignOff:
     for name, source in case.legs():
-        if not (unpacked / LEGS / source).is_dir():
-            raise InputError(f"case {case.name}: there is no leg {source}", "see the names in the archive")
         shutil.copytree(unpacked / LEGS / source, place / name)
     if (unpacked / FORGED / case.name).is_dir():
         shutil.copytree(unpacked / FORGED / case.name, place, dirs_exist_ok=True)
@@ -183,3 +153,21 @@ def _run(case: Case, unpacked: Path, place: Path) -> SignOff:
         claim_path.write_bytes(orjson.dumps(case.claim))
         claim = read_claim(claim_path)
     return sign_off(case.scope, case.side(case.ref, place), case.side(case.cand, place), claim)
+
+
+def main() -> int:
+    """Sign off every case and print the score."""
+    score = Score(list(run_cases()))
+    for one in score.wrong:
+        print(f"WRONG {one.case.name}: labelled {one.case.verdict} {one.case.reason or ''}; {one.verdict.headline}")
+    labels = {word: sum(one.case.verdict == word for one in score.outcomes) for word in ("PASS", "FLAG", "FAIL")}
+    honest = sum(one.case.name.startswith("honest") for one in score.outcomes)
+    print(f"{len(score.outcomes)} cases: {honest} honest, {len(score.outcomes) - honest} faulty; labels {labels}")
+    print(f"false PASS {score.false_pass}, false FAIL {score.false_fail}, other verdict or reason {len(score.wrong)}")
+    alone, anchored = (score.recall(anchored=one) for one in (False, True))
+    print(f"FAIL: precision {score.precision:.4f}, recall {alone:.4f} without an anchor, {anchored:.4f} with one")
+    return 1 if score.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
