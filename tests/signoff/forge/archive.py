@@ -1,9 +1,8 @@
 """The archive of the back-test: real legs, and of every faulty case the files that its faults changed.
 
-`python -m tests.signoff.forge.archive` derives the results of the legs in the archive again, forges all cases of
-recipes.jsonl anew from them, and packs both: that is all there is to do when texts or results change. A record of
-another form wants new legs (make_runs.py). Cases are stored as they were forged, each leg sealed anew as who forges
-with care would.
+`python -m tests.signoff.forge.archive` forges all cases of recipes.jsonl anew from the legs in the archive, and packs
+both. A record of another form needs new legs (make_runs.py). Cases are stored as they were forged, each leg sealed
+anew, as somebody would who forges with care.
 """
 
 import io
@@ -19,10 +18,8 @@ from typing import Any
 import orjson
 
 from runs.record.layout import RunDir
-from runs.record.manifest import read_manifest
 from tests.signoff.backtest import CASES_NAME, DEFAULT_FOLDER, FORGED, LEGS, RUNS_NAME, Case, read_cases
-from tests.signoff.forge.faults import derive_result, inject
-from tests.support.editing import reseal
+from tests.signoff.forge.faults import inject
 
 RECIPES = Path(__file__).with_name("recipes.jsonl")
 DICTIONARY_BYTES = 64 << 20  # larger than all files together: most are near copies of others
@@ -106,18 +103,9 @@ def pack_with_cases(legs: Path) -> None:
     (DEFAULT_FOLDER / CASES_NAME).write_bytes(b"".join(lines))
 
 
-def _derive_again(run: RunDir) -> None:
-    """result.json as it would be written now; sealed as of the leg's own end, so that nothing changes in vain."""
-    if read_manifest(run.manifest).status == "finished":
-        derive_result(run)
-    reseal(run)
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="forge-") as temporary:
         unpack(Path(temporary))
-        for leg in (Path(temporary) / LEGS).iterdir():
-            _derive_again(RunDir(leg))
         pack_with_cases(Path(temporary) / LEGS)
 
 

@@ -12,14 +12,12 @@ from typing import Any
 
 import orjson
 
-from runs.errors import HarnessError, InputError
+from runs.errors import InputError
 from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, read_detail
-from runs.numbers.result import build_result, write_result
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
-from runs.record.manifest import read_manifest
-from runs.record.observed import LOOP_LAG, loop_lag_of
+from runs.record.observed import LOOP_LAG
 from tests.signoff.forge.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -186,15 +184,8 @@ def adopt(run: RunDir, other: RunDir) -> None:
     write_json(run.manifest, theirs | {name: mine[name] for name in kept})
 
 
-def derive_result(run: RunDir) -> None:
-    """result.json, as it would be written of the files now."""
-    manifest = read_manifest(run.manifest)
-    result = build_result(run, scenario=manifest.resolved.scenario)
-    write_result(run, result.model_copy(update={LOOP_LAG: loop_lag_of(manifest.observed)}))
-
-
 def cover(run: RunDir) -> None:
-    """Hide what was done: counts, hashes, result.json and seal are made anew."""
+    """Hide what was done: counts, hashes and seal are made anew."""
     records = read_records(run) if run.requests.is_file() else []
     content = orjson.loads(run.manifest.read_bytes())
     content["observed"] |= {LOG_HASHES: log_hashes(run)} | dict.fromkeys(_SAMPLES, len(records))
@@ -210,10 +201,6 @@ def cover(run: RunDir) -> None:
             LOOP_LAG: content["observed"].get(LOOP_LAG),
         }
         write_json(run.progress, progress)
-    try:
-        derive_result(run)
-    except HarnessError:
-        run.result.unlink(missing_ok=True)
     reseal(run)
 
 
