@@ -1,15 +1,20 @@
-"""Event loops: which one is used, and its lag: how long something that is due has to wait for the loop's next turn."""
+"""A process with an event loop: which loop it is, its garbage collector and open files, and the loop's lag: how long
+something that is due has to wait for the next turn."""
 
 import asyncio
+import gc
+import resource
 import time
 from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 
+from runs.errors import SetupError
 from runs.record.observed import LoopLag
 from sut.recorder import LatencyHistogram
 
+SPARE_FILES = 256  # everything else that the process has open
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
 
 
@@ -20,6 +25,35 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def freeze_garbage_collection() -> None:
+    """Everything made so far lives to the end: the collector need never look at it, nor run in the timed window."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+def allow_open_files(count: int, what: str, fix: str) -> None:
+    """Raise the soft limit of open files and connections as far as is needed.
+
+    Args:
+        count: files and connections, besides what every process has.
+        what: they are for.
+        fix: how to need fewer.
+
+    Raises:
+        SetupError: the hard limit is lower.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise SetupError(
+            f"{what} need {needed} open files; the limit is {hard}", f"{fix}, or raise the limit (ulimit -Hn)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 class LagMeter:

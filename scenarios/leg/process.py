@@ -36,10 +36,9 @@ from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings, effective_settings, expected_samples
 from scenarios.leg.warmup import warm_up
 from sut.admission import Admission
-from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Observed
 from sut.engines import engine_kind
-from sut.event_loop import LagMeter, new_event_loop
+from sut.event_loop import LagMeter, freeze_garbage_collection, new_event_loop
 from sut.feed import AdmissionControl, Feed
 from sut.loadgen_sut import LoadgenSut
 from sut.recorder import Recorder
@@ -313,7 +312,7 @@ class LegProcess:
             finished.set()
             self._wake.set()
 
-        rest_collector()
+        freeze_garbage_collection()
         self._beat("running")
         replicas = self._engine.pids_here() if isinstance(self._engine, ReplicaPool) else []
         cpu_before = read_cpu(self.manifest.parent_pid, replicas)

@@ -17,12 +17,11 @@ from runs.benchmark import SamplingPolicy
 from runs.benchmarks import default_benchmark
 from runs.environment import HARNESS_ROOT
 from runs.errors import HarnessError, SetupError
-from sut.collector import rest_collector
 from sut.endpoint.dialects.dialect import Dialect
 from sut.endpoint.dialects.openai import VllmTokens
 from sut.endpoint.engine import EndpointEngine
 from sut.engine import Request
-from sut.event_loop import new_event_loop
+from sut.event_loop import freeze_garbage_collection, new_event_loop
 
 CONNECTIONS = 2_000
 OPEN_AT_MOST = 1_800  # an answer takes half a second there, so that 3,600/s could be carried
@@ -94,7 +93,7 @@ async def _measure(sampling: SamplingPolicy, events: int) -> ClientSpeed:
     with instant_server(events) as url:
         engine = EndpointEngine(url, sampling, streaming=True, connections=CONNECTIONS, times_count=False)
         await engine.start()
-        rest_collector()  # as a client's process does
+        freeze_garbage_collection()  # as a client's process does
         prompt = random.Random(ARRIVALS_SEED).choices(range(1_000, 100_000), k=PROMPT_TOKENS)
         burst = min(BURST_ANSWERS, BURST_EVENTS // events)
         wall_s, cpu_s = await _burst(engine, prompt, burst)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from runs.errors import ExecutionError, SetupError
 from sut.endpoint.address import ServerAddress
 from sut.endpoint.connection import HttpConnection
-from sut.open_files import allow_open_files
+from sut.event_loop import allow_open_files
 
 if TYPE_CHECKING:
     from sut.endpoint.exchange import Exchange

@@ -13,8 +13,8 @@ import msgspec
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
+from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
-from sut.open_files import allow_open_files
 from sut.recorder import Lateness
 from sut.replicas.messages import (
     Heartbeat,

@@ -27,10 +27,9 @@ from runs.errors import ExecutionError, HarnessError, error_record
 from runs.files import sha256_of
 from runs.reading import MAX_WEIGHTS_BYTES
 from runs.record.manifest import LegPlan
-from sut.collector import rest_collector
 from sut.engine import Engine, Request
 from sut.engines import engine_kind
-from sut.event_loop import new_event_loop
+from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.loadgen_sut import int32_ids
 from sut.replicas.messages import (
     Answer,
@@ -92,7 +91,7 @@ class Replica:
             report = await engine.start()
             self._engine = engine
             self._family = [psutil.Process(), *psutil.Process().children(recursive=True)]
-            rest_collector()
+            freeze_garbage_collection()
             transport.send(encode(Ready(self._info(await weights), report)))
             while not self._stopped.is_set():
                 with contextlib.suppress(TimeoutError):

@@ -7,7 +7,7 @@ import sys
 PROGRAM = """
 import resource
 from runs.errors import SetupError
-from sut.open_files import SPARE_FILES, allow_open_files
+from sut.event_loop import SPARE_FILES, allow_open_files
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 1000))
 allow_open_files(10, "few", "take fewer")

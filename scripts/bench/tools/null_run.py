@@ -23,8 +23,8 @@ from runs.numbers.numbers import Numbers, reported_numbers
 from runs.record.layout import RunDir
 from runs.record.manifest import LegPlan
 from scenarios.leg.loadgen_settings import build_log_settings, build_settings
-from sut.collector import rest_collector
 from sut.engine import Engine, EngineReport, Request
+from sut.event_loop import freeze_garbage_collection, new_event_loop
 from sut.feed import Feed
 from sut.loadgen_sut import TOKEN_BYTES, LoadgenSut
 from sut.recorder import Recorder
@@ -152,7 +152,7 @@ def main() -> None:
     failures: list[BaseException] = []
     recorder: Recorder | None = None
     if spec.side == "ours":
-        loop = asyncio.new_event_loop()
+        loop = new_event_loop()
         threading.Thread(target=loop.run_forever, name="engine-loop", daemon=True).start()
         recorder = Recorder(run.requests, failures.append)
         engine = NullEngine(first_token=wants_first_token)
@@ -170,7 +170,7 @@ def main() -> None:
         issue: Callable[[list[Any]], None] = sut.issue_queries
     else:
         issue = _bare(lg, first_token=wants_first_token)
-    rest_collector()
+    freeze_garbage_collection()
     count = spec.library_samples
     sut_handle = lg.ConstructSUT(issue, lambda: None)
     qsl_handle = lg.ConstructQSL(count, count, lambda _: None, lambda _: None)
