@@ -57,8 +57,8 @@ class OptionSearch:
         options, rate, self._space = tune.options, estimate.samples_per_second, tune.space
         if "max_num_seqs" in self._space.values and "max_num_seqs" not in options.search_values:
             self._space = self._space.with_queries_in_time(queries_in_time(rate, planner))
-        self._short = is_shortened(tune, planner)
-        self._tune, self._planner = shortened(tune, planner) if self._short else (tune, planner)
+        self._tune, self._planner = shortened(tune, planner) or (tune, planner)
+        self._short = self._tune is not tune
         self._journal, self._console, self._make_room = journal, console, make_room
         study = open_study(tune.place.study)
         if any(line.trial >= len(study.trials) for line in journal.searched()):
@@ -147,6 +147,7 @@ class OptionSearch:
 
     def _leg(self, ask: Probe, number: int, left_s: float) -> SearchRecord | NoVerdict:
         run_dir = RunDir(self._next_dir)
+        of: dict[str, Any] = {"number": number, "trial": ask.trial, "phase": ask.phase}
         started_s = time.monotonic()
 
         def until_time_is_up(_: Progress) -> None:
@@ -161,18 +162,14 @@ class OptionSearch:
             cut = isinstance(error, _TimeIsUp)
             if not cut and (isinstance(error, Interrupted) or ask.phase == "defaults"):
                 raise
-            return NoVerdict(
-                number=number,
-                cut=cut,
-                reason=error.message,
-                target_qps=ask.target_qps,
-                wall_s=round(time.monotonic() - started_s, 1),
-                directory=run_dir.root.name,
-                options=ask.options,
-                trial=ask.trial,
-                phase=ask.phase,
-            )
-        return SearchRecord.model_validate({**facts, "number": number, "trial": ask.trial, "phase": ask.phase})
+            wall_s = round(time.monotonic() - started_s, 1)
+            asked: dict[str, Any] = {
+                "target_qps": ask.target_qps,
+                "options": ask.options,
+                "directory": run_dir.root.name,
+            }
+            return NoVerdict(**asked, **of, cut=cut, reason=error.message, wall_s=wall_s)
+        return SearchRecord.model_validate({**facts, **of})
 
     def _say(self, text: str) -> None:
         say(self._console, text)
@@ -194,15 +191,15 @@ def queries_in_time(samples_per_second: float, planner: LegPlanner) -> int:
     return max(1, int(SAFE_SHARE * samples_per_second * stay_s))
 
 
-def is_shortened(tune: Tune, planner: LegPlanner) -> bool:
-    """Whether the search's legs are shorter than those of the real run."""
-    return (
-        int(planner.setting("min_duration") or planner.leg.benchmark.min_duration_ms) > tune.options.search_leg_s * 1e3
-    )
+def shortened(tune: Tune, planner: LegPlanner) -> tuple[Tune, LegPlanner] | None:
+    """The same for short legs: their time, few queries, and small sets of samples. Writes their user.conf.
 
-
-def shortened(tune: Tune, planner: LegPlanner) -> tuple[Tune, LegPlanner]:
-    """The same for short legs: their time, few queries, and small sets of samples. Writes their user.conf."""
+    Returns:
+        None where the legs of the real run are as short.
+    """
+    real_ms = int(planner.setting("min_duration") or planner.leg.benchmark.min_duration_ms)
+    if real_ms <= tune.options.search_leg_s * 1e3:
+        return None
     plan, text = planner.leg.plan, planner.leg.user_conf
     settings = {"min_duration": round(tune.options.search_leg_s * 1e3), "min_query_count": SHORT_MIN_QUERIES}
     if planner.set_size > SHORT_SET_SIZE:

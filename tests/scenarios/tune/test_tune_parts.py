@@ -29,7 +29,7 @@ from scenarios.tune.journal import (
     probes_of,
     tried_of,
 )
-from scenarios.tune.option_search import is_shortened, queries_in_time, shortened
+from scenarios.tune.option_search import queries_in_time, shortened
 from scenarios.tune.rates import Tried
 from scenarios.tune.tune_legs import LegPlanner
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
@@ -243,8 +243,9 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
 def test_legs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     tune, planner = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
     assert planner.count(20).samples == 14_000  # 600 s, rounded up to 2,000
-    assert is_shortened(tune, planner)
-    short, short_planner = shortened(tune, planner)
+    made = shortened(tune, planner)
+    assert made is not None
+    short, short_planner = made
     assert short_planner.count(20).samples == 1_280  # 60 s, rounded up to 256
     assert short_planner.count(2).samples == 1_024
     # What LoadGen is given says the same.
@@ -255,14 +256,16 @@ def test_legs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_datas
 
 def test_small_sets_and_short_legs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     tune, planner = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
-    assert not is_shortened(tune, planner)
+    assert shortened(tune, planner) is None
     tune, planner = planned(
         tmp_path / "other",
         100,
         lambda *prompts: make_dataset(*prompts, name="b.json"),
         "*.Server.min_duration = 90000\n",
     )
-    _, short_planner = shortened(tune, planner)
+    made = shortened(tune, planner)
+    assert made is not None
+    short_planner = made[1]
     assert (planner.count(50).samples, short_planner.count(50).samples) == (4_600, 3_100)
     assert short_planner.set_size == planner.set_size == 100
 
