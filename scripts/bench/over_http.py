@@ -22,7 +22,7 @@ from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .tools.legs import engine_plan, offline_leg
 from .tools.models import TINY, make_llama
-from .tools.vllm_serve import vllm_serve
+from .tools.programs import vllm_serve
 
 OUTPUT_TOKENS = 128
 # Of LLM.generate on a CPU, and so of an Offline leg; vllm serve would take half of each.

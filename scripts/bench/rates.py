@@ -13,7 +13,7 @@ from .report import BenchPart, at_least
 from .sizes import Sizes
 from .tools.legs import Finished, engine_plan, offline_leg, run_leg
 from .tools.models import COMPUTE, TINY, VOCAB_SIZE, Shape, make_llama, write_rows
-from .tools.vllm_serve import vllm_serve
+from .tools.programs import vllm_serve
 
 TARGETS = {"Server": 0.90, "Interactive": 0.75}
 MIN_QUERIES = 459  # fewer cannot pass LoadGen's early stopping at p99
