@@ -39,6 +39,7 @@ Row = tuple[str, Worth, str, str, str]  # id, severity, source, summary, fix
 Decider = TypeVar("Decider", bound=Callable[..., Any])
 
 OURS = "[ours]"
+AUDIT_AGAIN = "correct the system and run the audit again"
 RERUN = "run the leg again and submit LoadGen's own logs"
 _WORDS: dict[Severity, str] = {"error": "FAIL", "warning": "warning", "note": "note", "pass": "pass"}
 

@@ -28,7 +28,7 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
-from compliance.finding import OURS, Finding, applied, decides
+from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import LOADGEN_SCENARIO, Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
@@ -268,8 +268,7 @@ def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
 
 @decides(
     "audit",
-    ("caching-answered", "error", OURS, "the samples asked for were answered",
-     "correct the system and run the audit again"),
+    ("caching-answered", "error", OURS, "the samples asked for were answered", AUDIT_AGAIN),
 )  # fmt: skip
 def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Finding]:
     needed = leg.requested * (1 - threshold)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compliance.audits.base import LegArtifacts
-from compliance.finding import OURS, Finding, applied, decides
+from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.errors import ExecutionError
 
 # First tokens are few and their time is small, so they scatter; a prompt from a cache saves most of it.
@@ -219,8 +219,7 @@ def _without(time_ns: float, disturbance_ns: float) -> float:
 
 @decides(
     "audit",
-    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference",
-     "correct the system and run the audit again"),
+    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def _same_lengths(reference: Pace, test: Pace) -> Finding:
     """Answers to repeated samples, as long as in the reference leg."""

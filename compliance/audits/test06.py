@@ -4,6 +4,7 @@ The official script never sees a Llama 3 end-of-sequence id, compares first toke
 and passes an empty log. So its text is given as it would write it, and the verdict is our own.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from compliance.audits.base import (
     in_force,
 )
 from compliance.evidence.plausibility import shared_answers
-from compliance.finding import OURS, Finding, applied, decides
+from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
@@ -108,39 +109,17 @@ def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int) -
     )
 
 
-# What is wrong with an answer → its rule.
-_RULES = {
-    "ids": "test06-ids",
-    "length": "test06-length",
-    "count": "test06-token-count",
-    "first": "test06-first-token",
-    "begin": "test06-begin",
-    "other": "test06-special-ids",
-    "stop_once": "test06-end-once",
-    "stop_last": "test06-end-last",
-}
-
-
 @decides(
     "audit",
-    ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as asked for",
-     "correct the system and run the audit again"),
-    ("test06-ids", "error", "[rules] TEST06", "answers are whole token ids",
-     "correct the system and run the audit again"),
-    ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed",
-     "correct the system and run the audit again"),
-    ("test06-token-count", "error", "[rules] TEST06: token counts", "as many tokens are counted as given",
-     "correct the system and run the audit again"),
-    ("test06-first-token", "error", "[rules] TEST06: first token", "the first token is the answer's",
-     "correct the system and run the audit again"),
-    ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id",
-     "correct the system and run the audit again"),
-    ("test06-special-ids", "error", OURS, "no answer has other special ids",
-     "correct the system and run the audit again"),
-    ("test06-end-once", "error", "[rules] TEST06: end of sequence", "an answer ends once",
-     "correct the system and run the audit again"),
-    ("test06-end-last", "error", "[rules] TEST06: end of sequence", "nothing follows the end",
-     "correct the system and run the audit again"),
+    ("test06-count", "error", "compliance/TEST06/audit.config", "as many answers are logged as asked for", AUDIT_AGAIN),
+    ("test06-ids", "error", "[rules] TEST06", "answers are whole token ids", AUDIT_AGAIN),
+    ("test06-length", "error", "[rules] generation settings", "answers are as long as allowed", AUDIT_AGAIN),
+    ("test06-token-count", "error", "[rules] TEST06: token counts", "as many tokens are counted as given", AUDIT_AGAIN),
+    ("test06-first-token", "error", "[rules] TEST06: first token", "the first token is the answer's", AUDIT_AGAIN),
+    ("test06-begin", "error", OURS, "no answer has a begin-of-sequence id", AUDIT_AGAIN),
+    ("test06-special-ids", "error", OURS, "no answer has other special ids", AUDIT_AGAIN),
+    ("test06-end-once", "error", "[rules] TEST06: end of sequence", "an answer ends once", AUDIT_AGAIN),
+    ("test06-end-last", "error", "[rules] TEST06: end of sequence", "nothing follows the end", AUDIT_AGAIN),
 )  # fmt: skip
 def judge_entries(
     entries: Sequence[AccuracyEntry],
@@ -170,58 +149,62 @@ def judge_entries(
     begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
     others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
     needs_first = scenario != "Offline"
-    wrong: dict[str, list[str]] = {name: [] for name in _RULES}
+    wrong: defaultdict[str, list[str]] = defaultdict(list)  # by the rule that is broken
     lengths: list[int] = []
     answers: list[tuple[int, Ids]] = []
     for entry in entries:
         place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
         ids = _ids(entry.data, dtype)
         if ids is None or np.any(ids < 0):
-            wrong["ids"].append(place)
+            wrong["test06-ids"].append(place)
             continue
         lengths.append(len(ids))
         answers.append((entry.qsl_idx, ids))
         if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= (max_tokens or len(ids)):
-            wrong["length"].append(f"{place}: {len(ids)}")
+            wrong["test06-length"].append(f"{place}: {len(ids)}")
         if entry.token_count != len(ids):
-            wrong["count"].append(f"{place}: {entry.token_count} for {len(ids)} ids")
+            wrong["test06-token-count"].append(f"{place}: {entry.token_count} for {len(ids)} ids")
         if problem := _first_token_problem(entry, ids, dtype, needs_first):
-            wrong["first"].append(f"{place}: {problem}")
+            wrong["test06-first-token"].append(f"{place}: {problem}")
         if len(begin_places := _places_of(begins, ids)):
-            wrong["begin"].append(f"{place}: at {begin_places[0]}")
+            wrong["test06-begin"].append(f"{place}: at {begin_places[0]}")
         if len(other_places := _places_of(others, ids)):
             at = int(other_places[0])
-            wrong["other"].append(f"{place}: {ids[at]} at {at}")
+            wrong["test06-special-ids"].append(f"{place}: {ids[at]} at {at}")
         stop_places = _places_of(stops, ids)
         if len(stop_places) > 1:
-            wrong["stop_once"].append(f"{place}: {len(stop_places)} times")
+            wrong["test06-end-once"].append(f"{place}: {len(stop_places)} times")
         if np.any(stop_places < len(ids) - 1):
-            wrong["stop_last"].append(f"{place}: at {int(stop_places[0])} of {len(ids)}")
+            wrong["test06-end-last"].append(f"{place}: at {int(stop_places[0])} of {len(ids)}")
     total = len(entries)
     span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
     name = "number of logged answers"
     checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
 
-    def add(name: str, key: str, required: str, found: str = "") -> None:
-        bad = wrong[key]
+    def add(name: str, rule: str, required: str, found: str = "") -> None:
+        bad = wrong[rule]
         more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
         said = f"{len(bad)} of {total} answers do not" if bad else found or f"all {total} answers do"
         where = f" ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})" if bad else ""
-        checks.append(applied(_RULES[key], name, not bad and total > 0, said + where, required, answers=len(bad)))
+        checks.append(applied(rule, name, not bad and total > 0, said + where, required, answers=len(bad)))
 
-    add("whole token ids", "ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
+    add("whole token ids", "test06-ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
     most = f"to {max_tokens}" if max_tokens else "or more"
-    add("length", "length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {most} ids", span)
-    add("token count", "count", "as many as there are ids")
+    add("length", "test06-length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {most} ids", span)
+    add("token count", "test06-token-count", "as many as there are ids")
     if needs_first:
-        add("first token", "first", "a record equal to the answer's start")
+        add("first token", "test06-first-token", "a record equal to the answer's start")
     else:
-        add("first token", "first", "none in Offline, or equal to the answer's start")
-    add("begin-of-sequence id", "begin", f"no {_listed(begins.tolist())}")
+        add("first token", "test06-first-token", "none in Offline, or equal to the answer's start")
+    add("begin-of-sequence id", "test06-begin", f"no {_listed(begins.tolist())}")
     if len(others):
-        add("other special ids", "other", f"none of the tokenizer's {len(others)} special ids but those that end")
-    add("end-of-sequence id once", "stop_once", f"at most one of {_listed(stops.tolist())}")
-    add("end-of-sequence id last", "stop_last", "nothing after it")
+        add(
+            "other special ids",
+            "test06-special-ids",
+            f"none of the tokenizer's {len(others)} special ids but those that end",
+        )
+    add("end-of-sequence id once", "test06-end-once", f"at most one of {_listed(stops.tolist())}")
+    add("end-of-sequence id last", "test06-end-last", "nothing after it")
     if shared := shared_answers(answers):
         checks.append(shared)
     return checks

@@ -26,7 +26,7 @@ from compliance.audits.base import (
     threshold_of,
 )
 from compliance.audits.test06 import Ids, dtype_of
-from compliance.finding import OURS, Finding, applied, decides
+from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
@@ -143,10 +143,8 @@ class OutputLength(TwoModeAudit):
 
     @decides(
         "audit",
-        ("length-samples", "error", OURS, "both legs answered the same samples",
-         "correct the system and run the audit again"),
-        ("length-mean", "error", OURS, "performance answers are as long as the accuracy leg's",
-         "correct the system and run the audit again"),
+        ("length-samples", "error", OURS, "both legs answered the same samples", AUDIT_AGAIN),
+        ("length-mean", "error", OURS, "performance answers are as long as the accuracy leg's", AUDIT_AGAIN),
     )  # fmt: skip
     def compare(self, accuracy: LegArtifacts, performance: LegArtifacts, threshold: float) -> AuditResult:
         _, answers = accuracy_answers(accuracy)
@@ -248,8 +246,7 @@ def agreed_tokens(one: Ids, other: Ids) -> int:
 
 @decides(
     "audit",
-    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens",
-     "correct the system and run the audit again"),
+    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
 )  # fmt: skip
 def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: float) -> Finding:
     agreed = total = 0
@@ -278,8 +275,7 @@ def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: f
 
 @decides(
     "audit",
-    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes",
-     "correct the system and run the audit again"),
+    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
 )  # fmt: skip
 def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -> Finding:
     table = performance.requests
@@ -301,8 +297,7 @@ def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -
 
 @decides(
     "audit",
-    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers",
-     "correct the system and run the audit again"),
+    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
 )  # fmt: skip
 def _own_record(performance: LegArtifacts) -> Finding:
     """LoadGen's log and our record tell of the same answers."""
