@@ -6,12 +6,17 @@ import numpy as np
 
 from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, fail, note
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.limits import PRINTABLE_SHARE
 
 _NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
 
 
+@checks(
+    "C-1",
+    ("ids_outside_vocabulary", "error", "every id is one of the model's"),
+    ("vocabulary_not_seen", "note", "the model is at hand"),
+)
 def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """Every id is one that the model can give. Decoding would leave other ids out in silence."""
     where, size = evidence.run.accuracy_log, evidence.vocabulary_size
@@ -30,6 +35,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
         yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
 
 
+@checks("C-1", ("not_text", "error", "the answers are text"), ("text_not_seen", "note", "the tokenizer is at hand"))
 def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """The answers, decoded, are characters that can be read."""
     tokenizer = evidence.tokenizer

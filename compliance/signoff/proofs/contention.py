@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import mean
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import conditions_of
 from compliance.signoff.limits import FOREIGN_DIFFERENCE, LEAST_WINDOW_S
 from runs.errors import InputError
@@ -17,6 +17,11 @@ from runs.wording import counted
 Repeats = list[tuple[Evidence, float]]  # of one configuration, with the share of the cores that others used meanwhile
 
 
+@checks(
+    "B-4",
+    ("contended", "error", "nothing else used the machine"),
+    ("contention_not_recorded", "note", "foreign CPU time is on record"),
+)
 def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
     """Judge what the legs' records say of foreign CPU time.
 
@@ -55,6 +60,7 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
         yield from _alone(*one.values()) if len(one) == 1 else _compared([*one.values()])
 
 
+@checks("B-4", ("foreign_cpu", "note", "foreign CPU time"))
 def _told(evidence: Evidence, found: Contention) -> Finding:
     text = f"others used {found.foreign_share:.1%} of the {found.usable_cores} usable cores, the leg"
     text += f" {found.own_cpu_s / found.window_s / found.usable_cores:.1%}"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.limits import AT_ONCE_MS, AT_ONCE_SHARE, LATE_ISSUE_P99_MS, OFF_SCHEDULE_MS
 from runs.errors import InputError
 from runs.loadgen.replay import expected_order, expected_samples
@@ -16,6 +16,11 @@ from runs.loadgen.schedule import poisson_offsets_ns
 from runs.record.requests_log import RequestTable
 
 
+@checks(
+    "P-6",
+    ("not_loadgens_queries", "error", "the queries are those that the seeds give"),
+    ("replayed", "note", "the queries were replayed from the seeds"),
+)
 def replay(evidence: Evidence) -> Iterator[Finding]:
     """P-6 beyond the order of issue, which `verify` replays.
 
@@ -50,6 +55,7 @@ def scheduled_offsets_ns(evidence: Evidence, count: int) -> NDArray[np.int64]:
     return poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count)
 
 
+@checks("P-6", ("not_loadgens_schedule", "error", "the queries came when the seed has them due"))
 def _schedule(evidence: Evidence, table: RequestTable, offsets_ns: NDArray[np.int64]) -> Iterator[Finding]:
     if evidence.trace is not None:
         scheduled_ns = evidence.trace.scheduled_ns - evidence.trace.scheduled_ns[0]
@@ -84,6 +90,7 @@ def issue_delays_ns(evidence: Evidence) -> NDArray[np.int64] | None:
     return table.issue_ns[1:] - table.complete_ns[:-1]
 
 
+@checks("B-4", ("issue_delay", "note", "how late LoadGen issued"))
 def late_issues(evidence: Evidence) -> Iterator[Finding]:
     """B-4: a machine that other work keeps busy issues late. That counts against the result, so it is no FAIL."""
     late_ns = issue_delays_ns(evidence)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from compliance.finding import Finding, fail, find_rule, warn
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.proofs.contention import contention
 from runs.loadgen.detail_log import unchanged_sources
 from runs.record.manifest import Manifest
@@ -39,6 +39,13 @@ def _present(evidence: Evidence) -> Iterator[Finding]:
         yield fail("P-1/missing_raw", text, run.root, missing=missing)
 
 
+@checks(
+    "P-2",
+    ("joined_logs", "error", "a log is one log, written once by one process"),
+    ("patched_loadgen", "error", "LoadGen was built from unchanged sources"),
+    ("forged_log", "error", "a log names LoadGen's version and the hashes of its sources"),
+    ("foreign_sut", "error", "the system is one that was built through LoadGen's Python interface"),
+)
 def _one_log(evidence: Evidence) -> Iterator[Finding]:
     """P-2: LoadGen's own log, of one unpatched LoadGen, written once."""
     detail, run = evidence.detail, evidence.run
@@ -83,6 +90,8 @@ def _rederived(evidence: Evidence) -> Iterator[Finding]:
             yield fail(rule, f"and {count - MISMATCHES_SHOWN} more of this leg", evidence.run.root)
 
 
+@checks("P-7", ("no_engine_start", "error", "the engine printed its configuration"))
+@checks("H-6", ("prefix_caching", "error", "no prompt comes from a cache"))
 def _engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """An engine was started, lived to the end, cached no prompt, and is of the declared technique."""
     run, log = evidence.run, evidence.engine_log
@@ -109,6 +118,8 @@ def between_legs(legs: list[Evidence]) -> Iterator[Finding]:
     yield from contention(legs)
 
 
+@checks("H-4", ("same_run_twice", "error", "two legs are two runs"))
+@checks("P-5", ("same_process", "error", "each leg is a process of its own"))
 def _pair(one: Evidence, other: Evidence) -> Iterator[Finding]:
     roots = one.run.root, other.run.root
     names = (one.run.detail.name, one.run.requests.name)

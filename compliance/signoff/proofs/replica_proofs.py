@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from compliance.finding import Finding, fail, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.limits import FASTER_FAIL, FEW_SAMPLES, REPLICA_FASTER_FLAG
 from runs.numbers.replica_numbers import times_per_token_ns
 from runs.record.conditions import shown
@@ -17,6 +17,7 @@ from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
 
+@checks("P-4", ("silent_replica", "error", "every replica answered queries"))
 def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, contended: bool) -> Iterator[Finding]:
     """All of it on a leg with its manifest and its record.
 
@@ -34,6 +35,7 @@ def replicas(evidence: Evidence, manifest: Manifest, table: RequestTable, *, con
     yield from _speed(evidence, manifest, table, contended)
 
 
+@checks("P-7", ("replicas_differ", "error", "every replica is the engine of the record"))
 def _one_engine(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: every replica has the versions, options, software and weights of the leg."""
     first, hashes = manifest.replicas[0], manifest.model["sha256"]
@@ -67,6 +69,7 @@ def _speed(evidence: Evidence, manifest: Manifest, table: RequestTable, contende
     yield from _fastest(evidence, "by the tokens it answered with", shares, sizes, certain=False)
 
 
+@checks("H-5", ("replica_too_fast", "error", "no replica is faster than the others by more than its devices explain"))
 def _fastest(
     evidence: Evidence, measure: str, speeds: Sequence[float], sizes: Sequence[int], *, certain: bool
 ) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.evidence import Evidence
+from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import batch_limit
 from compliance.signoff.limits import CLOCK_READ_NS, CLOCK_SET_NS, STAMP_MEDIAN_NS
 from compliance.signoff.proofs.replica_proofs import replicas
@@ -34,6 +34,7 @@ def request_checks(evidence: Evidence) -> Iterator[Finding]:
     yield from replicas(evidence, manifest, table, contended=foreign_share(manifest.observed) > FOREIGN_SHARE)
 
 
+@checks("P-4", ("record_incomplete", "error", "the record has every request"))
 def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
     """P-4: each request has its times in order; in SingleStream no query comes before the one before it is complete."""
     where = evidence.run.requests
@@ -50,6 +51,7 @@ def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
         yield from _in_order(-gap_ns, CLOCK_READ_NS, said, evidence, table)
 
 
+@checks("P-4", ("impossible_times", "error", "the times of a request are in an order that can be"))
 def _in_order(
     back_ns: NDArray[np.int64], allowed_ns: int, said: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
@@ -62,6 +64,7 @@ def _in_order(
         yield make("P-4/impossible_times", text, evidence.run.requests, count=len(wrong))
 
 
+@checks("P-4", ("other_limit", "error", "an answer that was cut at the limit is as long as the limit"))
 def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-4: an answer ended by itself, or was cut at the limit and has as many tokens as the limit; none has more."""
     if other := set(table.finish_reason) - ENDS:
@@ -82,6 +85,11 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
         yield fail("P-4/other_limit", text, evidence.run.requests, count=len(wrong), tokens=tokens, limit=limit)
 
 
+@checks(
+    "H-2",
+    ("other_prompts", "error", "prompts are as long as in the data set"),
+    ("prompts_not_compared", "note", "the data set is at hand"),
+)
 def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """H-2: each prompt is as long as in the data set, if that is at hand."""
     references = evidence.references
@@ -106,6 +114,7 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
         yield fail("H-2/other_prompts", text, evidence.run.requests, count=len(wrong))
 
 
+@checks("P-7", ("more_than_the_batch", "error", "no more requests are answered at a time than the engine computes"))
 def _batch(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """P-7: no more requests were between first and last token than the engine computes at a time.
 
@@ -136,6 +145,7 @@ def _worst_lag_ns(manifest: Manifest) -> int:
     return round(lag.worst_ms * 1e6) if lag is not None else 0
 
 
+@checks("P-7", ("settings_contradict_record", "error", "LoadGen logged the settings that it was given"))
 def _user_conf(evidence: Evidence, manifest: Manifest) -> Iterator[Finding]:
     """P-7: LoadGen ran with what user.conf gives, but for what audit.config decides."""
     run, plan = evidence.run, manifest.resolved
