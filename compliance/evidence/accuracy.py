@@ -16,10 +16,10 @@ from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_issued, whole_log
 from compliance.evidence.official_rules import official_rules
-from compliance.evidence.part import Part
 from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer
 from compliance.evidence.truncate import is_truncated
@@ -78,7 +78,7 @@ def expect_scoring(legs: Iterable[FinishedLeg], sources: ScoreSources) -> None:
     "result",
     ("accuracy-errors", "error", "[checker] accuracy_check.loadgen_errors_check", "no error records", RERUN),
 )  # fmt: skip
-def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
+def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
     """Judge an accuracy leg.
 
     Raises:
@@ -115,8 +115,8 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> Part:
     return part
 
 
-def _part(leg: FinishedLeg) -> Part:
-    return Part(
+def _part(leg: FinishedLeg) -> LegVerdict:
+    return LegVerdict(
         mode="accuracy",
         directory=str(leg.run.root),
         scenario=leg.scenario,
@@ -144,7 +144,7 @@ def _read_text(path: Path) -> str:
 
 
 def _scores(
-    leg: FinishedLeg, part: Part, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
+    leg: FinishedLeg, part: LegVerdict, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
 ) -> Scores | None:
     """The leg's scores, and in `part` where they come from."""
     beside, metric = None, metric_of(leg.benchmark)
@@ -198,7 +198,7 @@ def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], s
     ("accuracy-scored-again", "error", OURS, "the answers were scored again, with the data set of the leg",
      "name the data set and the model: --dataset-path, --model-path"),
 )  # fmt: skip
-def _score_again(leg: FinishedLeg, part: Part, sources: ScoreSources) -> Scores | None:
+def _score_again(leg: FinishedLeg, part: LegVerdict, sources: ScoreSources) -> Scores | None:
     asked = sources.dataset_path is not None and sources.model_path is not None
     try:
         with with_scorer(sources) as (given, _):
@@ -263,7 +263,7 @@ def model_of(leg: FinishedLeg, sources: ScoreSources) -> str:
     ("accuracy-no-target", "error", OURS, "there are reference scores to compare with",
      "run the whole data set with the benchmark's model"),
 )  # fmt: skip
-def _judge(leg: FinishedLeg, part: Part, scores: Scores) -> None:
+def _judge(leg: FinishedLeg, part: LegVerdict, scores: Scores) -> None:
     metric = metric_of(leg.benchmark)
     targets, label = target_of(leg)
     verdict = judge(metric, scores, targets, label)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.finding import OURS, Finding, applied, decides
 from qsl.weights import read_weights
 from runs.files import sha256_of
@@ -20,7 +20,7 @@ SMALL_BYTES = 64 * MIB  # larger files are compared by their headers: gigabytes 
     ("record-model", "error", OURS, "the model's folder, where it is there, holds the model of the record",
      "bring the folder back as it was when the leg ran, or move it away; or run the leg again"),
 )  # fmt: skip
-def add_model_on_record(part: Part, leg: FinishedLeg) -> None:
+def add_model_on_record(part: LegVerdict, leg: FinishedLeg) -> None:
     """Does the folder of the record, where it is on this machine, hold the model?"""
     manifest = leg.manifest
     if manifest is None or not manifest.current or manifest.weights is None:

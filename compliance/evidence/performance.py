@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_recorded
 from compliance.evidence.official_rules import official_rules
-from compliance.evidence.part import Part
 from compliance.evidence.plausibility import performance_plausible
 from compliance.evidence.whole_record import record_findings
 from compliance.finding import RERUN, Finding, applied, decides, fail
@@ -26,7 +26,7 @@ _SUMMARY_SCORE = {
 }
 
 
-def verify_performance(leg: FinishedLeg) -> Part:
+def verify_performance(leg: FinishedLeg) -> LegVerdict:
     """Judge a performance leg.
 
     Raises:
@@ -51,9 +51,9 @@ def verify_performance(leg: FinishedLeg) -> Part:
     return part
 
 
-def _part(leg: FinishedLeg, result: Result) -> Part:
+def _part(leg: FinishedLeg, result: Result) -> LegVerdict:
     source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
-    return Part(
+    return LegVerdict(
         mode="performance",
         directory=str(leg.run.root),
         scenario=leg.scenario,
@@ -104,7 +104,7 @@ def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
             yield applied("perf-cut-short", name, False, f"{value}", "0: a run is not cut short", detail.path)
 
 
-def _score(part: Part, detail: DetailLog, result: Result, summary: SummaryLog) -> None:
+def _score(part: LegVerdict, detail: DetailLog, result: Result, summary: SummaryLog) -> None:
     """Samples/s; of SingleStream the inverse of its p90 latency, which it is measured by."""
     part.test_score = _score_of(detail.scenario, result.reported)
     if result.derived is not None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.finding import Finding, Kind, Rule, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
@@ -138,7 +138,7 @@ def _result(verdict: Verification, title: str) -> Iterator[str]:
     yield _points(_questions(verdict)) or _points(["nothing follows from these files"])
 
 
-def _part(part: Part, verdict: Verification) -> Iterator[str]:
+def _part(part: LegVerdict, verdict: Verification) -> Iterator[str]:
     yield "### " + _plain(
         f"{part.mode.capitalize()}: {part.scenario}, {part.loadgen_key}, LoadGen {part.loadgen_version}"
     )
@@ -236,7 +236,7 @@ def _not_checked(verdict: Verification) -> Iterator[str]:
     yield _points(points)
 
 
-def _rules_of(part: Part) -> list[Rule]:
+def _rules_of(part: LegVerdict) -> list[Rule]:
     """Rules that may be asked of such a leg: those of the other kind of leg bear its name."""
     other = "perf-" if part.mode == "accuracy" else "accuracy-"
     return [
@@ -246,7 +246,7 @@ def _rules_of(part: Part) -> list[Rule]:
     ]
 
 
-def _lacking(part: Part) -> dict[Rule, str]:
+def _lacking(part: LegVerdict) -> dict[Rule, str]:
     """Rules on files that this leg has not."""
     folder = Path(part.directory)
     return {
@@ -277,7 +277,7 @@ def _questions(verdict: Verification) -> Iterator[str]:
         yield "Does another reading of the raw files agree? `main.py signoff` re-derives everything once more."
 
 
-def _about_the_record(part: Part) -> Iterator[str]:
+def _about_the_record(part: LegVerdict) -> Iterator[str]:
     path = RunDir(Path(part.directory)).manifest
     if not path.is_file():
         return

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from compliance.accuracy.scores import TokenIds, decode_ids
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, model_of, references_of, verify_accuracy
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Decider, Finding, Worth, decides, fail
 from compliance.verify.find_results import find_results
@@ -58,7 +58,7 @@ class Evidence(FinishedLeg):
         return found
 
     @cached_property
-    def part(self) -> Part | None:
+    def part(self) -> LegVerdict | None:
         """What `main.py verify` says of the leg; None when that could not judge it."""
         found = None
         try:

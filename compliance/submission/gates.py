@@ -18,7 +18,7 @@ from compliance.audits.audit_registry import AUDITS
 from compliance.audits.base import EXISTING
 from compliance.audits.rejudge import IDS, files_that_differ, judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.caching import output_caching_passed
@@ -311,7 +311,7 @@ def _systems(candidate: Candidate) -> list[dict[str, object]]:
     return [system_facts(manifest) for manifest in list(candidate.manifests().values())[:1]]
 
 
-def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Finding]]:
+def _failed(verdict: Verification, division: Division) -> list[tuple[LegVerdict, Finding]]:
     """The rules that are broken, official ones whatever the legs claim to be; none where the files allow no verdict."""
     if verdict.outcome == "ERROR":
         return []
@@ -324,7 +324,7 @@ def _failed(verdict: Verification, division: Division) -> list[tuple[Part, Findi
     ]
 
 
-def _failures(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[tuple[str, str]]:
+def _failures(verdict: Verification, failed: list[tuple[LegVerdict, Finding]]) -> Iterator[tuple[str, str]]:
     """Why the result does not pass: the broken rule, and a sentence."""
     if verdict.error is not None:
         yield "log-damaged", verdict.error.message
@@ -333,7 +333,7 @@ def _failures(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iter
     yield from ((check.rule, check.sentence) for check in verdict.of("error"))
 
 
-def _unofficial(verdict: Verification, failed: list[tuple[Part, Finding]]) -> Iterator[str]:
+def _unofficial(verdict: Verification, failed: list[tuple[LegVerdict, Finding]]) -> Iterator[str]:
     """Why legs that do not claim to be official are not, beside what was refused already."""
     refused = [check for _, check in failed]
     for part in verdict.parts:

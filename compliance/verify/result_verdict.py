@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.evidence.accuracy import ScoreSources, expect_scoring, verify_accuracy, with_scorer
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
 from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, applied, decides
@@ -31,7 +31,7 @@ class Verification(Verdict):
 
     directories: list[str]
     official_asked: bool
-    parts: list[Part]
+    parts: list[LegVerdict]
 
     @property
     def contradictions(self) -> list[str]:
@@ -109,7 +109,7 @@ def verify_result(result: ResultLegs, *, official: bool = False, sources: ScoreS
     return verdict
 
 
-def _statement(part: Part) -> Iterator[str]:
+def _statement(part: LegVerdict) -> Iterator[str]:
     """Which statement the files of a leg fit, and what lies beside them that no statement has."""
     run = RunDir(Path(part.directory))
     if not run.seal.is_file() or any(finding.rule == "attested" for finding in part.findings):
@@ -208,7 +208,7 @@ def _verdict_line(verdict: Verification) -> str:
     return "TEST FAIL: " + " ".join(text.split())
 
 
-def _part_lines(part: Part, verdict: Verification) -> list[str]:
+def _part_lines(part: LegVerdict, verdict: Verification) -> list[str]:
     strict = verdict.official_asked or part.claims_official
     score = (
         ""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from compliance.accuracy.metrics import METRICS
 from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
-from compliance.evidence.part import Part
+from compliance.evidence.leg_verdict import LegVerdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
@@ -107,7 +107,7 @@ def _judge_one(leg: PlannedLeg, spared: frozenset[str]) -> LegState:
     return _state(part, spared)
 
 
-def _state(part: Part, spared: frozenset[str]) -> LegState:
+def _state(part: LegVerdict, spared: frozenset[str]) -> LegState:
     if part.contradictions:
         return LegState("damaged", f"the files contradict each other: {part.contradictions[0].sentence}")
     if failures := _failures(part, spared):
@@ -116,14 +116,14 @@ def _state(part: Part, spared: frozenset[str]) -> LegState:
     return LegState("done", _numbers(part))
 
 
-def _failures(part: Part, spared: frozenset[str]) -> list[str]:
+def _failures(part: LegVerdict, spared: frozenset[str]) -> list[str]:
     """Why a leg is no success. Scores without a target, of a small data set, are neither passed nor failed."""
     if not part.claims_official:
         spared |= {"accuracy-no-target"}
     return [check.sentence for check in part.failed(False) if check.rule not in spared]
 
 
-def _numbers(part: Part) -> str:
+def _numbers(part: LegVerdict) -> str:
     if part.mode == "accuracy":
         scores = part.details["scores"]
         held = "" if part.details.get("target") else "; no target applies"

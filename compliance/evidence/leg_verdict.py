@@ -1,4 +1,4 @@
-"""What a verification finds in one leg."""
+"""The verdict on one leg of a result."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from compliance.verdict import Verdict
 
 
 @dataclass
-class Part(Verdict):
+class LegVerdict(Verdict):
     """What was found in one leg of a result."""
 
     mode: Literal["performance", "accuracy"]
