@@ -47,7 +47,7 @@ def model_facts(name: str) -> ModelFacts:
         raise InputError(f"--model-path {name:.80}: {error.strerror}", "name a model folder or a hub id") from error
     if not folder.is_dir():
         if there:
-            raise InputError(f"--model-path {name}: this is a file, not a folder", "name the folder that it lies in")
+            raise InputError(f"--model-path {name}: this is a file, not a folder", "name its folder")
         if name.startswith((".", "/", "~")) or name.count("/") != 1:
             raise InputError(
                 f"--model-path {name}: there is no such folder", "name a model folder or a hub id like org/name"

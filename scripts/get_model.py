@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="The cache is $MLPERF_LLAMA_VLLM_CACHE, else $XDG_CACHE_HOME/mlperf-llama-vllm, else "
         "~/.cache/mlperf-llama-vllm. Exit codes: 0 done, 2 bad input, 3 it could not be made, 130 interrupted.",
     )
-    parser.add_argument("--verify", action="store_true", help="hash every file, and make again what is damaged")
+    parser.add_argument("--verify", action="store_true", help="hash every file and repair damaged ones")
     parser.add_argument("--output", type=Path, metavar="DIR", help="make it in DIR instead of the cache")
     parser.add_argument("--wheel", type=Path, metavar="PATH", help=f"a local wheel of {REQUIREMENT}: no download")
     return parser

@@ -136,7 +136,7 @@ def read_columns(
         name = f"{HUB_DATASET} {HUB_CONFIG} {split}" if source == HUB else source
         total = len(table)
         if total == 0:
-            raise InputError(f"{name} has no rows", "give a source with some")
+            raise InputError(f"{name} has no rows", "give a source with rows")
         for column, other in (or_named or {}).items():
             if column not in table.column_names and other in table.column_names:
                 table = table.rename_column(other, column)
@@ -191,7 +191,8 @@ def _from_file(path: Path, cache: str) -> Any:
         raise InputError(f"source {path} is not a file", "give the Parquet, CSV, TSV, JSON or JSON lines file itself")
     if path.suffix.lower() not in _BUILDERS:
         raise InputError(
-            f"source file {path} has the suffix {path.suffix!r}", f"give one of {', '.join(_BUILDERS)}, named so"
+            f"source file {path} has the suffix {path.suffix!r}",
+            f"give one of {', '.join(_BUILDERS)}, with this suffix",
         )
     if path.stat().st_size == 0:
         raise InputError(f"source file {path} is empty", "give a file with articles")

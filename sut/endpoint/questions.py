@@ -94,12 +94,12 @@ async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b
     except TimeoutError as error:
         raise SetupError(
             f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s",
-            "start it, mend the address, or see the server's log",
+            "start it, correct the address, or see the server's log",
         ) from error
     except httpx.ConnectError as error:
         raise no_connection(address, error) from error
     except httpx.TransportError as error:
-        raise SetupError(f"server {address.url}, {path}: what came back is no whole HTTP response", fix) from error
+        raise SetupError(f"server {address.url}, {path}: the response is no complete HTTP response", fix) from error
     return Reply(response.status_code, content)
 
 

@@ -73,7 +73,7 @@ class ServedServer:
     async def _launch(self, access: Access) -> None:
         if await self._answers(access):
             raise SetupError(
-                f"--serve: a server answers at {self.address.url} already", "end it, or leave --serve out to use it"
+                f"--serve: a server already answers at {self.address.url}", "end it, or leave --serve out to use it"
             )
         command = words(self.command)
         try:
@@ -86,7 +86,7 @@ class ServedServer:
                     env=_environment(),
                 )
         except OSError as error:
-            raise SetupError(f"--serve {command[0]}: {error.strerror}", "name a program that is there") from error
+            raise SetupError(f"--serve {command[0]}: {error.strerror}", "name an existing program") from error
 
     async def _answers(self, access: Access) -> bool:
         try:

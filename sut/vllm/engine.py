@@ -68,7 +68,7 @@ class VllmEngine(Engine):
                 fix = "give another value, or leave it out; what nobody gave follows from model, data set and machine"
                 raise InputError(f"vLLM refuses {given}: {_reason(error)}", fix) from error
             kind = InputError if isinstance(error, ValueError | TypeError | OSError) else SetupError
-            raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log for its own account") from error
+            raise kind(f"vLLM did not start: {_reason(error)}", "see engine.log") from error
         self._tokens_input = vllm.tokens_input
         self._parameters = vllm.sampling_parameters(self._sampling, stream=stream)
         self._count_core_outputs()
@@ -215,7 +215,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def engine_died() -> ExecutionError:
-    return ExecutionError("the vLLM engine died", "see engine.log for its own account")
+    return ExecutionError("the vLLM engine died", "see engine.log")
 
 
 def explain(error: Exception) -> HarnessError:

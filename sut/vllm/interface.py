@@ -128,7 +128,7 @@ def load_interface(*, one_process: bool) -> Interface:
     except ImportError as error:
         raise SetupError(
             f"vLLM cannot be imported: {error}",
-            "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
+            "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
         ) from error
     version = str(vllm.__version__)
     _refuse_older(version)
@@ -181,13 +181,13 @@ def _refuse_older(version: str) -> None:
     if number and (0, 0) < tuple(map(int, number.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise SetupError(
-            f"vLLM {version} is older than {oldest}, the oldest that this harness was tried with",
+            f"vLLM {version} is older than {oldest}, the oldest version that this harness supports",
             f"install vLLM {oldest} or newer",
         )
 
 
 def _cannot_drive(version: str, lacks: str) -> SetupError:
-    return SetupError(f"vLLM {version} cannot be driven: {lacks}", "install one of the versions in docs/running.md")
+    return SetupError(f"vLLM {version} cannot be used: {lacks}", "install one of the versions in docs/running.md")
 
 
 def _lacks(interface: Interface, *, one_process: bool) -> Iterator[str]:

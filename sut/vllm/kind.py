@@ -218,7 +218,7 @@ def _refuse_idle_accelerators(asked: VllmOptions, machine: Machine) -> None:
     """The CPU's way is taken where there is nothing else, or where it is asked for."""
     if machine.on_cpu and machine.unused and asked.device != "cpu":
         raise SetupError(
-            f"this vLLM is a CPU build, and leaves unused: {'; '.join(machine.unused)}",
+            f"this vLLM is a CPU build and does not use {'; '.join(machine.unused)}",
             "install vLLM's build for it (docs/running.md, `make setup`), or ask for the CPU with --device cpu",
         )
     if not machine.on_cpu and asked.device == "cpu":

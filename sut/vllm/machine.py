@@ -79,10 +79,10 @@ def ask_vllm() -> Machine:
         said = (error.stderr or "").strip().splitlines() or [f"exit {error.returncode}"]
         raise SetupError(
             f"vLLM cannot be asked what it computes on: {said[-1]}",
-            "run `make setup`, and use .venv/bin/python; `main.py doctor` tells more",
+            "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
         ) from error
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        raise SetupError(f"vLLM does not tell what it computes on: {error}", "see `main.py doctor`") from error
+        raise SetupError(f"vLLM does not report what it computes on: {error}", "see `main.py doctor`") from error
     sizes, names = told["memory_bytes"], told["names"]
     return Machine(
         told["platform"],

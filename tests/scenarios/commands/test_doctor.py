@@ -108,7 +108,7 @@ def test_cpu_build_on_a_machine_with_an_accelerator(machine: Callable[..., None]
     machine(accelerators=[GPU], vllm_is_cpu_build=True, this_machine=idle)
     state, text = states()["vLLM"]
     assert state == "note"
-    assert "leaves unused: H100, 81559 MiB" in text
+    assert "does not use H100, 81559 MiB" in text
     machine(vllm_is_cpu_build=True, this_machine=Machine("cpu", 0, [0]))
     assert states()["vLLM"] == ("pass", "vllm 0.32.0 with torch 2.13.0 computes on the CPU")
 
@@ -180,7 +180,7 @@ def test_data_set(machine: Callable[..., None], make_dataset: Callable[..., Path
     machine()
     state, text = states(None, make_dataset([1, 2], [3]))["data-set"]
     assert state == "note"
-    assert "2 rows, longest prompt 2 tokens; no benchmark has so many (5,000, 13,368, 24,576)" in text
+    assert "2 rows, longest prompt 2 tokens; no benchmark has this number of rows (5,000, 13,368, 24,576)" in text
     state, text = states(None, make_dataset(*[[1]] * 5000))["data-set"]
     assert state == "pass"
     assert "the row count of llama3.1-8b-edge" in text

@@ -90,7 +90,7 @@ class _NeverTheSame:
         (_ids_changed_on_the_way, "came back changed"),
         (_deaf_to_min_tokens, "min_tokens"),
         (_longer, "9 ids came; at most 8 were asked for"),
-        (_NeverTheSame(), "other ids the second time"),
+        (_NeverTheSame(), "different ids the second time"),
     ],
 )
 def test_what_a_server_does_not_honour_is_found_before_the_start(speaks: Speak, words: str) -> None:
@@ -149,5 +149,5 @@ def test_nothing_of_the_environment_leads_the_client_elsewhere(monkeypatch: pyte
 
 
 def test_a_server_that_is_not_there_is_refused() -> None:
-    with pytest.raises(SetupError, match="takes no connection"):
+    with pytest.raises(SetupError, match="accepts no connection"):
         asyncio.run(functools.partial(EndpointEngine, "http://127.0.0.1:1", SAMPLING, streaming=True)().start())

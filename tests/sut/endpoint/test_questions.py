@@ -30,10 +30,10 @@ async def _asked(answer: bytes, *, closes: bool = True) -> questions.Reply:
     ("answer", "words"),
     [
         (OK + b"content-length: 5000000\r\n\r\n" + b"x" * 5_000_000, "a response of more than 4 MiB"),
-        (OK + b"content-length: 10\r\n\r\nabc", "no whole HTTP response"),
-        (OK + b"x: " + b"x" * 1_000_000, "no whole HTTP response"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "no whole HTTP response"),
-        (b"", "no whole HTTP response"),
+        (OK + b"content-length: 10\r\n\r\nabc", "no complete HTTP response"),
+        (OK + b"x: " + b"x" * 1_000_000, "no complete HTTP response"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "no complete HTTP response"),
+        (b"", "no complete HTTP response"),
     ],
 )
 def test_what_is_no_answer_is_refused(answer: bytes, words: str) -> None:

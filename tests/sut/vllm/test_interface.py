@@ -160,7 +160,7 @@ def test_an_unknown_option_is_told_with_its_likes(install: Any) -> None:
         ("0.9.2+rocm", {}, "vLLM 0.9.2+rocm is older than 0.24"),
         ("0.24.0", {"engine": WithoutPriority}, "WithoutPriority.generate takes no priority"),
         ("0.24.0", {"arguments": ArgumentsWithoutInterval}, "neither a request nor the engine has a stream_interval"),
-        ("0.24.0", {"tokens_input": True}, "cannot be driven: cannot import name 'tokens_input'"),
+        ("0.24.0", {"tokens_input": True}, "cannot be used: cannot import name 'tokens_input'"),
     ],
 )
 def test_a_vllm_that_cannot_be_driven_is_refused_with_the_reason(

@@ -86,7 +86,7 @@ def test_a_vllm_that_cannot_be_imported(asked: AddPlatform) -> None:
 @pytest.mark.parametrize(
     ("machine", "device", "words"),
     [
-        (Machine("cpu", 0, [0], unused=("MI300X",)), "auto", "CPU build, and leaves unused: MI300X"),
+        (Machine("cpu", 0, [0], unused=("MI300X",)), "auto", "CPU build and does not use MI300X"),
         (Machine("unspecified", 0, [0]), "auto", "finds none that it can use"),
         (Machine("rocm", 8, [0]), "cpu", "--device cpu: this build of vLLM computes on rocm"),
     ],
