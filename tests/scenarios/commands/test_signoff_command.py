@@ -173,9 +173,9 @@ def test_the_feedback_names_what_lowers_the_verdict_gravest_first() -> None:
     reasons = [
         note("B-1/steady", "text"),
         warn("B-2/outlier", "text", Path("file")),
-        fail("P-3/reported_vs_raw_mismatch", "text"),
+        fail("P-5/same_process", "text"),
     ]
     verdict = SignOff("baseline", 0.5, "open", findings=reasons)
-    assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-3", "B-2"]
+    assert [one["rule"].split("/")[0] for one in feedback(verdict)["to_mend"]] == ["P-5", "B-2"]
     verdict.error = ExecutionError("ValueError")
     assert (feedback(verdict)["to_mend"], feedback(verdict)["verdict"]) == ([], None)
