@@ -8,7 +8,7 @@ import numpy as np
 
 from compliance.finding import Finding, fail, warn
 from compliance.signoff.evidence import Evidence
-from runs.record.conditions import Conditions, differences, plan_conditions, shown
+from runs.record.conditions import Conditions, Host, differences, plan_conditions, shown
 from runs.record.manifest import Manifest
 from runs.record.requests_log import RequestTable
 
@@ -31,40 +31,6 @@ _ENVIRONMENT_LEFT_OUT = frozenset({"VLLM_PORT", "VLLM_HOST_IP"})
 
 # What an engine makes of the memory that is free when it starts. No answer hangs on it.
 _OF_FREE_MEMORY = frozenset({"resolved.kv_cache_tokens", "environment.VLLM_CPU_KVCACHE_SPACE"})
-_SAME_POOL = 0.02  # of the larger: what else holds memory changes from start to start
-
-
-class PoolSize(int):
-    """Tokens that a KV cache holds. Two that are nearly alike are one."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and abs(int(self) - int(other)) <= _SAME_POOL * max(int(self), int(other))
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class HostName(str):
-    """A host's name. Two are one where their machine's start is one, too: a machine may be named anew."""
-
-    boot_id: object = None
-
-    @classmethod
-    def of(cls, host: dict[str, Any]) -> "HostName":
-        name = cls(host.get("hostname"))
-        name.boot_id = host.get("boot_id")
-        return name
-
-    def __eq__(self, other: object) -> bool:
-        same_start = isinstance(other, HostName) and self.boot_id is not None and self.boot_id == other.boot_id
-        return same_start or str(self) == str(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def conditions_of(evidence: Evidence) -> Conditions:
@@ -90,7 +56,7 @@ def conditions_of(evidence: Evidence) -> Conditions:
         "loadgen.extension": manifest.loadgen.get("extension_sha256"),
         "accelerators": [_accelerator(one) for one in manifest.accelerator],
     }
-    found["host.hostname"] = HostName.of(manifest.host)
+    found["host.hostname"] = Host(str(manifest.host.get("hostname")), manifest.host.get("boot_id"))
     found |= {f"host.{name}": manifest.host.get(name) for name in ("cpu", "cores_usable", "system")}
     found |= {f"software.{name}": value for name, value in manifest.software.items()}
     versions = manifest.engine.get("versions") or {}
@@ -114,8 +80,7 @@ def _resolved(evidence: Evidence) -> Conditions:
     environment = configuration.pop("environment", {})
     log = evidence.engine_log
     configuration |= log.configuration
-    pool = None if log.kv_cache_tokens is None else PoolSize(log.kv_cache_tokens)
-    configuration |= {"kv_cache_tokens": pool, "attention_backend": log.attention_backend}
+    configuration |= {"kv_cache_tokens": log.kv_cache_tokens, "attention_backend": log.attention_backend}
     found = {f"resolved.{name}": value for name, value in configuration.items()}
     return found | _environment(environment)
 

@@ -1,11 +1,38 @@
 """What a leg was run with, as flat facts, and what two legs differ in. Who compares says which facts may differ."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from runs.record.manifest import LegPlan
 
 Conditions = dict[str, Any]
+
+
+class Host(NamedTuple):
+    """A machine by its name, and by the id of its last start where it tells that."""
+
+    name: str
+    boot_id: str | None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _same_host(one: Host, other: Host) -> bool:
+    """A machine may be named anew; its start has one id."""
+    return one.name == other.name or (one.boot_id is not None and one.boot_id == other.boot_id)
+
+
+def _same_pool(one: int, other: int) -> bool:
+    """Within 2 % of the larger: what else holds memory changes from start to start."""
+    return abs(one - other) <= 0.02 * max(one, other)
+
+
+# Facts of which two values may be alike without being equal, and the function that tells.
+TOLERANCES: dict[str, Callable[[Any, Any], bool]] = {
+    "host.hostname": _same_host,
+    "resolved.kv_cache_tokens": _same_pool,
+}
 
 # A leg's role beside others, and what shapes no number. Data set and model are compared by their hashes.
 ROLE = frozenset(
@@ -43,8 +70,16 @@ def node_conditions(plan: LegPlan) -> Conditions:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Facts that differ, or that one of the two lacks (None), with both values; in the order of both."""
-    return {key: (one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)}
+    """Facts that differ by more than TOLERANCES allows, or that one of the two lacks (None), with both values; in the
+    order of both."""
+    both = {key: (one.get(key), other.get(key)) for key in {**one, **other}}
+    return {key: pair for key, pair in both.items() if not _alike(key, *pair)}
+
+
+def _alike(key: str, one: Any, other: Any) -> bool:
+    if one == other or key not in TOLERANCES or one is None or other is None:
+        return bool(one == other)
+    return TOLERANCES[key](one, other)
 
 
 def shown(value: Any, most: int) -> str:

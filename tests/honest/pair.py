@@ -6,13 +6,9 @@ from typing import Any
 
 import orjson
 
-from runs.files import write_json
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
-from runs.record.observed import LOOP_LAG
 from tests.signoff.forge.faults import set_manifest
-from tests.signoff.forge.rebuilt_faults import beat
-from tests.signoff.forge.record_faults import read_records
 from tests.support.editing import reseal
 
 
@@ -56,19 +52,6 @@ def told(run: RunDir, **facts: Any) -> None:
     close(run)
 
 
-def beat_again(run: RunDir) -> None:
-    """The last heartbeat of a changed record, as the leg's own process would have written it at that moment."""
-    beat(run)
-    start_ns = min(one["issue_ns"] for one in read_records(run))
-    progress = orjson.loads(run.progress.read_bytes())
-    elapsed_s = (progress["time_ns"] - start_ns) / 1e9
-    for name in ("samples_per_second", "tokens_per_second"):
-        progress[name] *= progress["elapsed_s"] / elapsed_s
-    write_json(run.progress, progress | {"elapsed_s": elapsed_s})
-
-
 def lagged(run: RunDir, lag: dict[str, float]) -> None:
-    """Another lag of the event loop, which manifest, heartbeat and result have of one reading."""
-    for path in (run.progress, run.result):
-        write_json(path, orjson.loads(path.read_bytes()) | {LOOP_LAG: lag})
+    """Another lag of the event loop."""
     told(run, observed__loop_lag=lag)

@@ -12,13 +12,12 @@ from typing import Any
 import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from runs.files import write_json
 from runs.record.attestation import attest, signer_of
 from runs.record.engine_log import START_STAGES
 from runs.record.layout import RunDir
 from runs.record.progress import PHASES
 from tests.honest.clocks import CLOCKS, run_at, utc
-from tests.honest.pair import Pair, Variation, beat_again, close, lagged, manifest_of, told, varied
+from tests.honest.pair import Pair, Variation, close, lagged, manifest_of, told, varied
 from tests.honest.places import PLACES
 from tests.signoff.forge.faults import cover, set_manifest
 from tests.signoff.forge.rebuilt_faults import rebuild, scale_clock
@@ -26,9 +25,7 @@ from tests.signoff.forge.record_faults import each_record, stretch_requests
 from tests.support.editing import reseal
 
 VARIATIONS: dict[str, Variation] = {**CLOCKS, **PLACES}
-OFFLINE_TOO = frozenset(
-    {"new-year", "zone-east", "summer-time-begins", "moved", "busy", "renamed-host", "two-localhosts"}
-)
+OFFLINE_TOO = frozenset({"new-year", "zone-east", "moved", "busy", "renamed-host", "two-localhosts"})
 
 
 # Campaigns ------------------------------------------------------------------------------------------------------------
@@ -126,9 +123,6 @@ def slowed(run: RunDir, factor: int) -> None:
     set_manifest(run, "end_time_ns", manifest["end_time_ns"] + by_ns)
     running_s = manifest["observed"][START_STAGES][PHASES["running"]] + by_ns / 1e9
     set_manifest(run, f"observed.{START_STAGES}.{PHASES['running']}", running_s)
-    progress = orjson.loads(run.progress.read_bytes())
-    write_json(run.progress, progress | {"time_ns": progress["time_ns"] + by_ns})
-    beat_again(run)
     cover(run)
     reseal(run)
 
@@ -149,7 +143,6 @@ def _late(by_ns: Callable[[int, int], int]) -> Variation:
 
         each_record(run, edit)
         rebuild(run, 1)
-        beat_again(run)
         cover(run)
         reseal(run)
 
@@ -222,7 +215,7 @@ VARIATIONS["two-localhosts-without-boot-id"] = _at_once(("localhost", None), ("l
 def _same_pid(pair: Pair) -> None:
     """Containers number their processes anew."""
     pid, old = (manifest_of(run)["pid"] for run in pair.legs)
-    for path in (pair.accuracy.detail, pair.accuracy.manifest, pair.accuracy.progress):
+    for path in (pair.accuracy.detail, pair.accuracy.manifest):
         path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
     close(pair.accuracy)
 
@@ -236,16 +229,6 @@ def _less_memory(pair: Pair) -> None:
 def _ports(pair: Pair) -> None:
     for run, port in zip(pair.legs, ("29500", "29617"), strict=True):
         told(run, resolved__environment={"VLLM_PORT": port, "VLLM_HOST_IP": f"10.0.0.{port[-1]}"})
-
-
-@varied(VARIATIONS, "many-heartbeats-missed")
-def _heartbeats(pair: Pair) -> None:
-    """A disk that was slow at the end: the last heartbeat is a second younger than the leg's end."""
-    for run in pair.legs:
-        progress = orjson.loads(run.progress.read_bytes())
-        write_json(run.progress, progress | {"time_ns": manifest_of(run)["end_time_ns"]})
-        beat_again(run)
-        close(run)
 
 
 @varied(VARIATIONS, "warm-up-longer")
@@ -274,7 +257,7 @@ def _discarded(pair: Pair) -> None:
 def _large_pids(pair: Pair) -> None:
     for run, pid in zip(pair.legs, (4_194_303, 4_194_301), strict=True):
         old = manifest_of(run)["pid"]
-        for path in (run.detail, run.manifest, run.progress):
+        for path in (run.detail, run.manifest):
             path.write_text(path.read_text().replace(f'"pid": {old}', f'"pid": {pid}'))
         close(run)
 

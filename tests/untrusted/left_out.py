@@ -5,7 +5,6 @@ import orjson
 from runs.files import write_json
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import cover, set_manifest
-from tests.signoff.forge.rebuilt_faults import beat
 from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import (
     BOTH,
@@ -37,7 +36,6 @@ def error_as_a_number(pair: Pair) -> None:
 @tampering(covered=False)
 def hashes_left_out(pair: Pair) -> None:
     faster(pair.performance)
-    beat(pair.performance)
     set_manifest(pair.performance, "observed.log_sha256", {})
 
 

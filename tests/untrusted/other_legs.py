@@ -5,7 +5,7 @@ import shutil
 from runs.record.layout import RunDir
 from tests.honest.pair import Pair
 from tests.signoff.forge.faults import set_detail, set_manifest, set_summary, take
-from tests.signoff.forge.rebuilt_faults import beat, rebuild
+from tests.signoff.forge.rebuilt_faults import rebuild
 from tests.signoff.forge.record_faults import each_record
 from tests.untrusted.tampering import tampering
 
@@ -93,7 +93,6 @@ def longer_outputs(pair: Pair) -> None:
     run = pair.performance
     each_record(run, lambda one: one | {"output_tokens": min(128, one["output_tokens"] + 9)})
     rebuild(run, 1)
-    beat(run)
 
 
 @tampering()

@@ -38,24 +38,9 @@ class Tampering:
         self.change(pair)
         for run in pair.legs:
             if self.covered and run.manifest.is_file():
-                _cover(run)
+                cover(run)
             if self.sealed:
                 reseal(run)
-
-
-def _cover(run: RunDir) -> None:
-    progress = run.progress.read_bytes() if run.progress.is_file() else None
-    cover(run)
-    if progress is not None and _json(progress) is not None and _json(run.progress.read_bytes()) is None:
-        run.progress.write_bytes(progress)
-
-
-def _json(content: bytes) -> Json | None:
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 TAMPERINGS: list[Tampering] = []
@@ -117,11 +102,6 @@ def edit(path: Path, change: Callable[[Json], object]) -> None:
     content = orjson.loads(path.read_bytes())
     change(content)
     write_json(path, content)
-
-
-def heartbeat(run: RunDir, **values: Any) -> None:
-    """Other values in the last heartbeat."""
-    edit(run.progress, lambda content: content.update(values))
 
 
 def faster(run: RunDir) -> None:

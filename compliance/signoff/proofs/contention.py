@@ -50,7 +50,7 @@ def contention(legs: Sequence[Evidence]) -> Iterator[Finding]:
             yield _told(evidence, found)
             if evidence.is_performance:
                 sides = known.setdefault((evidence.benchmark.loadgen_key, evidence.scenario), {})
-                conditions = repr(sorted(conditions_of(evidence).items()))
+                conditions = repr(sorted((name, str(value)) for name, value in conditions_of(evidence).items()))
                 sides.setdefault(conditions, []).append((evidence, found.foreign_share))
     if unknown:
         first, why = unknown[0]

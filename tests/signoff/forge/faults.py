@@ -17,7 +17,6 @@ from runs.files import write_json
 from runs.loadgen.detail_log import PREFIX, read_detail
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES, log_hashes
-from runs.record.observed import LOOP_LAG
 from tests.signoff.forge.leg_faults import (
     borrow_answers,
     borrow_latencies,
@@ -28,7 +27,7 @@ from tests.signoff.forge.leg_faults import (
     repeat_fastest,
     round_stamps,
 )
-from tests.signoff.forge.rebuilt_faults import beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
+from tests.signoff.forge.rebuilt_faults import blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask
 from tests.signoff.forge.record_faults import (
     add_to_requests,
     append_requests,
@@ -102,11 +101,6 @@ def set_manifest(run: RunDir, path: str, value: Any) -> None:
         place = place[name]
     place[last] = value
     write_json(run.manifest, content)
-
-
-def set_progress(run: RunDir, name: str, value: Any) -> None:
-    """Another value in the last heartbeat."""
-    write_json(run.progress, orjson.loads(run.progress.read_bytes()) | {name: value})
 
 
 def drop_processes(run: RunDir) -> None:
@@ -190,17 +184,6 @@ def cover(run: RunDir) -> None:
     content = orjson.loads(run.manifest.read_bytes())
     content["observed"] |= {LOG_HASHES: log_hashes(run)} | dict.fromkeys(_SAMPLES, len(records))
     write_json(run.manifest, content)
-    if run.progress.is_file():
-        progress = orjson.loads(run.progress.read_bytes())
-        progress |= {
-            "pid": content["pid"],
-            "issued": len(records),
-            "completed": len(records),
-            "expected": None if progress["expected"] is None else len(records),
-            "output_tokens": sum(one["output_tokens"] for one in records),
-            LOOP_LAG: content["observed"].get(LOOP_LAG),
-        }
-        write_json(run.progress, progress)
     reseal(run)
 
 
@@ -210,11 +193,11 @@ FAULTS: dict[str, Callable[..., None]] = {
         set_detail, scale_reported, set_summary, add_to_requests, shift_requests, stretch_requests, shorten_requests,
         swap_requests, reorder_requests, regenerate_from_trace, regenerate_from_percentiles, regenerate_steady,
         invent_outputs, invent_each_output, repeat_one_token, regenerate_on_schedule,
-        set_manifest, set_progress, drop_processes, shift_manifest, take, append, append_requests, remove, empty,
+        set_manifest, drop_processes, shift_manifest, take, append, append_requests, remove, empty,
         cut, edit_text, edit_trace, scrub, adopt, cover,
         borrow_answers, borrow_latencies, disguise, drop_slowest, plant_caching_audit, plant_verdict, repeat_fastest,
         round_stamps,
-        beat, blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask,
+        blur, cap_prompts, rebuild, redate, scale_clock, shave_tail, unask,
     )
 }  # fmt: skip
 WITH_ANOTHER_LEG = frozenset(

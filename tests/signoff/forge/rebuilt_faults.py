@@ -5,7 +5,6 @@ import re
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import orjson
 
 from runs.files import write_json
@@ -23,7 +22,6 @@ _STAMPS = ("issue_ns", "first_token_ns", "complete_ns")
 _POWER_TIME = "%m-%d-%Y %H:%M:%S.%f"
 _BEFORE_NS, _AFTER_NS = (3_000, 20_000), (5_000, 40_000)  # how far LoadGen's stamps lie outside ours
 _IN_NANOSECONDS = "result_token_throughput"  # LoadGen logs this rate in tokens per nanosecond
-_BIN = 1.02  # of the heartbeat's histograms
 
 
 def blur(run: RunDir, by_ns: int, seed: int) -> None:
@@ -115,38 +113,6 @@ def redate(run: RunDir, day: str) -> None:
     """Another day in LoadGen's own date of the test: "2026-11-24"."""
     text = run.detail.read_text()
     run.detail.write_text(re.sub(r'("test_datetime", ?"value": ?")\d{4}-\d\d-\d\d', rf"\g<1>{day}", text))
-
-
-def beat(run: RunDir) -> None:
-    """The last heartbeat, as it would be of the record."""
-    records = read_records(run)
-    progress = orjson.loads(run.progress.read_bytes())
-    tokens = sum(one["output_tokens"] for one in records)
-    span_ns = max(one["complete_ns"] for one in records) - min(one["issue_ns"] for one in records)
-    elapsed_s = span_ns / 1e9 + 0.05
-    known = [one for one in records if one["first_token_ns"] is not None]
-    ttft = [one["first_token_ns"] - one["issue_ns"] for one in known]
-    tpot = [
-        (one["complete_ns"] - one["first_token_ns"]) / (one["output_tokens"] - 1)
-        for one in known
-        if one["output_tokens"] > 1
-    ]
-    progress |= {
-        "elapsed_s": elapsed_s,
-        "output_tokens": tokens,
-        "samples_per_second": len(records) / elapsed_s,
-        "tokens_per_second": tokens / elapsed_s,
-        "ttft_p99_ms": _binned_p99_ms(ttft),
-        "tpot_p99_ms": _binned_p99_ms(tpot),
-    }
-    write_json(run.progress, progress)
-
-
-def _binned_p99_ms(times_ns: list[Any]) -> float | None:
-    if not times_ns:
-        return None
-    value = sorted(times_ns)[min(int(len(times_ns) * 0.99), len(times_ns) - 1)]
-    return float(1e-3 * _BIN ** int(np.log(value / 1e3) / np.log(_BIN)))
 
 
 def unask(run: RunDir, name: str) -> None:
