@@ -140,13 +140,8 @@ class Finding:
         return self.severity == "pass"
 
     @property
-    def group(self) -> str:
-        """The first part of an id such as P-3/clock."""
-        return self.rule.partition("/")[0]
-
-    @property
     def slug(self) -> str:
-        """The last part of an id such as P-3/clock."""
+        """The last part of an id such as P-5/same_process."""
         return self.rule.rpartition("/")[2]
 
     @property

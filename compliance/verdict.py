@@ -3,7 +3,6 @@
 Each command adds what only it knows (legs, metrics, a tree); what decides, and how findings are told, stands here.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +31,10 @@ class Verdict:
     @property
     def outcome(self) -> Outcome:
         """The gravest finding counts; nothing outweighs it."""
-        return "ERROR" if self.error is not None else outcome_of(self.findings)
+        if self.error is not None:
+            return "ERROR"
+        there = {WORTH[finding.severity] for finding in self.findings}
+        return "FAIL" if "FAIL" in there else "FLAG" if "FLAG" in there else "PASS"
 
     def exit_code(self, *, strict: bool = False) -> ExitCode:
         """Warnings count with `strict`."""
@@ -51,9 +53,3 @@ class Verdict:
             "findings": [finding.as_json() for finding in self.findings],
             "not_judged": self.not_judged,
         }
-
-
-def outcome_of(findings: Iterable[Finding]) -> Outcome:
-    """What findings add up to."""
-    there = {WORTH[finding.severity] for finding in findings}
-    return "FAIL" if "FAIL" in there else "FLAG" if "FLAG" in there else "PASS"

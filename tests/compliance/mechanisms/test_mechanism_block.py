@@ -169,7 +169,7 @@ def test_sign_off_names_a_declaration_that_the_engine_contradicts(
     verdict = sign_off(scope, [leg, legs("off-acc")])
     assert verdict.outcome == "FAIL"
     (reason,) = [one for one in verdict.findings if one.slug == "mechanism_misdeclared"]
-    assert (reason.group, as_word(reason)) == ("gate", "FAIL")
+    assert (reason.rule.partition("/")[0], as_word(reason)) == ("gate", "FAIL")
     assert said in reason.text
     assert reason.where == str(RunDir(leg).manifest)
 

@@ -47,14 +47,18 @@ def test_each_fault_is_found_by_its_check(
     legs: FrozenLegs, tmp_path: Path, leg: str, faults: list[list[object]], check: str, slug: str, said: str
 ) -> None:
     found = findings(legs.copy(tmp_path / "leg", leg, *faults))
-    assert [one for one in found if (one.group, as_word(one), one.slug) == (check, "FAIL", slug) and said in one.text]
+    assert [
+        one
+        for one in found
+        if (one.rule.partition("/")[0], as_word(one), one.slug) == (check, "FAIL", slug) and said in one.text
+    ]
 
 
 def test_prompts_are_not_compared_without_the_data_set(legs: FrozenLegs, tmp_path: Path) -> None:
     leg = legs.copy(
         tmp_path / "leg", "ss-1", ["cap_prompts", 512], ["set_manifest", "resolved.dataset_sha256", "0" * 64]
     )
-    found = [one for one in leg_proofs(evidence(leg)) if one.group == "H-2"]
+    found = [one for one in leg_proofs(evidence(leg)) if one.rule.partition("/")[0] == "H-2"]
     assert [(as_word(one), one.slug) for one in found] == [("NOTE", "prompts_not_compared")]
 
 
@@ -63,7 +67,7 @@ def test_prompts_are_compared_where_the_data_set_lies_elsewhere_now(legs: Frozen
     assert (
         sha256_of(bundled_dataset("bytes")) == orjson.loads((leg / "manifest.json").read_bytes())["dataset"]["sha256"]
     )
-    assert [one for one in leg_proofs(evidence(leg)) if one.group == "H-2"] == []
+    assert [one for one in leg_proofs(evidence(leg)) if one.rule.partition("/")[0] == "H-2"] == []
 
 
 def test_requests_that_an_engine_may_have_set_aside_are_a_flag(legs: FrozenLegs, tmp_path: Path) -> None:
