@@ -9,7 +9,6 @@ from runs.loadgen.detail_log import DetailLog
 PERCENTILE_SHARES: dict[str, float] = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99_9": 0.999}
 # LoadGen's spelling in its keys.
 PERCENTILE_NAMES: dict[str, str] = {name: f"{100 * share:.2f}" for name, share in PERCENTILE_SHARES.items()}
-STATISTICS = ("min", "mean", "max", *PERCENTILE_NAMES)
 
 
 class _Frozen(BaseModel):

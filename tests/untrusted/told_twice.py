@@ -23,7 +23,6 @@ _COMPRESSED = {"mechanism": "kv_compression", "mechanism_variant": "h2o"}
 values(
     {
         "longest-prompt-of-another-data-set": dict.fromkeys(_LONGEST, 4000),
-        "start-of-years": {"observed.start_stages": {"loading weights": 1e9}},
     },
     "manifest.json",
     BOTH,
