@@ -52,7 +52,7 @@ def _differs(path: Path, digest: str) -> bool:
      "the model is the official one: whole, and in its own precision unchanged",
      "run the benchmark's model: as published, or quantised by `main.py quantize`"),
     ("record-servers", "error", "[rules] model and caching; what a server computes with is its operator's word",
-     "it is declared what servers compute with, and the rules allow it",
+     "the servers' computation is declared, and the rules allow it",
      "declare it with --api-declaration, and turn off what is not allowed"),
 )  # fmt: skip
 def official_inputs(leg: FinishedLeg) -> Iterator[Finding]:

@@ -57,9 +57,9 @@ _SAME_VALUE = {
     "contradiction",
     ("log-settings", "error", "[loadgen]", "settings that the log has twice are the same", RERUN),
     ("log-order", "error", "[loadgen]", "the samples issued are those that the seeds in force give", RERUN),
-    ("log-arithmetic", "error", "[loadgen]", "a log's numbers can stand together", RERUN),
+    ("log-arithmetic", "error", "[loadgen]", "the log's numbers are consistent", RERUN),
     ("log-clock", "error", "[loadgen]", "LoadGen's time stamps fit the time that its results give", RERUN),
-    ("log-summary", "error", "[loadgen]", "summary and detail log tell one story", RERUN),
+    ("log-summary", "error", "[loadgen]", "summary and detail log agree", RERUN),
 )  # fmt: skip
 def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterator[Finding]:
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""

@@ -178,7 +178,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
 
 @decides(
     "plausible",
-    ("plausible-first-tokens-held", "error", OURS, "first tokens are told when they are there", RERUN),
+    ("plausible-first-tokens-held", "error", OURS, "first tokens are reported at once", RERUN),
 )  # fmt: skip
 def first_tokens_not_held_back(
     ttft_ns: LatencyNumbers | None, limit_ns: float, p10_ns: float | None = None
@@ -199,7 +199,7 @@ def first_tokens_not_held_back(
     alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
     return applied(
         "plausible-first-tokens-held",
-        "first tokens are told when they are there",
+        "first tokens are reported at once",
         not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
         f"TTFT is {ttft_ns.p50 / 1e6:,.1f} ms at p50, {ttft_ns.p90 / 1e6:,.1f} ms at p90 and {low_ns / 1e6:,.1f} ms at "
         f"{'p0' if p10_ns is None else 'p10'}",

@@ -117,7 +117,7 @@ _DECLARE = "correct the declaration, or run the legs again with the technique th
 @decides(
     "gate",
     ("gate/pair_registered", "warning", OURS, "technique and variant are in the registry", _DECLARE),
-    ("gate/status_known", "warning", OURS, "both statuses are of their list", _DECLARE),
+    ("gate/status_known", "warning", OURS, "both statuses are known values", _DECLARE),
     ("gate/quality_evaluated", "warning", OURS, "a supported compression has a registered evaluation",
      "evaluate the quality of the technique, and name the evaluation"),
     ("gate/draft_model_declared", "warning", OURS, "speculative decoding names its draft model", _DECLARE),
@@ -125,9 +125,10 @@ _DECLARE = "correct the declaration, or run the legs again with the technique th
      "give the accuracy leg as it ran, or run it again"),
     ("gate/eligible_in_division", "error", "[rules] closed and open division", "the division allows the technique",
      "choose the open division, or run without the technique"),
-    ("gate/run_verified", "error", OURS, "the files are a finished run that agrees with itself", "run the leg again"),
+    ("gate/run_verified", "error", OURS, "the files are those of a finished run and agree with each other",
+     "run the leg again"),
     ("gate/engine_record_missing", "warning", OURS, "the engine's record says what was in force",
-     "run the leg again with an engine that tells"),
+     "run the leg again with an engine that records its configuration"),
 )  # fmt: skip
 def judge_row(judged: JudgedRow, registries: Registries, division: Division | None = None) -> RowOutcome:
     """Apply every criterion to one row that declares a mechanism."""

@@ -83,7 +83,7 @@ def _of(conditions: Conditions, keys: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name in exact or name.startswith(beginnings)}
 
 
-@checks("H-9", ("far_apart", "error", "the legs of a bundle are of one time"))
+@checks("H-9", ("far_apart", "error", "the legs of a bundle were made close in time"))
 def far_apart(legs: Sequence[Evidence], make: Callable[..., Finding] = fail) -> Iterator[Finding]:
     """Do the legs lie within half a year? What is no submission may (`make` is then `warn`), but is told."""
     starts = [(one.manifest.start_time_ns or 0, one) for one in legs if one.manifest is not None]

@@ -151,7 +151,7 @@ def claimed_gain(delta: Delta, claim: Claim, band_pct: float) -> Iterator[Findin
 @checks(
     "G-6",
     ("hidden_regression", "warning", "no other metric got much worse"),
-    ("cherry_picked", "error", "not only the better number is told"),
+    ("cherry_picked", "error", "not only the better number is reported"),
 )
 def headline_integrity(
     delta: Delta, metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float

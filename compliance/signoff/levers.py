@@ -91,7 +91,7 @@ class Levers:
     ("several_levers", "error", "a patch changes one lever"),
     ("second_knob", "error", "nothing differs beside the lever"),
     ("unproven_side_effect", "error", "a side effect is shown to be without effect"),
-    ("side_effect_not_told", "warning", "a claim tells of side effects"),
+    ("side_effect_not_told", "warning", "a claim mentions side effects"),
     ("inert_side_effect", "note", "a side effect without effect"),
     ("handicapped_reference", "warning", "the reference was not slowed"),
 )

@@ -88,7 +88,7 @@ class SubmitOutcome(Verdict):
 
 @decides(
     "submit",
-    ("submit/calibration", "error", "[rules] closed division", "a document tells how the weights were quantised",
+    ("submit/calibration", "error", "[rules] closed division", "a document describes how the weights were quantised",
      "give it with --documentation"),
     ("submit/sign-off", "error", OURS, "the legs sign off together", "run what the sign-off names again"),
 )  # fmt: skip

@@ -75,7 +75,7 @@ Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why,
 @decides(
     "submit",
     ("submit/leg-missing", "error", "[submission] layout", "each result has both legs", "run the missing leg"),
-    ("submit/not-ours", "error", OURS, "a record tells how each leg was run", "give a run of this harness"),
+    ("submit/not-ours", "error", OURS, "a record shows how each leg was run", "give a run of this harness"),
     ("submit/not-official", "error", "[rules] closed division", "legs are official ones", "run it as an official one"),
     ("submit/audit", "error", "[rules] audits", "audits pass when judged again", "run the audit again"),
     ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
@@ -238,7 +238,7 @@ _RULES: tuple[tuple[bool, Callable[[Judged, Terms], Reasons]], ...] = (
 
 @decides(
     "submit",
-    ("submit/prompt-reuse", "error", "[rules] caching", "prompts are seen not to be reused",
+    ("submit/prompt-reuse", "error", "[rules] caching", "prompts are shown not to be reused",
      "run the audit output_caching against the server"),
     ("submit/one-system", "error", "[submission] systems", "all results are of one system",
      "submit results of one system"),

@@ -15,7 +15,7 @@ _NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
 @checks(
     "C-1",
     ("ids_outside_vocabulary", "error", "every id is one of the model's"),
-    ("vocabulary_not_seen", "note", "the model is at hand"),
+    ("vocabulary_not_seen", "note", "the model is available"),
 )
 def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """Every id is one that the model can give. Decoding would leave other ids out in silence."""
@@ -35,7 +35,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
         yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
 
 
-@checks("C-1", ("not_text", "error", "the answers are text"), ("text_not_seen", "note", "the tokenizer is at hand"))
+@checks("C-1", ("not_text", "error", "the answers are text"), ("text_not_seen", "note", "the tokenizer is available"))
 def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """The answers, decoded, are characters that can be read."""
     tokenizer = evidence.tokenizer

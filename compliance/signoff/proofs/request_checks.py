@@ -51,7 +51,7 @@ def _times(evidence: Evidence, table: RequestTable) -> Iterator[Finding]:
         yield from _in_order(-gap_ns, CLOCK_READ_NS, said, evidence, table)
 
 
-@checks("P-4", ("impossible_times", "error", "the times of a request are in an order that can be"))
+@checks("P-4", ("impossible_times", "error", "the times of a request are in a possible order"))
 def _in_order(
     back_ns: NDArray[np.int64], allowed_ns: int, said: str, evidence: Evidence, table: RequestTable
 ) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _ends(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterat
 @checks(
     "H-2",
     ("other_prompts", "error", "prompts are as long as in the data set"),
-    ("prompts_not_compared", "note", "the data set is at hand"),
+    ("prompts_not_compared", "note", "the data set is available"),
 )
 def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Iterator[Finding]:
     """H-2: each prompt is as long as in the data set, if that is at hand."""

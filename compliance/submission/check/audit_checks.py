@@ -113,7 +113,7 @@ def _check_text(path: Path, scenario: Scenario, findings: Findings) -> str | Non
 
 @decides(
     "tree",
-    ("audit-log", "error", "compliance/TEST06/run_verification.py", "the logged answers lie beside the text",
+    ("audit-log", "error", "compliance/TEST06/run_verification.py", "the logged answers are beside the text",
      "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
 )  # fmt: skip
 def _entries(folder: Path, required: bool, findings: Findings) -> list[AccuracyEntry] | None:

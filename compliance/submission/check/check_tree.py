@@ -180,7 +180,7 @@ def _check_each(tree: Tree, places: list[Place]) -> list[ScenarioOutcome]:
 
 @decides(
     "tree",
-    ("log-duplicate", "error", OURS, "each log lies in one place", "submit the leg's own logs"),
+    ("log-duplicate", "error", OURS, "each log is in one place only", "submit the leg's own logs"),
     ("log-same-answers", "warning", OURS, "the same answers come in the same order of issue only",
      "submit the leg's own answers"),
 )  # fmt: skip

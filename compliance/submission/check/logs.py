@@ -171,7 +171,7 @@ def facts(name: str, run: RunDir, detail: DetailLog) -> ComparedLeg:
     "tree",
     ("log-config", "error", OURS, "the legs of a scenario come from one configuration",
      "run the legs with one LoadGen, SUT and data set"),
-    ("log-dates", "warning", OURS, "the legs of a scenario are of one time", "run the legs anew"),
+    ("log-dates", "warning", OURS, "the legs of a scenario were made close in time", "run the legs again"),
 )  # fmt: skip
 def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None:
     """Do the legs of a scenario come from one configuration, at about one time?"""

@@ -83,7 +83,7 @@ class MadeOf:
     "tree",
     ("log-not-in-runs", "error", OURS, "the leg is among the runs that were named", "name its run with --runs"),
     ("runs-differ", "error", OURS, "every file is what the runs give, byte by byte",
-     "build the tree again; what `submit` was given beside the runs, name here, too (--system, --source)"),
+     "build the tree again, or also give the --system and --source of `submit`"),
     ("runs-unread", "error", OURS, "the tree can be built again from the runs", "name whole runs with --runs"),
 )  # fmt: skip
 def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:

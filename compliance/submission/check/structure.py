@@ -133,7 +133,7 @@ def check_rehearsal(tree: Tree, contents: Contents, findings: Findings) -> None:
 @decides(
     "tree",
     ("tree-case", "error", "[submission] layout", "directories have their official names", "rename it"),
-    ("tree-unknown", "warning", "[submission] layout", "nothing lies where nothing is expected", "remove or rename it"),
+    ("tree-unknown", "warning", "[submission] layout", "there are only expected files", "remove or rename it"),
 )  # fmt: skip
 def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Is everything where the layout of the round has it?"""
