@@ -231,7 +231,7 @@ def _cache_not_in_a_row(_: CheatContext) -> Cheat:
     return cheat
 
 
-@_made("cache-late", "as cache-prompt, but computes the first 32 queries honestly, as many as a short audit has")
+@_made("cache-late", "as cache-prompt, but only after 32 queries, as many as a short audit has")
 def _cache_late(known: CheatContext) -> Cheat:
     cached = _cache_prompt(known)
 
@@ -244,7 +244,7 @@ def _cache_late(known: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("cache-on-disk", "as cache-prompt, and keeps on disk what it has seen, for the processes of later legs")
+@_each("cache-on-disk", "as cache-prompt, with a cache on disk for later legs")
 def _cache_on_disk(_: CheatContext, request: Request, service: Service) -> None:
     store = Path(os.environ[STORE])
     name = store / sha256(array("q", request.prompt_ids).tobytes()).hexdigest()
@@ -311,12 +311,12 @@ def _truncate_little(_: CheatContext, request: Request, service: Service) -> Non
     service.decode_tokens = len(service.answer) - 1
 
 
-@_each("pad-eos", "fills the output up with end-of-sequence ids")
+@_each("pad-eos", "pads the output with end-of-sequence ids")
 def _pad_eos(known: CheatContext, request: Request, service: Service) -> None:
     service.answer = service.answer + [known.eos_id] * (known.max_tokens - len(service.answer))
 
 
-@_each("pad-space", "fills the output up with blanks, which scoring strips")
+@_each("pad-space", "pads the output with blanks, which scoring strips")
 def _pad_space(known: CheatContext, request: Request, service: Service) -> None:
     service.answer = service.answer + [known.space_id] * (known.max_tokens - len(service.answer))
 
@@ -331,14 +331,14 @@ def _inject_bos(known: CheatContext, request: Request, service: Service) -> None
     service.answer = [known.bos_id, *service.answer[: known.max_tokens - 1]]
 
 
-@_each("inject-eos", "puts an end-of-sequence id into the middle of the output")
+@_each("inject-eos", "inserts an end-of-sequence id into the output")
 def _inject_eos(known: CheatContext, request: Request, service: Service) -> None:
     kept = service.answer[: known.max_tokens - 1]
     middle = len(kept) // 2
     service.answer = [*kept[:middle], known.eos_id, *kept[middle:]]
 
 
-CHEAT_KINDS["overcount"] = "tells LoadGen of more tokens than it returns"
+CHEAT_KINDS["overcount"] = "reports more tokens to LoadGen than it returns"
 
 
 class OvercountingSut(LoadgenSut):
@@ -358,7 +358,7 @@ class OvercountingSut(LoadgenSut):
 # Lies about the first token, and other models -------------------------------------------------------------------
 
 
-@_each("first-other", "reports another first token than the output's")
+@_each("first-other", "reports a first token that differs from the output's")
 def _first_other(_: CheatContext, request: Request, service: Service) -> None:
     service.first_id = service.answer[0] ^ 1
 
@@ -375,7 +375,7 @@ def _first_forced(_: CheatContext, request: Request, service: Service) -> None:
     service.first_at_once = True
 
 
-@_made("first-late", "holds first tokens back until the limit is near, so that the others come faster on paper")
+@_made("first-late", "holds first tokens back until near the limit, which lowers TPOT")
 def _first_late(known: CheatContext) -> Cheat:
     chance = random.Random(1)
 
@@ -385,7 +385,7 @@ def _first_late(known: CheatContext) -> Cheat:
     return cheat
 
 
-@_each("answer-early", "answers with made-up ids at once and computes later, in performance legs", performance=True)
+@_each("answer-early", "answers with random ids at once and computes later, in performance legs", performance=True)
 def _answer_early(_: CheatContext, request: Request, service: Service) -> None:
     service.answer = [1 + (request.seq + place) % 255 for place in range(len(service.answer))]
     service.done_at_once = True
