@@ -225,7 +225,7 @@ def _completed_without_evidence(row: dict[str, Any], judged: JudgedRow) -> Itera
         sentence = f"only {' or '.join(sorted(known))} can be derived again here"
         yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
     elif quality is None:
-        yield warn(rule, "the row's run directory is not at hand, and the row alone is no evidence")
+        yield warn(rule, "the row's run directory is not available, and the row alone is no evidence")
     elif quality.passed is None:
         yield warn(rule, "the result has no accuracy leg")
     elif not quality.passed:

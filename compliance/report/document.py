@@ -264,7 +264,7 @@ def _questions(verdict: Verification) -> Iterator[str]:
         for finding in part.findings:
             if not finding.passed and finding.severity != "note":
                 fix = finding.fix or finding.known.fix
-                yield f"{part.mode}: {finding.sentence}. Why? To mend it: {fix}."
+                yield f"{part.mode}: {finding.sentence}. Why? Fix: {fix}."
         for name in sorted(set(_lacking(part).values())):
             yield f"{part.mode}: where is {name}? Rules rest on it that were not applied."
         yield from _about_the_record(part)

@@ -61,7 +61,7 @@ def read_claim(path: Path) -> Claim:
     Raises:
         InputError: unreadable, not JSON, an unknown field; a claim may not set the noise band.
     """
-    fix = "mend the file; docs/signoff.md has its fields"
+    fix = "correct the file; docs/signoff.md has its fields"
     content = json_object(read_whole(path, "name a readable JSON file", option="--claim"), path, fix)
     if band := next((key for key in content if "noise" in key), None):
         raise InputError(

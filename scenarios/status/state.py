@@ -129,7 +129,7 @@ def _not_closed(leg: LegStatus, manifest: Manifest) -> LegStatus:
     quiet_s = time.time() - leg.last_ns / 1e9
     if quiet_s > allowed_s + (0 if here else OTHER_CLOCK_S):
         source = "" if here else f" from {leg.host}"
-        text = f"no sign of life{source} for {quiet_s:.0f} s, last {doing}"
+        text = f"no heartbeat{source} for {quiet_s:.0f} s, last {doing}"
         return replace(leg, state="silent", text=text, exit_code=ExitCode.FAILED, pid=pid)
     return replace(leg, text=doing, pid=pid)
 

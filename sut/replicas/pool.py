@@ -139,7 +139,7 @@ class ReplicaHandle:
         silent_s = self._silence.stalled_for(True, self._heartbeats)
         if silent_s is not None:
             raise ExecutionError(
-                f"{self.where} gave no sign of life for {silent_s:.0f} s",
+                f"{self.where} sent no heartbeat for {silent_s:.0f} s",
                 "it was stopped, or its host is out of reach; see engine.log",
             )
         if not self._stall.waited_s:

@@ -139,8 +139,8 @@ def test_nothing_is_left_when_the_leg_or_its_parent_is_killed(whom: str, running
     ("whom", "how", "cause"),
     [
         ("keepers", signal.SIGKILL, " ended, with its Ray actor: "),
-        ("keepers", signal.SIGSTOP, "it gives no sign of life"),
-        ("replicas", signal.SIGSTOP, " gave no sign of life"),
+        ("keepers", signal.SIGSTOP, "it sends no heartbeat"),
+        ("replicas", signal.SIGSTOP, " sent no heartbeat"),
     ],
 )
 def test_what_ends_a_replica_ends_the_leg(

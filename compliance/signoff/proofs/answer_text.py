@@ -21,7 +21,7 @@ def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
     """Every id is one that the model can give. Decoding would leave other ids out in silence."""
     where, size = evidence.run.accuracy_log, evidence.vocabulary_size
     if size is None:
-        text = "the model is not at hand: whether it has the ids of the answers was not seen"
+        text = "the model is not available: whether it has the ids of the answers was not seen"
         yield note("C-1/vocabulary_not_seen", text, where)
         return
     outside = [one[(one < 0) | (one >= size)] for one in ids]
@@ -40,7 +40,7 @@ def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Find
     """The answers, decoded, are characters that can be read."""
     tokenizer = evidence.tokenizer
     if tokenizer is None:
-        text = "the tokenizer is not at hand: whether the answers are text was not seen"
+        text = "the tokenizer is not available: whether the answers are text was not seen"
         yield note("C-1/text_not_seen", text, evidence.run.accuracy_log)
         return
     share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))

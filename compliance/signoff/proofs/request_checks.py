@@ -94,7 +94,7 @@ def _prompts(evidence: Evidence, manifest: Manifest, table: RequestTable) -> Ite
     """H-2: each prompt is as long as in the data set, if that is at hand."""
     references = evidence.references
     if references is None or int(table.sample_index.max()) >= len(references.prompt_tokens):
-        yield note("H-2/prompts_not_compared", "the data set is not at hand", evidence.run.manifest)
+        yield note("H-2/prompts_not_compared", "the data set is not available", evidence.run.manifest)
         return
     said, in_data = (
         manifest.resolved.longest_prompt_tokens,

@@ -182,7 +182,7 @@ class ClusterLaunch:
         while silent < SILENT_LOOKS:
             self._heard.clear()
             silent = 0 if self._heard.wait(LOOK_S) else silent + 1
-        self._all_ended(f"or Ray did: its head at {self._cluster.address} gives no sign of life")
+        self._all_ended(f"or Ray did: its head at {self._cluster.address} sends no heartbeat")
 
     def _all_ended(self, how: str) -> None:
         for index in self._devices:

@@ -109,7 +109,7 @@ class Driver:
             for call, index in list(self._asked.items()):
                 if now_s > self._until_s[index]:
                     del self._asked[call]
-                    self._tell(LaunchEvent(replica=index, ended="or its Ray actor did: it gives no sign of life"))
+                    self._tell(LaunchEvent(replica=index, ended="or its Ray actor did: it sends no heartbeat"))
 
     def _hear(self, index: int, call: Any) -> None:
         errors = self.ray.exceptions

@@ -99,7 +99,7 @@ def test_a_killed_replica_ends_the_leg(number: int, running: tuple[StartedMain, 
 def test_a_stopped_replica_ends_the_leg(running: tuple[StartedMain, Path]) -> None:
     started, out = running
     os.kill(replica_pids(out)[1], signal.SIGSTOP)
-    check_failed(started.wait(), out, ExitCode.FAILED, "gave no sign of life")
+    check_failed(started.wait(), out, ExitCode.FAILED, "sent no heartbeat")
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_a_replica_that_is_stopped_before_it_is_ready(run_main: RunMain, tmp_pat
     ("how", "cause"),
     [
         (signal.SIGKILL, " ended, exit code -9"),
-        pytest.param(signal.SIGSTOP, "gave no sign of life", marks=pytest.mark.slow),
+        pytest.param(signal.SIGSTOP, "sent no heartbeat", marks=pytest.mark.slow),
     ],
 )
 def test_what_ends_a_replica_in_the_warm_up_refuses_the_leg(

@@ -130,7 +130,7 @@ def test_a_leg_of_another_machine_is_judged_by_its_heartbeat(tmp_path: Path, mea
     write_progress(run.progress, heartbeat)
     status = leg_status(run.root)
     assert (status.state, status.exit_code) == ("silent", ExitCode.FAILED)
-    assert "no sign of life from node-7" in status.text
+    assert "no heartbeat from node-7" in status.text
     heartbeat.time_ns = run.progress.stat().st_mtime_ns
     write_progress(run.progress, heartbeat)
     assert leg_status(run.root).state == "running"
