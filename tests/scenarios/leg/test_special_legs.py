@@ -114,7 +114,7 @@ def test_stale_audit_config_changes_nothing(run_main: RunMain, tmp_path: Path) -
     out = tmp_path / "run"
     finished = run_main(*arguments("Offline", out, "--accuracy"))
     assert finished.code == 0, finished.stderr
-    assert "./audit.config is not used" in finished.stdout
+    assert any("./audit.config is not used" in note for note in read_manifest(RunDir(out).manifest).notes)
     detail = read_detail(RunDir(out).detail)
     assert detail.get("effective_test_mode") == "AccuracyOnly"
     assert detail.get("effective_performance_issue_same") is False
