@@ -109,6 +109,15 @@ def _mean_tokens(asked: Asked) -> float | None:
     return mean_output_tokens(asked.detail, asked.numbers) if asked.numbers and asked.token_latencies else None
 
 
+def _tokens_per_sample(asked: Asked) -> float | None:
+    """Of a benchmark whose accuracy has a target for it: a performance leg runs the same samples."""
+    return _mean_tokens(asked) if "tokens_per_sample" in asked.benchmark.targets else None
+
+
+def _tokens_target(bound: str) -> Value:
+    return lambda asked: getattr(asked.benchmark.targets.get("tokens_per_sample"), bound, None) or 0.0
+
+
 def _of_queries(key: str) -> Value:
     """A number of the log; none in Offline, which has one query."""
     return lambda asked: None if asked.detail.scenario == "Offline" else asked.detail.number(key)
@@ -180,6 +189,13 @@ PERFORMANCE_ROWS = (
         "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
         "output tokens", _mean_tokens, "at most", lambda a: a.benchmark.sampling["performance"].max_tokens,
         "{}", "{:.2f} a sample on average", slack=4 * PRINTED),
+    *(
+        Row("perf-tokens-per-sample", "[checker] TOKENS_PER_SAMPLE of accuracy-target and accuracy-upper-limit",
+            "output tokens a sample are those that the accuracy target has",
+            "compare tokens/s with samples/s in the logs; generate as in the accuracy leg", "output tokens",
+            _tokens_per_sample, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
+        for how, bound in (("at least", "low"), ("at most", "high"))
+    ),
     *_limits("ttft"),
     *_limits("tpot"),
 )  # fmt: skip

@@ -24,7 +24,7 @@ DIVISIONS: tuple[Division, ...] = ("closed", "open", "network")
 NOT_IN_OPEN = frozenset(
     {
         "accuracy-target", "accuracy-no-target", "accuracy-longest",
-        "perf-samples", "perf-output-tokens", "plausible-scores",
+        "perf-samples", "perf-output-tokens", "perf-tokens-per-sample", "plausible-scores",
     }
 )  # fmt: skip
 
