@@ -123,7 +123,7 @@ def test_a_failed_audit_that_nobody_asks_for_is_not_left_out(
     record.parent.mkdir()
     said = {
         "schema_version": 1, "test": "output_caching", "passed": False, "official": False, "required": False,
-        "reason": "ten times as fast", "rule": "", "checks": [], "legs": [],
+        "reason": "ten times as fast", "rule": "", "findings": [], "legs": [],
     }  # fmt: skip
     record.write_text(json.dumps(said))
     sentence = f"{BENCHMARK}/Offline: output_caching beside it did not pass: ten times as fast"
@@ -185,7 +185,7 @@ def test_an_edited_log_is_refused(build: Submit, campaign: CampaignDir) -> None:
     )
     text = reasons(build())
     assert f"{BENCHMARK}/Server: " in text
-    assert "contradict" in text
+    assert "the summary's 'completed tokens per second' is " in text
     assert f"{BENCHMARK}/Offline: " not in text
 
 

@@ -97,7 +97,7 @@ def test_a_warm_up_that_never_ends(option: tuple[object, ...], cause: str, run_m
 @pytest.mark.parametrize(
     ("code", "cause", "patch"),
     [
-        (ExitCode.REFUSED, "prefix caching on, though it was not asked to", """
+        (ExitCode.REFUSED, "prefix caching, which was not requested", """
             from sut.dummy.engine import DummyEngine
             from sut.engine import EngineReport
             async def start(self):
