@@ -45,7 +45,8 @@ def _open_what_is_closed() -> None:
 
 def _have_names_in_utf8() -> None:
     """Start again in UTF-8 mode where a locale or PYTHONUTF8=0 has file names read in another encoding."""
-    if sys.getfilesystemencoding().lower().replace("-", "") != "utf8" and sys.version_info >= (3, 10):
+    utf8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
+    if not utf8 and os.environ.get("PYTHONUTF8") != "1" and sys.version_info >= (3, 10):  # once: -X utf8=0 wins
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

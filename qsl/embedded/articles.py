@@ -84,26 +84,21 @@ def bundled_articles() -> list[Article]:
     return [Article(**orjson.loads(line)) for line in _articles_bytes().splitlines() if line.strip()]
 
 
-def bundled_dataset(model_path: str, opening_words: int | None = None) -> Path:
+def bundled_dataset(model_path: str) -> Path:
     """The bundled articles in the MLCommons format, tokenised for a model; made once and kept in the cache.
 
     Args:
         model_path: a model folder, a model id, or "bytes" for the byte tokenizer.
-        opening_words: take so many words of each article only.
 
     Raises:
         InputError: the model has no usable tokenizer.
         SetupError: the cache cannot be written.
     """
-    cut = [] if opening_words is None else [f"{opening_words} words"]
-    identity = "\n".join((bundled_sha256(), TEMPLATE, tokenizer_fingerprint(model_path), *cut))
+    identity = "\n".join((bundled_sha256(), TEMPLATE, tokenizer_fingerprint(model_path)))
     path = cache_dir() / f"bundled-{sha256(identity.encode()).hexdigest()[:16]}.json"
     if not path.exists():
         articles = bundled_articles()
-        bodies = [article.article for article in articles]
-        if opening_words is not None:
-            bodies = [" ".join(body.split()[:opening_words]) for body in bodies]
-        texts = bodies, [article.highlights for article in articles]
+        texts = [article.article for article in articles], [article.highlights for article in articles]
         try:
             write_rows(path, encode_rows(*texts, load_tokenizer(model_path)))
         except OSError as error:
