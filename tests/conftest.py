@@ -30,7 +30,7 @@ OF_A_FILE = {
     "vllm/test_endpoint.py": 110, "vllm/test_faults.py": 75, "vllm/test_accuracy.py": 40,
     "vllm/test_cluster_gpus.py": 60, "vllm/test_engine.py": 60, "vllm/test_warm_up.py": 30,
     "vllm/test_llama2_70b.py": 45, "vllm/test_replicas.py": 45, "vllm/test_gate.py": 25,
-    "scenarios/tune/test_tune.py": 70, "scenarios/campaign/test_campaign.py": 90,
+    "scenarios/leg/test_trial.py": 140, "scenarios/tune/test_tune.py": 70, "scenarios/campaign/test_campaign.py": 90,
     "scenarios/leg/test_endpoint_leg.py": 80, "scenarios/leg/test_replica_legs.py": 80,
     "scenarios/leg/test_faults.py": 75, "scenarios/leg/test_interruptions.py": 60, "test_bench.py": 90,
     "untrusted/test_mutations.py": 40, "honest/test_honest_variations.py": 60, "test_bad_inputs.py": 45,
