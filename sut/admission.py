@@ -21,8 +21,8 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 from sut.engine import Request
 
@@ -32,75 +32,6 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 # How fast the expected time for a prompt token follows the measured ones.
 SMOOTHING = 0.1
 STEPPED_BACK = 1  # priority of a query that lets others overtake it; theirs is 0, and vLLM takes the lowest first
-
-
-Fits = Callable[[Request], bool]
-
-
-class _Queue(Protocol):
-    """Queries that wait."""
-
-    def push(self, request: Request) -> None: ...
-
-    def take(self, fits: Fits) -> Request | None:
-        """Remove and return the one whose turn it is; None if there is none or it does not fit yet."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
-class _InOrder:
-    def __init__(self) -> None:
-        self._waiting: deque[Request] = deque()
-
-    def push(self, request: Request) -> None:
-        self._waiting.append(request)
-
-    def take(self, fits: Fits) -> Request | None:
-        return self._waiting.popleft() if self._waiting and fits(self._waiting[0]) else None
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-
-class _ShortestFirst:
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Request]] = []
-
-    def push(self, request: Request) -> None:
-        heapq.heappush(self._waiting, (len(request.prompt_ids), request.seq, request))
-
-    def take(self, fits: Fits) -> Request | None:
-        return heapq.heappop(self._waiting)[2] if self._waiting and fits(self._waiting[0][2]) else None
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-
-@dataclass(eq=False)
-class _StillInTimeFirst:
-    """In order of issue; a query without a chance steps back behind everybody who still has one."""
-
-    hopeless: Callable[[Request], bool]  # whether a query can no longer show its first token in time
-    overtaken: bool  # the engine lets others overtake a query that stepped back, so that it need not wait here
-    _in_time: deque[Request] = field(default_factory=deque, init=False)
-    _late: deque[Request] = field(default_factory=deque, init=False)
-
-    def push(self, request: Request) -> None:
-        self._in_time.append(request)
-
-    def take(self, fits: Fits) -> Request | None:
-        while self._in_time and self.hopeless(self._in_time[0]):
-            self._in_time[0].priority = STEPPED_BACK
-            self._late.append(self._in_time.popleft())
-        if self._in_time and fits(self._in_time[0]):
-            return self._in_time.popleft()
-        if self._late and (self.overtaken or not self._in_time) and fits(self._late[0]):
-            return self._late.popleft()
-        return None
-
-    def __len__(self) -> int:
-        return len(self._in_time) + len(self._late)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -114,38 +45,48 @@ class Admission:
     clock: Callable[[], int] = time.time_ns  # time in ns, on the scale of `Request.issue_ns`
 
     def __post_init__(self) -> None:
-        self._in_engine: set[int] = set()  # seq
+        self._waiting: list[tuple[int, int, Request]] = []  # a heap by prompt tokens (`shortest`) and order of issue
+        self._late: deque[Request] = deque()  # those of them that stepped back
+        self._steps_back = self.policy in ("deadline", "priority")
         self._overtaken = self.policy == "priority"  # in the engine, who stepped back
+        self._in_engine: set[int] = set()  # seq
         self._ns_a_token = 0.0  # expected time from admission to first token, for each prompt token then admitted
         self._admitted: dict[int, tuple[int, int]] = {}  # seq → when, and prompt tokens in the engine with its own
         self._in_prefill = 0
-        self._waiting: _Queue
-        if self.policy == "shortest":
-            self._waiting = _ShortestFirst()
-        elif self.policy in ("deadline", "priority"):
-            self._waiting = _StillInTimeFirst(self._hopeless, overtaken=self._overtaken)
-        else:
-            self._waiting = _InOrder()
 
     @property
     def waiting(self) -> int:
         """Queries that wait here."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._late)
 
     def wants(self) -> bool:
         return True  # who is next is chosen among all that wait
 
     def offer(self, request: Request) -> None:
-        self._waiting.push(request)
+        tokens = len(request.prompt_ids) if self.policy == "shortest" else 0
+        heapq.heappush(self._waiting, (tokens, request.seq, request))
 
     def take(self) -> Request | None:
-        request = self._waiting.take(self._fits)
+        request = self._next()
         if request is not None:
             if not self._keeps_nobody_waiting(request):
                 self._in_prefill += len(request.prompt_ids)
                 self._admitted[request.seq] = (self.clock(), self._in_prefill)
             self._in_engine.add(request.seq)
         return request
+
+    def _next(self) -> Request | None:
+        """Remove and return the query whose turn it is; None if there is none or it does not fit yet."""
+        waiting, late = self._waiting, self._late
+        while self._steps_back and waiting and self._hopeless(waiting[0][-1]):
+            late.append(heapq.heappop(waiting)[-1])
+            late[-1].priority = STEPPED_BACK
+        if waiting and self._fits(waiting[0][-1]):
+            return heapq.heappop(waiting)[-1]
+        # With `priority` a late query need not wait here for those in time.
+        if late and (self._overtaken or not waiting) and self._fits(late[0]):
+            return late.popleft()
+        return None
 
     def prefilled(self, request: Request) -> None:
         """A query showed its first token, or was answered without; counted once."""

@@ -164,7 +164,7 @@ class VllmEngine(Engine):
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            request.sink.failed(request, explain(error))
+            request.sink.failed(request, _explain(error))
 
     def _tell(self, request: Request, ids: list[int], output: Any) -> None:
         """Pass one of vLLM's outputs on; `ids` are those before it, and grow."""
@@ -180,7 +180,7 @@ class VllmEngine(Engine):
 
     def check_alive(self) -> None:
         if self._llm is not None and self._llm.errored:
-            raise engine_died()
+            raise _engine_died()
 
     def activity(self) -> int:
         return self._core_outputs
@@ -194,6 +194,70 @@ class VllmEngine(Engine):
     async def stop(self) -> None:
         if self._llm is not None:
             self._llm.shutdown()
+
+
+class OneProcessVllmEngine(VllmEngine):
+    """One LLMEngine, with nothing beside it: the scheduler and the model run on the event loop of the leg's process,
+    which hears nothing else during a step.
+
+    For SingleStream on a CPU. With one query at a time there is nothing to overlap, and the message that AsyncLLM's
+    core sends for every token is received on a core that the model's threads are waiting for. Needs
+    VLLM_ENABLE_V1_MULTIPROCESSING=0, vLLM's own switch, in the environment it is imported with.
+    """
+
+    one_process = True
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        super().__init__(*positional, **named)
+        self._open: dict[str, tuple[Request, list[int]]] = {}
+        self._stepping = False
+        self._dead = False
+
+    def _count_core_outputs(self) -> None:
+        """Nothing to do: each step is counted here."""
+
+    def generated_tokens(self) -> None:
+        """Not counted: one query at a time, and each is answered soon."""
+
+    def submit(self, request: Request) -> None:
+        self._request_number += 1
+        name = str(self._request_number)
+        prompt = self._tokens_input(request.prompt_ids)
+        try:
+            self._llm.add_request(name, prompt, self._parameters, priority=request.priority)
+        except Exception as error:
+            request.sink.failed(request, _explain(error))
+            return
+        self._open[name] = (request, [])
+        if not self._stepping:
+            self._stepping = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        try:
+            outputs = self._llm.step()
+        except Exception as error:
+            self._dead = True
+            for request, _ in self._open.values():
+                request.sink.failed(request, _explain(error))
+            return
+        self._core_outputs += 1
+        for output in outputs:
+            request, ids = self._open[output.request_id]
+            if output.finished:
+                del self._open[output.request_id]
+            self._tell(request, ids, output)
+        self._stepping = bool(self._open)
+        if self._stepping:
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def check_alive(self) -> None:
+        if self._dead:
+            raise _engine_died()
+
+    async def stop(self) -> None:
+        if self._llm is not None:
+            self._llm.engine_core.shutdown()
 
 
 def _times(statistics: Any) -> QueryTimes:
@@ -220,13 +284,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def engine_died() -> ExecutionError:
+def _engine_died() -> ExecutionError:
     return ExecutionError("the vLLM engine died", "see engine.log")
 
 
-def explain(error: Exception) -> HarnessError:
+def _explain(error: Exception) -> HarnessError:
     name = type(error).__name__
     if name == "EngineDeadError":
-        return engine_died()
+        return _engine_died()
     cause = error.__cause__ or error
     return ExecutionError(f"vLLM failed on a request: {type(cause).__name__}: {_first_line(cause)}", "see engine.log")

@@ -15,9 +15,8 @@ from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
-from sut.vllm.engine import VllmEngine
+from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
-from sut.vllm.one_process import OneProcessVllmEngine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
 _PARALLEL = ("data_parallel_size", "tensor_parallel_size", "pipeline_parallel_size", "distributed_executor_backend")
@@ -38,7 +37,7 @@ CPU_VALUES: dict[str, tuple[Any, ...]] = {
     "max_num_batched_tokens": (512, 1024, 2048, 4096, 8192),
     "max_num_seqs": (32, 64, 128, 256, 512),
 }
-COPIES = (2, 4, 8)
+COPIES = (2, 4, 8)  # as far as there are places for them
 
 
 class VllmOptions(BaseModel):
@@ -175,7 +174,11 @@ class VllmKind(EngineKind[VllmOptions]):
         return limit if type(limit) is int else None
 
     def search_values(self, asked: VllmOptions) -> dict[str, tuple[Any, ...]]:
-        return search_values(self._machine(), _asked_layout(asked).parts)
+        machine, devices_a_copy = self._machine(), _asked_layout(asked).parts
+        usual = CPU_VALUES if machine.on_cpu else GPU_VALUES
+        places = len(machine.cores) if machine.on_cpu else machine.devices
+        copies = tuple(number for number in COPIES if number * devices_a_copy <= places)
+        return {"data_parallel_size": copies, **usual} if copies else dict(usual)
 
     def warm_import(self) -> None:
         try:
@@ -272,11 +275,3 @@ def _unofficial(options: dict[str, Any], official: OfficialModel) -> list[str]:
     if options.get("speculative_config") and not official.speculative_decoding:
         reasons.append(f"speculative decoding is not allowed for {official.name} (inference rules)")
     return reasons
-
-
-def search_values(machine: Machine, devices_a_copy: int) -> dict[str, tuple[Any, ...]]:
-    """For each option, the values for a machine; numbers of copies only as far as there are places for them."""
-    usual = CPU_VALUES if machine.on_cpu else GPU_VALUES
-    places = len(machine.cores) if machine.on_cpu else machine.devices
-    copies = tuple(number for number in COPIES if number * devices_a_copy <= places)
-    return {"data_parallel_size": copies, **usual} if copies else dict(usual)

@@ -1,7 +1,8 @@
 """What vLLM computes on, on this machine: the word of its own platform object.
 
-A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin];
-any other build is asked in a process of its own. Replicas have each their part of it.
+A CPU build of vLLM is known by its version, as vLLM itself knows it [vllm/platforms/__init__.py, cpu_platform_plugin].
+Any other build is asked by `python -m sut.vllm.machine`, a process of its own, as the import takes seconds and much
+memory. Replicas have each their part of the machine.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from runs.accelerators import accelerators, described
 from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
@@ -66,7 +68,7 @@ def ask_vllm() -> Machine:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "sut.vllm.ask_platform"],
+            [sys.executable, "-m", "sut.vllm.machine"],
             cwd=HARNESS_ROOT,
             env={**os.environ, **module_path()},
             capture_output=True,
@@ -138,3 +140,35 @@ def _device_ids(machine: Machine) -> list[str]:
     named = os.environ.get(machine.visible_variable, "")
     ids = [part.strip() for part in named.split(",") if part.strip()]
     return ids if len(ids) == machine.devices else [str(number) for number in range(machine.devices)]
+
+
+def _told() -> dict[str, Any]:
+    """The platform's word for itself, its devices, and the variable that chooses among them."""
+    from vllm.platforms import current_platform as platform
+
+    def ask(method: str, *arguments: Any) -> Any:
+        try:
+            return getattr(platform, method)(*arguments)
+        except Exception:  # what this platform cannot tell; those of plug-ins raise anything
+            return None
+
+    name = platform._enum.name.lower()
+    devices = range(0 if name in (CPU, "unspecified") else ask("device_count") or _torch_count())
+    return {
+        "platform": name,
+        "devices": len(devices),
+        "names": [ask("get_device_name", device) for device in devices],
+        "memory_bytes": [ask("get_device_total_memory", device) for device in devices],
+        "visible_variable": getattr(platform, "device_control_env_var", ""),
+        "bfloat16": "torch.bfloat16" in map(str, getattr(platform, "supported_dtypes", ["torch.bfloat16"])),
+    }
+
+
+def _torch_count() -> int:
+    import torch
+
+    return int(torch.accelerator.device_count())
+
+
+if __name__ == "__main__":
+    print(json.dumps(_told()))

@@ -16,7 +16,7 @@ from qsl.embedded.articles import bundled_articles
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.leg.warmup import RequestGroup, warm_up
-from sut.vllm.one_process import OneProcessVllmEngine
+from sut.vllm.engine import OneProcessVllmEngine
 from tests.support.official import SAMPLING
 from tests.support.tiny_llama import make_tiny_llama
 

@@ -10,10 +10,9 @@ from scenarios.leg.config import make_config
 from scenarios.leg.leg_engine import make_engine
 from scenarios.leg.plan import PreparedLeg, prepare
 from sut.vllm.cpu import computes_in_core, core_binding
-from sut.vllm.engine import VllmEngine
+from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from sut.vllm.kind import VllmKind
 from sut.vllm.machine import Machine
-from sut.vllm.one_process import OneProcessVllmEngine
 
 ON_CPU = Machine("cpu", 0, [0, 1])
 

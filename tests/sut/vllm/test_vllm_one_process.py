@@ -10,7 +10,7 @@ import pytest
 
 from runs.errors import ExecutionError
 from sut.engine import Request
-from sut.vllm.one_process import OneProcessVllmEngine
+from sut.vllm.engine import OneProcessVllmEngine
 from tests.support.fakes import FakeSink
 from tests.support.official import SAMPLING
 
