@@ -8,11 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import numpy as np
-
 from runs.errors import SetupError
 from runs.record.observed import LoopLag
-from sut.recorder import LatencyHistogram
+from sut.recorder import Lateness
 
 SPARE_FILES = 256  # everything else that the process has open
 INTERVAL_S = 0.01  # a hundred timers a second take the loop about a thousandth of a core
@@ -67,10 +65,8 @@ class LagMeter:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
         self._loop = loop
         self._clock = clock
-        self._pending_s: deque[float] = deque()  # seen by the loop, not yet in the histogram
-        self._histogram = LatencyHistogram()
-        self._worst_s = 0.0
-        self._moments = 0
+        self._pending_s: deque[float] = deque()  # seen by the loop, not yet by who asks
+        self._lateness = Lateness()
         self._due_s = 0.0
         self._over = False
 
@@ -85,19 +81,15 @@ class LagMeter:
 
     def so_far(self) -> LoopLag | None:
         """What came of the looks; None before the loop had a turn. From one thread only."""
-        lags_s = [self._pending_s.popleft() for _ in range(len(self._pending_s))]
-        if lags_s:
-            self._moments += len(lags_s)
-            self._worst_s = max(self._worst_s, *lags_s)
-            self._histogram.add(np.array(lags_s) * 1e9)
-        p99_ms = self._histogram.percentile_ms(99)
-        if p99_ms is None:
+        for _ in range(len(self._pending_s)):
+            self._lateness.add(int(self._pending_s.popleft() * 1e9))
+        seen = self._lateness.facts()
+        if not seen["count"]:
             return None
-        worst_ms = self._worst_s * 1e3
         return LoopLag(
-            p99_ms=round(min(p99_ms, worst_ms), 3),  # of a bin's upper end
-            worst_ms=round(worst_ms, 3),
-            moments=self._moments,
+            p99_ms=round(min(seen["p99_ms"], seen["worst_ms"]), 3),  # of a bin's upper end
+            worst_ms=round(seen["worst_ms"], 3),
+            moments=seen["count"],
             interval_ms=INTERVAL_S * 1e3,
         )
 
