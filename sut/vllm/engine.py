@@ -16,7 +16,7 @@ from runs.environment import variables
 from runs.errors import ExecutionError, HarnessError, InputError, SetupError
 from runs.record.observed import QUERY_TIMES, QueryTimes
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
-from sut.vllm.interface import load_interface
+from sut.vllm.interface import Interface
 from sut.vllm.options_in_force import difference, find_option, plain
 
 # Beginnings of the names of variables that are recorded: vLLM's own, and those by which a user decides how, and how
@@ -60,7 +60,7 @@ class VllmEngine(Engine):
         self._query_times = QueryTimes()
 
     async def start(self) -> EngineReport:
-        vllm = load_interface(one_process=self.one_process)
+        vllm = Interface(one_process=self.one_process)
         vllm.check_options(self._asked)
         stream = self._stream_first_token
         context = vllm.usage_context(stream=stream)

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from runs.benchmark import SamplingPolicy
@@ -20,17 +19,72 @@ from runs.errors import InputError, SetupError
 OLDEST = (0, 24)  # older ones were neither read nor tried; what they do to an answer is not known
 
 
-@dataclass(frozen=True)
 class Interface:
-    """The parts of one installed vLLM."""
+    """The parts of the installed vLLM.
 
-    version: str
-    tokens_input: Callable[[list[int]], Any]
-    engine_class: Any
-    _arguments: Any  # AsyncEngineArgs
-    _parameters: Any  # SamplingParams
-    _output_kinds: Any
-    _contexts: Any
+    Args:
+        one_process: for LLMEngine, which is stepped by who asks it, instead of AsyncLLM.
+
+    Raises:
+        SetupError: vLLM cannot be imported, is too old, or lacks something.
+    """
+
+    def __init__(self, *, one_process: bool) -> None:
+        try:
+            import vllm
+            from vllm import SamplingParams
+            from vllm.engine.arg_utils import AsyncEngineArgs
+        except ImportError as error:
+            raise SetupError(
+                f"vLLM cannot be imported: {error}",
+                "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
+            ) from error
+        self.version = str(vllm.__version__)
+        _refuse_older(self.version)
+        try:
+            from vllm.inputs import tokens_input
+            from vllm.sampling_params import RequestOutputKind
+            from vllm.usage.usage_lib import UsageContext
+
+            if one_process:
+                from vllm.v1.engine.llm_engine import LLMEngine as EngineClass
+            else:
+                from vllm.v1.engine.async_llm import AsyncLLM as EngineClass
+        except ImportError as error:
+            raise self._cannot_be_used(str(error)) from error
+        self.tokens_input: Callable[[list[int]], Any] = tokens_input
+        self.engine_class: Any = EngineClass
+        self._arguments: Any = AsyncEngineArgs
+        self._parameters: Any = SamplingParams
+        self._output_kinds: Any = RequestOutputKind
+        self._contexts: Any = UsageContext
+        self._interval_by_request = "stream_interval" in _taken(SamplingParams, "__init__")
+        if lacks := "; ".join(self._lacks(one_process=one_process)):
+            raise self._cannot_be_used(lacks)
+
+    def _cannot_be_used(self, lacks: str) -> SetupError:
+        return SetupError(
+            f"vLLM {self.version} cannot be used: {lacks}", "install one of the versions in docs/running.md"
+        )
+
+    def _lacks(self, *, one_process: bool) -> Iterator[str]:
+        """What this vLLM has no place for, in words."""
+        submit, needed = (
+            ("add_request", ("request_id", "prompt", "params", "priority"))
+            if one_process
+            else ("generate", ("prompt", "sampling_params", "request_id", "priority"))
+        )
+        for owner, method, names in (
+            (self.engine_class, submit, needed),
+            (self.engine_class, "from_engine_args", ("usage_context",)),
+            (self._parameters, "__init__", ("seed", "min_tokens", "max_tokens", "detokenize", "output_kind")),
+        ):
+            taken = _taken(owner, method)
+            for name in names:
+                if name not in taken:
+                    yield f"{owner.__name__}.{method} takes no {name}"
+        if not self._interval_by_request and "stream_interval" not in _taken(self._arguments, "__init__"):
+            yield "neither a request nor the engine has a stream_interval"
 
     def check_options(self, asked: dict[str, Any]) -> None:
         """Refuse engine arguments that this vLLM does not have.
@@ -107,55 +161,6 @@ class Interface:
             **interval,
         )
 
-    @property
-    def _interval_by_request(self) -> bool:
-        return "stream_interval" in inspect.signature(self._parameters).parameters
-
-
-def load_interface(*, one_process: bool) -> Interface:
-    """Import vLLM and see that it has everything.
-
-    Args:
-        one_process: for LLMEngine, which is stepped by who asks it, instead of AsyncLLM.
-
-    Raises:
-        SetupError: vLLM cannot be imported, is too old, or lacks something.
-    """
-    try:
-        import vllm
-        from vllm import SamplingParams
-        from vllm.engine.arg_utils import AsyncEngineArgs
-    except ImportError as error:
-        raise SetupError(
-            f"vLLM cannot be imported: {error}",
-            "run `make setup`, and use .venv/bin/python; see `main.py doctor`",
-        ) from error
-    version = str(vllm.__version__)
-    _refuse_older(version)
-    try:
-        from vllm.inputs import tokens_input
-        from vllm.sampling_params import RequestOutputKind
-        from vllm.usage.usage_lib import UsageContext
-
-        if one_process:
-            from vllm.v1.engine.llm_engine import LLMEngine as EngineClass
-        else:
-            from vllm.v1.engine.async_llm import AsyncLLM as EngineClass
-    except ImportError as error:
-        raise _cannot_drive(version, str(error)) from error
-    interface = Interface(
-        version,
-        tokens_input,
-        EngineClass,
-        AsyncEngineArgs,
-        SamplingParams,
-        RequestOutputKind,
-        UsageContext,
-    )
-    if lacks := "; ".join(_lacks(interface, one_process=one_process)):
-        raise _cannot_drive(version, lacks)
-    return interface
-
 
 def _unreadable_variables() -> dict[str, Any]:
     """What the environment has for variables of vLLM's that it cannot read."""
@@ -184,31 +189,6 @@ def _refuse_older(version: str) -> None:
             f"vLLM {version} is older than {oldest}, the oldest version that this harness supports",
             f"install vLLM {oldest} or newer",
         )
-
-
-def _cannot_drive(version: str, lacks: str) -> SetupError:
-    return SetupError(f"vLLM {version} cannot be used: {lacks}", "install one of the versions in docs/running.md")
-
-
-def _lacks(interface: Interface, *, one_process: bool) -> Iterator[str]:
-    """What this vLLM has no place for, in words."""
-    engine, arguments = interface.engine_class, interface._arguments
-    submit, needed = (
-        ("add_request", ("request_id", "prompt", "params", "priority"))
-        if one_process
-        else ("generate", ("prompt", "sampling_params", "request_id", "priority"))
-    )
-    for owner, method, names in (
-        (engine, submit, needed),
-        (engine, "from_engine_args", ("usage_context",)),
-        (interface._parameters, "__init__", ("seed", "min_tokens", "max_tokens", "detokenize", "output_kind")),
-    ):
-        taken = _taken(owner, method)
-        for name in names:
-            if name not in taken:
-                yield f"{owner.__name__}.{method} takes no {name}"
-    if not interface._interval_by_request and "stream_interval" not in _taken(arguments, "__init__"):
-        yield "neither a request nor the engine has a stream_interval"
 
 
 def _taken(owner: Any, method: str) -> frozenset[str]:

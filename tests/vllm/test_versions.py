@@ -22,10 +22,10 @@ ANOTHER_TORCH = "0.24.0"  # the newest for torch 2.11: its kernels cannot be loa
 # What the engine asks of vLLM before it starts.
 SIGNATURES = """
 from runs.benchmarks import BENCHMARKS
-from sut.vllm.interface import load_interface
+from sut.vllm.interface import Interface
 sampling = BENCHMARKS["llama3_1-8b"].sampling["performance"]
 for one_process in (False, True):
-    interface = load_interface(one_process=one_process)
+    interface = Interface(one_process=one_process)
     interface.check_options({"max_num_seqs": 8, "stream_interval": 1, "data_parallel_size": 1})
     parameters = interface.sampling_parameters(sampling, stream=True)
     assert not hasattr(parameters, "stream_interval"), "this version was to be the one without"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError, SetupError
-from sut.vllm.interface import load_interface
+from sut.vllm.interface import Interface
 from tests.support.official import SAMPLING
 
 INTERVAL = SAMPLING.max_tokens + 1
@@ -127,7 +127,7 @@ def test_a_request_has_two_outputs_in_every_version(
     version: str, parameters: type, stream: bool, one_process: bool, install: Any
 ) -> None:
     install(version, parameters)
-    interface = load_interface(one_process=one_process)
+    interface = Interface(one_process=one_process)
     made = interface.sampling_parameters(SAMPLING, stream=stream)
     arguments = interface.engine_arguments({"model": "m"}, SAMPLING, stream=stream)
     assert interface.engine_class is (LLMEngine if one_process else AsyncLLM)
@@ -142,14 +142,14 @@ def test_a_request_has_two_outputs_in_every_version(
 
 def test_what_the_user_asks_of_the_engine_wins(install: Any) -> None:
     install("0.24.0", Parameters24)
-    interface = load_interface(one_process=False)
+    interface = Interface(one_process=False)
     assert interface.engine_arguments({"stream_interval": 7}, SAMPLING, stream=True).stream_interval == 7
 
 
 def test_an_unknown_option_is_told_with_its_likes(install: Any) -> None:
     install("0.24.0", Parameters24)
     with pytest.raises(InputError, match=r"--engine-arg max_num_seq: vLLM 0\.24\.0 has no") as refused:
-        load_interface(one_process=False).check_options({"max_num_seq": 8})
+        Interface(one_process=False).check_options({"max_num_seq": 8})
     assert "did you mean max_num_seqs?" in refused.value.fix
 
 
@@ -168,19 +168,19 @@ def test_a_vllm_that_cannot_be_driven_is_refused_with_the_reason(
 ) -> None:
     install(version, Parameters24, **changes)
     with pytest.raises(SetupError, match=words.replace("+", r"\+")):
-        load_interface(one_process=False)
+        Interface(one_process=False)
 
 
 @pytest.mark.parametrize("version", ["0.24.1.dev3+rocm", "dev", "0.0.0", "1.0.0"])
 def test_a_build_from_sources_may_call_itself_anything(version: str, install: Any) -> None:
     install(version, Parameters24)
-    assert load_interface(one_process=False).version == version
+    assert Interface(one_process=False).version == version
 
 
 def test_no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(SetupError, match="vLLM cannot be imported"):
-        load_interface(one_process=False)
+        Interface(one_process=False)
 
 
 @dataclass
@@ -213,7 +213,7 @@ def test_the_argument_at_fault_is_found_by_leaving_it_out(
 ) -> None:
     install("0.32.0", Parameters28, arguments=Judging)
     asked = {"model": "a model", **asked}
-    interface = load_interface(one_process=False)
+    interface = Interface(one_process=False)
     assert interface.at_fault(asked, SAMPLING, stream=True) == {name: asked[name] for name in wrong}
 
 
@@ -223,5 +223,5 @@ def test_a_variable_that_vllm_cannot_read_is_at_fault_and_not_the_model(
     install("0.32.0", Parameters28, arguments=Judging)
     monkeypatch.setenv("VLLM_A", "1.5")
     monkeypatch.setenv("VLLM_B", "2")
-    interface = load_interface(one_process=False)
+    interface = Interface(one_process=False)
     assert interface.at_fault({"model": "a model"}, SAMPLING, stream=True) == {"VLLM_A": "1.5"}
