@@ -56,7 +56,7 @@ test-long: setup
 	$(PY) -m pytest -q -m long
 
 redteam: setup
-	$(PY) -m pytest -q -m "not long" tests/redteam
+	$(PY) -m pytest -q tests/redteam
 
 bench: setup
 	$(PY) -m scripts.bench

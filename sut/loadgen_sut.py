@@ -41,6 +41,7 @@ class LoadgenSut:
     report_first_token: bool  # whether LoadGen wants first tokens (all scenarios but Offline)
     on_failure: Callable[[BaseException], None]  # told of the first failure; must not raise
     admission: AdmissionControl  # when which query is handed to the engine
+    clock_ns: Callable[[], int] = time.time_ns  # of all stamps; LoadGen reads the same
 
     def __post_init__(self) -> None:
         self._submit = self.engine.submit
@@ -82,7 +83,7 @@ class LoadgenSut:
         No query is left behind: it is put down before `_awake` is read here, and `_accept` clears `_awake` before it
         looks. Whoever reads True has put its query down before that look; whoever reads False asks for another.
         """
-        issue_ns = time.time_ns()
+        issue_ns = self.clock_ns()
         try:
             self.issued += len(samples)  # counted on this side, so that a loop that hangs is seen as a stall
             samples.reverse()  # the list is ours: what is taken from its end is freed one by one, not all at once
@@ -157,7 +158,7 @@ class LoadgenSut:
         try:
             if request.response_id == ANSWERED or request.first_token_ns:
                 raise ExecutionError(f"the engine showed a first token of {_name(request)} twice or after its answer")
-            request.first_token_ns = time.time_ns()
+            request.first_token_ns = self.clock_ns()
             if self.report_first_token:
                 self._first_id[0] = token_id
                 self._first_token_complete([self._response(request.response_id, self._first_address, TOKEN_BYTES, 1)])
@@ -198,7 +199,7 @@ class LoadgenSut:
         outcomes, self._outcomes = self._outcomes, []
         try:
             # Recorded and counted first: after its last answer LoadGen may be done before this thread goes on.
-            self.recorder.append(time.time_ns(), outcomes)
+            self.recorder.append(self.clock_ns(), outcomes)
             self.completed += len(outcomes)
             self._samples_complete(responses)
         except BaseException as error:

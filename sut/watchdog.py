@@ -72,17 +72,18 @@ class Watchdog:
         return self.waited_s if self.waited_s > self.allowed_s else None
 
 
-def engine_is_working() -> bool:
+def engine_is_working(sleep: Callable[[float], None] = time.sleep) -> bool:
     """Whether this process, which may be the engine, or its descendants use the processor, measured over two seconds.
 
     Means something for engines on CPUs only: with a GPU, processes that wait for it may spin.
     """
-    before_s = _family_s()
-    time.sleep(LOOK_S)
-    return _family_s() - before_s > WORKING_SHARE * LOOK_S
+    before_s = family_s()
+    sleep(LOOK_S)
+    return family_s() - before_s > WORKING_SHARE * LOOK_S
 
 
-def _family_s() -> float:
+def family_s() -> float:
+    """Processor time of this process and its descendants so far."""
     leg = psutil.Process()
     return processor_s((leg, *leg.children(recursive=True)))
 

@@ -1,5 +1,7 @@
 """Shared by all tests: data sets of a few rows, and `main.py` run as a user runs it, in a process of its own."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -77,6 +79,20 @@ class Finished:
     code: int
     stdout: str
     stderr: str
+
+
+def run_here(*arguments: object) -> Finished:
+    """`main.py ARGUMENTS…` within this process, for commands that start no leg, or none but in virtual time."""
+    import main
+
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace") for _ in range(2))
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        code = main.main([str(one) for one in arguments])
+    said = []
+    for stream in (stdout, stderr):
+        stream.flush()
+        said.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return Finished(code, *said)
 
 
 class StartedMain:

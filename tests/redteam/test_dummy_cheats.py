@@ -29,6 +29,7 @@ from tests.support.cheats import (
 )
 from tests.support.fakes import FakeLoadgen, FakeRecorder, Sample
 from tests.support.official import SAMPLING
+from tests.support.virtual import JumpingLoop
 
 BOS, EOS, SPACE, LONGEST = 256, 257, 32, 128
 ANSWER = list(range(10, 60))
@@ -241,24 +242,6 @@ def run_engine(prompts: list[list[int]], kind: str = "", **options: Any) -> list
         return loop.run_until_complete(work())
     finally:
         loop.close()
-
-
-class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still while it works and jumps to the next timer instead of waiting."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._now = 0.0
-        select = self._selector.select  # type: ignore[attr-defined]
-
-        def jump(timeout: float | None = None) -> Any:
-            self._now += timeout or 0.0
-            return select(0)
-
-        self._selector.select = jump  # type: ignore[attr-defined]
-
-    def time(self) -> float:
-        return self._now
 
 
 PROMPT = list(range(100, 200))

@@ -1,4 +1,5 @@
-"""Which check catches which cheat, measured anew and held against docs/red-team.md; and honest systems pass."""
+"""Which check catches which cheat, held against docs/red-team.md: the audits in virtual time, and a few systems with
+the real LoadGen; with it all of them, and honest systems many times, in `make test-long`."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -6,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runs.benchmark import Scenario
+from tests.redteam import virtual_audits
 from tests.redteam.matrix import (
     CAUGHT,
     CHECKS,
@@ -21,7 +24,8 @@ from tests.redteam.matrix import (
     judge_legs,
     run_audit,
 )
-from tests.support.cheats import CHEAT_KINDS
+from tests.redteam.virtual_audits import AUDITS
+from tests.support.cheats import CHEAT_KINDS, STORE
 
 # The document says why.
 UNSEEN = {
@@ -48,43 +52,72 @@ def test_the_document_describes_every_cheat() -> None:
         assert f"| `{kind}` | {description} |" in text
 
 
+# The audits, by the replayed schedule ---------------------------------------------------------------------------------
+
+# Under `overcount` the engine is honest, and LoadGen's own logs show the rest.
+REPLAYED = [(scenario, kind) for scenario in SCENARIOS for kind in KINDS[scenario] if kind != "overcount"]
+
+
+@pytest.mark.parametrize(("scenario", "kind"), REPLAYED)
+def test_the_audits_say_the_same_in_virtual_time(
+    scenario: Scenario, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {}
+    for audit in AUDITS:
+        (tmp_path / audit).mkdir()
+        monkeypatch.setenv(STORE, str(tmp_path / audit / "store"))
+        said[audit] = virtual_audits.run_audit(audit, kind, scenario, tmp_path / audit)
+    row = documented(scenario)[kind]
+    assert said == {audit: row[audit] for audit in AUDITS}
+
+
+# With the real LoadGen ------------------------------------------------------------------------------------------------
+
+# A cheat of each class: a cache, less computed, ids that leave no text, tokens that are not there, a first token from
+# nowhere, canned answers; where there are no first tokens, and at a rate that is given, of those that tell.
+FEW = {
+    "SingleStream": ("", "cache-prompt", "truncate", "pad-eos", "overcount", "first-early", "drop-always"),
+    "Server": ("", "first-other", "answer-early"),
+    "Offline": ("", "cache-prompt"),
+}
+
+
 @pytest.mark.slow
+@pytest.mark.timed
+def test_a_cheat_of_each_class(tmp_path: Path) -> None:
+    for scenario, kinds in FEW.items():
+        rows = documented(scenario)
+        assert examine_all(scenario, tmp_path / scenario, kinds) == {kind: rows[kind] for kind in kinds}
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_tables_are_true(scenario: str, tmp_path: Path) -> None:
     assert examine_all(scenario, tmp_path) == documented(scenario)
 
 
-@pytest.mark.quick
-def test_one_cheat(tmp_path: Path) -> None:
-    said = run_audit("TEST06", "SingleStream", tmp_path / "legs", "pad-eos")
-    assert said == documented("SingleStream")["pad-eos"]["TEST06"] == CAUGHT
-
-
-# Every audit is asked so often; the repetitions are spread over the scenarios that it can run in.
-repeated = pytest.mark.parametrize("repetitions", [5, pytest.param(20, marks=pytest.mark.long)])
+REPETITIONS = 20  # of every audit, spread over the scenarios that it can run in
 SCENARIOS_OF = {"output_caching": ("SingleStream", "Offline"), "TEST06": SCENARIOS}
 
 
-@pytest.mark.slow
-@repeated
+@pytest.mark.long
 @pytest.mark.parametrize("test", SCENARIOS_OF)
-def test_honest_systems_pass_each_audit(test: str, repetitions: int, tmp_path: Path) -> None:
-    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(repetitions)]
+def test_honest_systems_pass_each_audit(test: str, tmp_path: Path) -> None:
+    scenarios = [SCENARIOS_OF[test][number % len(SCENARIOS_OF[test])] for number in range(REPETITIONS)]
     with ThreadPoolExecutor(WORKERS) as pool:
         said = pool.map(lambda work: run_audit(test, work[1], tmp_path / str(work[0])), enumerate(scenarios))
-        assert list(said) == [PASSES] * repetitions
+        assert list(said) == [PASSES] * REPETITIONS
 
 
-@pytest.mark.slow
-@repeated
-def test_honest_systems_answer_alike_in_both_modes(repetitions: int, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_honest_systems_answer_alike_in_both_modes(tmp_path: Path) -> None:
     """output_consistency with legs of its own, whose lengths output_length judges too."""
 
-    folders = [tmp_path / str(number) for number in range(repetitions)]
-    scenarios = [SCENARIOS[number % len(SCENARIOS)] for number in range(repetitions)]
+    folders = [tmp_path / str(number) for number in range(REPETITIONS)]
+    scenarios = [SCENARIOS[number % len(SCENARIOS)] for number in range(REPETITIONS)]
     with ThreadPoolExecutor(WORKERS) as pool:
         said = list(pool.map(partial(run_audit, "output_consistency"), scenarios, folders))
     for folder in folders:
         legs = folder / "output_consistency" / "audit" / "output_consistency"
         said.append(judge_legs("output_length", legs / "accuracy", legs / "performance", folder))
-    assert said == [PASSES] * 2 * repetitions
+    assert said == [PASSES] * 2 * REPETITIONS

@@ -1,11 +1,23 @@
 """The watchdog, on a clock of the test's own."""
 
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 
 import pytest
 
 from runs.errors import ExecutionError
-from sut.watchdog import WORKING_FACTOR, EngineWatch, WarmUpWatch, Watchdog
+from sut.watchdog import (
+    LOOK_S,
+    WORKING_FACTOR,
+    WORKING_SHARE,
+    EngineWatch,
+    WarmUpWatch,
+    Watchdog,
+    engine_is_working,
+    family_s,
+)
 
 
 @dataclass
@@ -220,3 +232,39 @@ def test_before_loadgen_a_silent_engine_is_given_longer_but_not_for_ever(leg: Le
     found_s = stalls_after_s(watch, clock, 10_000)
     assert found_s is not None
     assert 20 * WORKING_FACTOR <= found_s <= 20 * WORKING_FACTOR + 1
+
+
+# What computes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "working"), [(0.0, False), (0.9, False), (1.1, True)])
+def test_an_engine_that_uses_the_processor_is_working(
+    share: float, working: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used_s = 5.0
+
+    def compute(seconds: float) -> None:
+        nonlocal used_s
+        assert seconds == LOOK_S
+        used_s += share * WORKING_SHARE * seconds
+
+    monkeypatch.setattr("sut.watchdog.family_s", lambda: used_s)
+    assert engine_is_working(compute) is working
+
+
+def test_the_processor_time_of_this_process_and_those_below_counts() -> None:
+    before_s = family_s()
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()  # it has computed and waits
+        with_child_s = family_s()
+        assert with_child_s - before_s >= 0.25
+        end_s = time.process_time() + 0.2
+        while time.process_time() < end_s:
+            pass
+        assert family_s() - with_child_s >= 0.15
+    finally:
+        child.kill()
+        child.communicate()

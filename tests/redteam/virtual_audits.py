@@ -1,0 +1,126 @@
+"""The audits on systems that cheat, in virtual time: their own legs, planned and judged by the audits themselves."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compliance.audits.audit_registry import find_audit
+from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
+from compliance.audits.rejudge import legs_in_turn
+from qsl.dataset import load_dataset
+from qsl.embedded.articles import bundled_dataset
+from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
+from runs.benchmark import Scenario
+from runs.benchmarks import default_benchmark
+from runs.errors import SetupError
+from runs.record.leg import FinishedLeg
+from runs.record.requests_log import RequestRecord, encode
+from sut.dummy.engine import DummyEngine
+from tests.redteam.matrix import CAUGHT, PASSES, REFUSED, SAMPLES
+from tests.support.audit_legs import entry, write_leg
+from tests.support.cheats import CheatContext, CheatingEngine, make_cheat
+from tests.support.virtual import Answered, JumpingLoop, issue_all, issued, schedule_ns
+
+AUDITS = ("output_caching", "TEST06", "output_consistency", "output_length")
+TARGET_QPS = 40.0  # of a Server leg
+# As tests/redteam/matrix.py has them.
+MODEL: dict[str, Any] = {"ttft_ms": 2.0, "prefill_us": 20.0, "tpot_ms": 0.02, "slots": 4}
+
+
+@cache
+def _prompts() -> list[list[int]]:
+    return load_dataset(bundled_dataset("bytes"), count=SAMPLES).prompts
+
+
+@cache
+def _references() -> list[list[int]]:
+    targets = load_dataset(bundled_dataset("bytes"), count=SAMPLES).targets
+    return [ids[1:] for ids in ByteTokenizer().encode_batch(targets)]
+
+
+@cache
+def _lead_tokens() -> int:
+    first, last = min(_prompts()), max(_prompts())
+    return next(place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+
+
+def run_audit(audit: str, kind: str, scenario: Scenario, folder: Path) -> str:
+    """What one audit says of a system that has not seen the data set before."""
+    test = find_audit(audit)
+    request = AuditRequest(
+        scenario=scenario,
+        loadgen_key=default_benchmark(scenario).loadgen_key,
+        loaded_count=SAMPLES,
+        stop_ids=(EOS_ID,),
+        bos_ids=(BOS_ID,),
+    )
+    try:
+        test.validate(request)
+    except SetupError:
+        return REFUSED
+    legs = legs_in_turn(test, request, lambda spec: _leg(spec, kind, scenario, folder / spec.label))
+    return PASSES if test.verify(request, legs).passed else CAUGHT
+
+
+def _leg(spec: LegSpec, kind: str, scenario: Scenario, folder: Path) -> LegArtifacts:
+    accuracy, asked = spec.mode == "accuracy", spec.settings
+    count = SAMPLES if accuracy else asked["min_query_count"]
+    loaded, order = issued(
+        scenario,
+        SAMPLES,
+        count,
+        accuracy=accuracy,
+        set_size=asked.get("performance_sample_count_override"),
+        permutation=bool(asked.get("sample_concatenate_permutation", 1)),
+        unique=bool(asked.get("performance_issue_unique")),
+        same_index=asked["performance_issue_same_index"] if asked.get("performance_issue_same") else None,
+    )
+
+    def engine(loop: JumpingLoop) -> DummyEngine:
+        sampling = default_benchmark(scenario).sampling[spec.mode]
+        known = CheatContext(
+            not accuracy, BOS_ID, EOS_ID, ord(" "), sampling.max_tokens, _references(), now_s=loop.time
+        )
+        if not kind:
+            return DummyEngine(sampling, **MODEL, lead_tokens=_lead_tokens())
+        return CheatingEngine(sampling, **MODEL, lead_tokens=_lead_tokens(), cheat=make_cheat(kind, known))
+
+    offsets_ns = schedule_ns(TARGET_QPS, count) if scenario == "Server" else []
+    answers = issue_all(engine, _prompts(), scenario, order, offsets_ns)
+    return _written(spec, scenario, folder, loaded, answers)
+
+
+def _written(
+    spec: LegSpec, scenario: Scenario, folder: Path, loaded: list[int], answers: Sequence[Answered]
+) -> LegArtifacts:
+    """The files that an audit reads."""
+    latency_ms = max(1e-3, float(np.mean([one.latency_ns for one in answers])) / 1e6)  # a cache takes no time at all
+    seconds = max(1e-3, max(one.complete_ns for one in answers) / 1e9)
+    streams = scenario != "Offline"
+    leg = write_leg(
+        folder,
+        spec,
+        scenario=scenario,
+        latency_ms=latency_ms,
+        rate=1e3 / latency_ms if scenario == "SingleStream" else len(answers) / seconds,
+        ttft_ms=float(np.median([one.ttft_ns for one in answers])) / 1e6 if streams else None,
+        samples=[(one.sample_index, len(_prompts()[one.sample_index]), len(one.ids)) for one in answers],
+        outputs=[one.ids for one in answers],
+        loaded=loaded,
+        entries=[
+            entry(one.ids, seq=one.seq, index=one.sample_index, first=one.first_ids if streams else None)
+            for one in answers
+        ],
+    )
+    lines = [
+        RequestRecord(
+            record.seq, record.sample_index, len(_prompts()[record.sample_index]), len(record.ids), record.issue_ns + 1,
+            record.first_ns or None, record.complete_ns + 1, "stop", digest,
+        )
+        for record, digest in zip(answers, leg.requests.output_sha256, strict=True)
+    ]  # fmt: skip
+    leg.run.requests.write_bytes(b"".join(map(encode, lines)))
+    return LegArtifacts(spec, FinishedLeg(leg.run))

@@ -1,0 +1,137 @@
+"""`run_leg` in virtual time, for a tune: many legs of the dummy engine, of which the results are read."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runs.errors import Interrupted
+from runs.files import write_atomic
+from runs.loadgen.early_stopping import PERCENTILE, judge_latencies
+from runs.numbers.numbers import LatencyNumbers, Numbers
+from runs.numbers.rederive import EarlyStopping
+from runs.numbers.result import Counts, InForce, Result, write_result
+from runs.record.progress import Progress
+from scenarios.leg.config import RunConfig
+from scenarios.leg.forecast import expected_count, setting
+from scenarios.leg.leg_engine import make_engine
+from scenarios.leg.plan import PreparedLeg
+from sut.admission import Admission
+from sut.engine import EngineLimits
+from sut.feed import AdmissionControl, Feed
+from tests.support.virtual import SEEDS, Answered, issue_all, issued, schedule_ns
+
+
+@dataclass
+class VirtualLegs:
+    """In place of `run_leg`, with a clock of its own; notes the legs that ran."""
+
+    ran: list[str] = field(default_factory=list)  # names of their directories
+    now_s: float = 0.0
+    interrupted: str = ""  # the leg in which a signal comes
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("scenarios.tune.tune_legs.run_leg", self)
+        for module in ("tune_legs", "option_search"):
+            monkeypatch.setattr(f"scenarios.tune.{module}.time", SimpleNamespace(monotonic=lambda: self.now_s))
+
+    def __call__(
+        self, config: RunConfig, prepare: Callable[[], PreparedLeg], _: object, watch: Callable[[Progress], None]
+    ) -> Any:
+        leg = prepare()
+        name = leg.run_dir.root.name
+        self.ran.append(name)
+        leg.run_dir.create()
+        write_atomic(leg.run_dir.user_conf, leg.user_conf)
+        if name == self.interrupted:
+            raise Interrupted("interrupted by SIGINT")
+        answers = _answers(leg)
+        begin_s, end_s = self.now_s, self.now_s + max(one.complete_ns for one in answers) / 1e9
+        while self.now_s < end_s:
+            self.now_s = min(self.now_s + 1.0, end_s)
+            elapsed_s = self.now_s - begin_s
+            completed = sum(one.complete_ns <= elapsed_s * 1e9 for one in answers)
+            watch(Progress("running", 0, 0, leg.plan.scenario, leg.plan.mode, elapsed_s=elapsed_s, completed=completed))
+        result = _result(leg, answers)
+        write_result(leg.run_dir, result)
+        return SimpleNamespace(result=result)
+
+
+def _answers(leg: PreparedLeg) -> list[Answered]:
+    scenario, count = leg.plan.loadgen_scenario, expected_count(leg, "performance").samples
+    rate = float(setting(leg, "target_qps") or 1)
+    _, order = issued(scenario, len(leg.dataset), count)
+    offsets_ns = schedule_ns(rate, count) if scenario == "Server" else []
+
+    def admission(loop: Any) -> AdmissionControl:
+        asked = leg.plan.admission
+        if asked is None:
+            return Feed(EngineLimits(queries=leg.plan.engine_options["slots"] or None))
+        return Admission(
+            policy=asked.policy,
+            prefill_tokens=asked.prefill_tokens or 8192,
+            queries=asked.queries,
+            ttft_limit_ns=_limit_ns(leg, "ttft"),
+            clock=lambda: round(loop.time() * 1e9),
+        )
+
+    return issue_all(lambda _: make_engine(leg.plan), leg.dataset.prompts, scenario, order, offsets_ns, admission)
+
+
+def _limit_ns(leg: PreparedLeg, name: str) -> int:
+    asked, limits = setting(leg, f"{name}_latency"), leg.benchmark.limits
+    assert limits is not None
+    return round(float(asked or getattr(limits, f"{name}_ms")) * 1e6)
+
+
+def _result(leg: PreparedLeg, answers: list[Answered]) -> Result:
+    """What LoadGen says of such answers, as far as it is asked for."""
+    seconds = max(one.complete_ns for one in answers) / 1e9
+    min_duration_ms = int(setting(leg, "min_duration") or leg.benchmark.min_duration_ms)
+    limits, latencies, verdicts = {}, {}, {}
+    if leg.plan.loadgen_scenario == "Server":
+        times = {
+            "ttft": np.array([one.ttft_ns for one in answers]),
+            "tpot": np.array([(one.complete_ns - one.first_ns) // (len(one.ids) - 1) for one in answers]),
+        }
+        for name, values in times.items():
+            limits[f"{name}_limit_ns"] = _limit_ns(leg, name)
+            verdicts[name] = judge_latencies(values, limits[f"{name}_limit_ns"], PERCENTILE["Server"])
+            latencies[f"{name}_ns"] = _statistics(values)
+    met = all(verdict.met for verdict in verdicts.values())
+    valid = met and seconds * 1e3 >= min_duration_ms
+    return Result(
+        scenario=leg.plan.scenario,
+        loadgen_scenario=leg.plan.loadgen_scenario,
+        mode="PerformanceOnly",
+        verdict="VALID" if valid else "INVALID",
+        reasons=[] if valid else ["it is late or too short"],
+        notes=[],
+        loadgen_version="6.0.17",
+        loadgen_verdict="VALID" if valid else "INVALID",
+        duration_ns=round(seconds * 1e9),
+        in_force=InForce(
+            target_qps=float(setting(leg, "target_qps") or 1),
+            min_duration_ms=min_duration_ms,
+            min_query_count=int(setting(leg, "min_query_count") or 1),
+            performance_sample_count=len(leg.dataset),
+            **{"ttft_limit_ns": None, "tpot_limit_ns": None, **limits},
+            **{name: getattr(SEEDS, name) for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")},
+        ),
+        reported=Numbers(samples_per_second=len(answers) / seconds, **latencies),
+        early_stopping=EarlyStopping(met, PERCENTILE["Server"], 459, verdicts, {}) if verdicts else None,
+        counts=Counts(
+            queries=len(answers), samples=len(answers), distinct_samples=None, samples_expected=len(answers),
+            accuracy_entries=None, errors=0, warnings=0,
+        ),
+    )  # fmt: skip
+
+
+def _statistics(values: Any) -> LatencyNumbers:
+    ordered = np.sort(values)
+    places = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p97": 0.97, "p99": 0.99, "p99_9": 0.999}
+    shown = {name: int(ordered[int(len(ordered) * share)]) for name, share in places.items()}
+    return LatencyNumbers(min=int(ordered[0]), mean=int(ordered.mean()), max=int(ordered[-1]), **shown)
