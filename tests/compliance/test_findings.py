@@ -10,8 +10,8 @@ import pytest
 import compliance
 from compliance.finding import ON_LEGS, UnknownRuleError, all_rules, applied, decides, find_rule
 from compliance.signoff import sign_off
-from compliance.submission.check.logs import note_findings
-from compliance.submission.check.tree_finding import Findings, is_asked
+from compliance.submission.check.findings import Findings
+from compliance.submission.check.legs import is_asked, note_judged
 from compliance.submission.tree import NOT_IN_OPEN
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import as_text, verify_result
@@ -91,7 +91,7 @@ def test_a_finding_has_one_id_in_every_command(tmp_path_factory: pytest.TempPath
     signed = sign_off("harness", [run.root, legs("Server", "accuracy")])
     assert contradictions <= {finding.rule for finding in signed.of("error")}
     tree = Findings(tmp_path)
-    note_findings(part.findings, "closed", run, tree)
+    note_judged(lambda: part.findings, "closed", run, tree)
     assert contradictions <= {finding.rule for finding in tree.items}
     for told in (signed.as_text(), as_text(verify_result(find_results([run.root])[0]))):
         assert "FAIL log-summary: " in told

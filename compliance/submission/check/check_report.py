@@ -11,8 +11,8 @@ from rich.text import Text
 
 from compliance.finding import Finding, Severity
 from compliance.submission.check.check_tree import Checked
+from compliance.submission.check.findings import in_order, place_of, shortened
 from compliance.submission.check.official_checker import OfficialResult
-from compliance.submission.check.tree_finding import in_order, place_of, shortened
 from runs.errors import ExitCode
 from runs.wording import counted
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from compliance.finding import OURS, decides
 from compliance.signoff.signoff_verdict import SignOff
-from compliance.submission.check.any_benchmark import INFERRED
 from compliance.submission.check.descriptions import check_models, check_sources, check_systems
+from compliance.submission.check.findings import Findings, in_order
+from compliance.submission.check.layout import check_layout, check_names, check_rehearsal, walk
+from compliance.submission.check.legs import INFERRED
 from compliance.submission.check.official_checker import OfficialResult
 from compliance.submission.check.scenario import ScenarioOutcome, check_scenario
-from compliance.submission.check.structure import check_layout, check_names, check_rehearsal, walk
-from compliance.submission.check.tree_finding import Findings, in_order
 from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from compliance.verdict import Outcome, Verdict
 from runs.benchmark import LOADGEN_SCENARIO
@@ -120,7 +120,7 @@ def check_tree(root: Path, in_round: Round, parallel_from: int = PARALLEL_FROM) 
     check_names(contents, findings)
     check_layout(tree, contents, findings)
     check_rehearsal(tree, contents, findings)
-    check_systems(tree, findings)
+    check_systems(tree, contents, findings)
     check_sources(tree, contents, findings)
     check_models(tree, found, findings)
     outcomes = _check_all(tree, found, parallel_from)
@@ -190,16 +190,16 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> Non
     first_by_window: dict[tuple[str, str], tuple[Path, Place]] = {}
     first_by_answers: dict[str, tuple[Path, tuple[str, ...]]] = {}
     for outcome in outcomes:
+        source = _source_of_order(outcome)
         for leg in outcome.legs:
-            copied = told = False
-            for path, digest in leg.hashes.items():  # the detail log first; with it the summary is told of
+            copies = []  # the detail log first; with it the summary is told of
+            for path, digest in leg.hashes.items():
                 first, place = first_by_hash.setdefault(digest, (path, outcome.place))
-                copied = copied or first != path
-                if first != path and not told and not _may_share(place, outcome.place):
-                    told = True
-                    findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
+                if first != path:
+                    copies.append((path, first, _may_share(place, outcome.place)))
+            for path, first in [(path, first) for path, first, may_share in copies if not may_share][:1]:
+                findings.add("log-duplicate", path, f"the same bytes as {findings.name(first)}", "another run's")
             if leg.answers and leg.answers_file:
-                source = _source_of_order(outcome)
                 first, first_source = first_by_answers.setdefault(leg.answers, (leg.answers_file, source))
                 if first_source != source:
                     said = f"the same accuracy log as that of {findings.name(first)}: SHA-256 {leg.answers}"
@@ -207,7 +207,7 @@ def check_duplicates(outcomes: list[ScenarioOutcome], findings: Findings) -> Non
             if leg.window is None:
                 continue
             first, place = first_by_window.setdefault(leg.window, (leg.detail, outcome.place))
-            if first != leg.detail and not copied and not _may_share(place, outcome.place):
+            if first != leg.detail and not copies and not _may_share(place, outcome.place):
                 said = f"began and ended in the same milliseconds as {findings.name(first)}: {' to '.join(leg.window)}"
                 findings.add("log-duplicate", leg.detail, said, "a run of its own")
 
@@ -219,13 +219,9 @@ def _may_share(first: Place, other: Place) -> bool:
         return False
     scenarios = {first.scenario.lower(), other.scenario.lower()}
     if first.benchmark != other.benchmark:
-        return _model(first.benchmark) == _model(other.benchmark) and len(scenarios) == 1
-    inferred = any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
-    return inferred and first.benchmark not in DIRECTORIES
-
-
-def _model(benchmark: str) -> str:
-    return benchmark.removesuffix("-99.9").removesuffix("-99")
+        models = {place.benchmark.removesuffix("-99.9").removesuffix("-99") for place in (first, other)}
+        return len(models) == 1 and len(scenarios) == 1
+    return first.benchmark not in DIRECTORIES and any(scenarios == {one.lower() for one in pair} for pair in INFERRED)
 
 
 def _source_of_order(outcome: ScenarioOutcome) -> tuple[str, ...]:

@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from compliance.finding import OURS, decides
-from compliance.submission.check.structure import Contents
-from compliance.submission.check.tree_finding import SHOWN, Findings
-from compliance.submission.check.tree_reading import is_regular, object_or_empty, read_bytes, read_object
+from compliance.submission.check.findings import (
+    SHOWN,
+    Findings,
+    is_folder,
+    is_regular,
+    object_or_empty,
+    read_bytes,
+    read_object,
+)
+from compliance.submission.check.layout import Contents
 from compliance.submission.measurements import FIELDS as MEASUREMENT_FIELDS
 from compliance.submission.system_fields import FIELDS as SYSTEM_FIELDS
 from compliance.submission.system_fields import IS_NETWORK, NETWORK_FIELDS, STATUSES
-from compliance.submission.tree import Place, Tree, subfolders
+from compliance.submission.tree import DIVISIONS, Place, Tree, subfolders
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import DIRECTORIES, SUBMISSIONS
 from runs.rounds import Round
@@ -54,19 +61,20 @@ _NO_MODEL = re.compile(r"\bdummy\b", re.IGNORECASE)  # an engine without a model
     ("system-unused", "warning", "[checker] old checker, check of systems", "each description has results",
      "remove it, or add its results"),
 )  # fmt: skip
-def check_systems(tree: Tree, findings: Findings) -> None:
+def check_systems(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Descriptions, their results, and whether each closed set of scenarios is complete."""
     for division, organisation in tree.organisations():
-        home = tree.organisation(division, organisation)
         results = tree.results(division, organisation)
-        named = {path.name for path in subfolders(results)}
-        if not named:
+        systems = subfolders(results)
+        if not systems:
             findings.add("tree-no-results", results, "no result lies there")
-        for system in sorted(named):
-            check_system(tree, division, organisation, system, findings)
-        for path in _json_files(home / "systems"):
-            if path.stem not in named:
-                findings.add("system-unused", path, "there are no results of this system")
+        for system in systems:
+            _check_system(tree, division, organisation, system, findings)
+    for path in contents.files:
+        match path.relative_to(tree.root).parts:
+            case (division, organisation, "systems", _) if division in DIVISIONS and path.suffix == ".json":
+                if not is_folder(tree.results(division, organisation) / path.stem):
+                    findings.add("system-unused", path, "there are no results of this system")
 
 
 @decides(
@@ -75,30 +83,23 @@ def check_systems(tree: Tree, findings: Findings) -> None:
      "write systems/<system>.json"),
     ("system-json", "error", "[checker] loader.Loader.load", "the description is a JSON object", "write valid JSON"),
 )  # fmt: skip
-def check_system(tree: Tree, division: str, organisation: str, system: str, findings: Findings) -> None:
+def _check_system(tree: Tree, division: str, organisation: str, results: Path, findings: Findings) -> None:
     """One description, and its sets of scenarios."""
-    path = tree.system(division, organisation, system)
+    path = tree.system(division, organisation, results.name)
     value = read_object(path, findings, "system-missing", "system-json")
-    system_type = None
     if value is not None:
         _check_fields(path, value, findings)
         _check_identity(path, value, division, organisation, findings)
-        system_type = str(value.get("system_type", "")) or None
-    for benchmark in subfolders(tree.results(division, organisation) / system):
-        name = DIRECTORIES.get(benchmark.name)
-        if name is not None and division != "open":
-            own = {folder.name for folder in subfolders(benchmark)}
-            _check_set(benchmark, name, own, system_type, findings)
-
-
-def _check_set(folder: Path, benchmark: str, own: set[str], system_type: str | None, findings: Findings) -> None:
-    official = SUBMISSIONS[benchmark]
-    lower = {name.lower() for name in own}
-    own = {scenario for scenario in SCENARIOS if scenario.lower() in lower}
-    if missing := official.missing(own):
-        findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)
-    if system_type in SYSTEM_TYPES and official.suite not in system_type.split(","):
-        findings.add("suite-benchmark", folder, f"the system's type is {system_type}", official.suite)
+    system_type = (value or {}).get("system_type")
+    for folder in subfolders(results) if division != "open" else ():
+        official = SUBMISSIONS.get(DIRECTORIES.get(folder.name, ""))
+        if official is None:
+            continue
+        there = {scenario.name.lower() for scenario in subfolders(folder)}
+        if missing := official.missing([scenario for scenario in SCENARIOS if scenario.lower() in there]):
+            findings.add("scenario-set", folder, f"no {', no '.join(missing)}", official.required)
+        if system_type in SYSTEM_TYPES and official.suite not in system_type.split(","):
+            findings.add("suite-benchmark", folder, f"the system's type is {system_type}", official.suite)
 
 
 def _is_network(value: dict[str, Any]) -> bool:
@@ -160,24 +161,25 @@ def _is_empty(value: Any) -> bool:
      'write is_network: "true" in the network division, and leave it out in closed'),
 )  # fmt: skip
 def _check_identity(path: Path, value: dict[str, Any], division: str, organisation: str, findings: Findings) -> None:
-    status, kind = value.get("status"), value.get("system_type")
-    if str(status).lower() not in STATUSES:
-        findings.add("system-status", path, f"status is {status!r}", ", ".join(STATUSES))
-    if kind not in SYSTEM_TYPES:
-        findings.add("system-type", path, f"system_type is {kind!r}", " | ".join(SYSTEM_TYPES))
-    if str(value.get("submitter", "")).lower() != organisation.lower():
-        findings.add("system-submitter", path, f"submitter is {value.get('submitter')!r}", organisation)
-    if str(value.get("division", "")).lower() != division.lower():
-        findings.add("system-division", path, f"division is {value.get('division')!r}", division)
-    said = value.get("is_network")
-    network = _is_network(value)
-    if "is_network" in value and not isinstance(said, str):  # the checker stumbles over everything else
-        findings.add("system-network", path, f"is_network is {said!r}", 'the text "true", or no is_network')
-    elif network != (division == "network") and division != "open":
-        wanted = 'is_network "true"' if division == "network" else f"no is_network in {division}"
-        findings.add("system-network", path, f"is_network is {said!r}", wanted)
-    if division == "network" and kind != "datacenter":
-        findings.add("system-type", path, f"system_type is {kind!r} in the network division", "datacenter")
+    def same(name: str, wanted: str) -> bool:
+        return str(value.get(name, "")).lower() == wanted.lower()
+
+    kind, of_network = value.get("system_type"), division == "network"
+    is_text = isinstance(value.get("is_network", ""), str)  # the checker stumbles over everything else
+    fits = not is_text or division == "open" or _is_network(value) == of_network
+    in_division = " in the network division" if of_network else ""
+    for rule, name, right, wanted in (
+        ("system-status", "status", str(value.get("status")).lower() in STATUSES, ", ".join(STATUSES)),
+        ("system-type", "system_type", kind in SYSTEM_TYPES, " | ".join(SYSTEM_TYPES)),
+        ("system-submitter", "submitter", same("submitter", organisation), organisation),
+        ("system-division", "division", same("division", division), division),
+        ("system-network", "is_network", is_text, 'the text "true", or no is_network'),
+        ("system-network", "is_network", fits, 'is_network "true"' if of_network else f"no is_network in {division}"),
+    ):
+        if not right:
+            findings.add(rule, path, f"{name} is {value.get(name)!r}", wanted)
+    if of_network and kind != "datacenter":
+        findings.add("system-type", path, f"system_type is {kind!r}{in_division}", "datacenter")
 
 
 @decides("tree", ("system-placeholder", "error", OURS, "no placeholder stands in a description", "write what is true"))
@@ -273,21 +275,18 @@ def _other_model(one: str, other: str) -> bool:
 )  # fmt: skip
 def check_sources(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Each submitter's code, and the mapping of model names in the open division."""
-    largest: dict[tuple[str, ...], int] = {}  # file by the directory of a submitter that it lies in
+    largest: dict[Path, int] = {}  # file by the directory of a submitter that it lies in
     for path, status in contents.files.items():
-        inside = path.relative_to(tree.root).parts[:3]
-        largest[inside] = max(status.st_size, largest.get(inside, 0))
+        folder = tree.root.joinpath(*path.relative_to(tree.root).parts[:3])
+        largest[folder] = max(status.st_size, largest.get(folder, 0))
     for division, organisation in tree.organisations():
-        source = tree.source(division, organisation)
-        size = largest.get(source.relative_to(tree.root).parts)
-        if size is None:
+        source, documents = tree.source(division, organisation), tree.documentation(division, organisation)
+        if source not in largest:
             findings.add("tree-source", source, "holds no file" if source.is_dir() else "there is no such directory")
-        elif not size:
+        elif not largest[source]:
             findings.add("tree-source", source, "all of its files are empty", "the code of the submission")
-        if division == "network":
-            folder = tree.documentation(division, organisation)
-            if not largest.get(folder.relative_to(tree.root).parts):
-                findings.add("tree-documentation", folder, "there is no diagram of how the machines are connected")
+        if division == "network" and not largest.get(documents):
+            findings.add("tree-documentation", documents, "there is no diagram of how the machines are connected")
         mapping = tree.organisation(division, organisation) / "model_mapping.json"
         if is_regular(mapping) or mapping.is_symlink():
             _check_mapping(mapping, division, tree.round, findings)
@@ -326,10 +325,3 @@ def mapped_benchmark(tree: Tree, place: Place) -> str | None:
 
 def _may_be_mapped_to(name: object, in_round: Round) -> TypeGuard[str]:
     return isinstance(name, str) and name in in_round.benchmarks and DIRECTORIES.get(name, name) == name
-
-
-def _json_files(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and is_regular(path))
-    except OSError:
-        return []

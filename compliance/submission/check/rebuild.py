@@ -18,9 +18,15 @@ from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gathe
 from compliance.submission.build_submission import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.calibration_check import lacking, tells_of_calibration
 from compliance.submission.check.check_tree import Checked, SignedOff
-from compliance.submission.check.structure import is_document
-from compliance.submission.check.tree_finding import Findings, in_order
-from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_regular, object_or_empty, read_bytes
+from compliance.submission.check.findings import (
+    MAX_TEXT_BYTES,
+    Findings,
+    in_order,
+    is_regular,
+    object_or_empty,
+    read_bytes,
+)
+from compliance.submission.check.layout import is_document
 from compliance.submission.source import Source, read_source
 from compliance.submission.system import SystemFile, given_in
 from compliance.submission.tree import DIVISIONS, Division, Place, Tree

@@ -10,9 +10,9 @@ import pytest
 
 from compliance.finding import Finding
 from compliance.submission.check.check_tree import check_duplicates, check_tree
-from compliance.submission.check.logs import ComparedLeg
+from compliance.submission.check.findings import Findings, place_of
+from compliance.submission.check.legs import ComparedLeg
 from compliance.submission.check.scenario import ScenarioOutcome
-from compliance.submission.check.tree_finding import Findings, place_of
 from compliance.submission.tree import Place, Tree
 from runs.benchmark import Scenario
 from runs.errors import ExitCode

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compliance.submission.check import structure, tree_finding
+from compliance.submission.check import findings, layout
 from compliance.submission.check.check_tree import MOST, check_tree
-from compliance.submission.check.tree_finding import MOST_ALIKE, place_of
+from compliance.submission.check.findings import MOST_ALIKE, place_of
 from compliance.submission.tree import Tree
 from runs.errors import InputError
 from runs.record.layout import LOADGEN_LOGS
@@ -123,14 +123,14 @@ def test_many_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]
     assert len(found) == MOST_ALIKE + 1
     assert [item.found for item in found if place_of(item) == "closed/Example"] == ["50 more in this directory"]
-    monkeypatch.setattr(structure, "MOST_ENTRIES", MOST_ALIKE)
+    monkeypatch.setattr(layout, "MOST_ENTRIES", MOST_ALIKE)
     with pytest.raises(InputError, match=r"more than 100 files and directories, 150 in .*closed/Example"):
         check_tree(tmp_path, CURRENT_ROUND)
 
 
 def test_findings_of_one_rule_are_counted_over_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a million took 900 MB."""
-    monkeypatch.setattr(tree_finding, "MOST_OF_A_RULE", 20)
+    monkeypatch.setattr(findings, "MOST_OF_A_RULE", 20)
     for number in range(50):
         write(tmp_path / f"closed/Example/src/{number}/.file", b"")
     found = [item for item in check_tree(tmp_path, CURRENT_ROUND).findings if item.rule == "tree-dot-file"]

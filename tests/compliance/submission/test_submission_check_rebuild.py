@@ -10,8 +10,8 @@ import pytest
 from compliance.finding import Finding
 from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.check.check_tree import SignedOff, check_tree
+from compliance.submission.check.findings import place_of
 from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index_runs
-from compliance.submission.check.tree_finding import place_of
 from compliance.submission.system import read_system_file
 from compliance.submission.tree import REHEARSAL_FILE, REHEARSAL_MARK
 from runs.record.layout import CampaignDir

@@ -8,14 +8,8 @@ from pathlib import Path, PurePath
 
 from compliance.audits.audit_registry import AUDITS
 from compliance.finding import OURS, decides
-from compliance.submission.check.tree_finding import Findings
-from compliance.submission.check.tree_reading import MAX_TEXT_BYTES, is_folder, is_regular
-from compliance.submission.tree import (
-    DIVISIONS,
-    MOST_FILE_BYTES,
-    REHEARSAL_MARK,
-    Tree,
-)
+from compliance.submission.check.findings import MAX_TEXT_BYTES, Findings
+from compliance.submission.tree import DIVISIONS, MOST_FILE_BYTES, REHEARSAL_MARK, Tree
 from runs.benchmark import SCENARIOS
 from runs.benchmarks import DIRECTORIES
 from runs.errors import InputError
@@ -32,6 +26,13 @@ AUDIT_FOLDERS = frozenset({*AUDITS, "TEST01", "TEST04", "TEST06", "TEST07", "TES
 _BESIDE_MEASUREMENTS = {"mlperf.conf", "calibration_process.adoc"}  # [submission] layout
 OF_POWER = {"power", "ranging"}  # beside run_1 where power was measured, of which nothing is judged here
 POWER_LOG = "spl.txt"  # in run_1
+# Directories and files in a scenario's legs, and in an audit.
+_IN_LEG: dict[tuple[str, ...], tuple[set[str], set[str]]] = {
+    (): ({"accuracy", "performance"}, {"verify_accuracy.txt", "verify_performance.txt"}),
+    ("performance",): ({"run_1", *OF_POWER}, set()),
+    ("performance", "run_1"): (set(), {*LOADGEN_LOGS, POWER_LOG}),
+    ("accuracy",): (set(), {*LOADGEN_LOGS, "accuracy.txt"}),
+}
 _IN_SCENARIO = {"performance", "accuracy", "measurements.json", "user.conf", "README.md"} | _BESIDE_MEASUREMENTS
 
 
@@ -139,25 +140,22 @@ def check_layout(tree: Tree, contents: Contents, findings: Findings) -> None:
     """Is everything where the layout of the round has it?"""
     twins = Counter((path.parent, path.name.lower()) for path in contents.folders)
     for path in (*contents.files, *contents.folders):
-        parts = path.relative_to(tree.root).parts
-        allowed = _allowed(tree, parts[:-1], is_file=path in contents.files)
-        if (
-            path == tree.rehearsal_file()
-            or allowed is None
-            or parts[-1] in allowed
-            or parts[-1].startswith(".")
-            or _is_measurements(parts)
-        ):
+        *above, name = path.relative_to(tree.root).parts
+        is_file = path in contents.files
+        allowed = _expected(tree, tuple(above))[is_file]
+        if path == tree.rehearsal_file() or allowed is None or name in allowed or name.startswith("."):
             continue
-        same = next((name for name in sorted(allowed) if name.lower() == parts[-1].lower()), None)
+        if len(above) == 6 and above[2] == "measurements" and name.startswith(above[3]) and name.endswith(".json"):
+            continue  # any name that begins with the system's
+        same = next((one for one in sorted(allowed) if one.lower() == name.lower()), None)
         if same is not None:
             # The official checker takes scenarios in any case; of two that differ in it alone, one is too many.
             accepted = same in SCENARIOS and twins[path.parent, same.lower()] == 1
             fix = f"rename it to {same}"
-            findings.add("tree-case", path, parts[-1], same, fix, severity="warning" if accepted else None)
-        elif not (path in contents.files and len(parts) <= 3 and parts[-1].lower().startswith(_DOCUMENTS)):
+            findings.add("tree-case", path, name, same, fix, severity="warning" if accepted else None)
+        elif not (is_file and len(above) <= 2 and name.lower().startswith(_DOCUMENTS)):
             wanted = ", ".join(sorted(allowed)) or "nothing of this kind"
-            findings.add("tree-unknown", path, f"{parts[-1]} is not expected here", wanted)
+            findings.add("tree-unknown", path, f"{name} is not expected here", wanted)
 
 
 def is_document(name: PurePath) -> bool:
@@ -168,76 +166,42 @@ def is_document(name: PurePath) -> bool:
     )
 
 
-def _allowed(tree: Tree, above: tuple[str, ...], is_file: bool) -> set[str] | None:
-    """Names that may stand in a directory; None where any may, or where another rule looks."""
+_Names = set[str] | frozenset[str] | None  # None: any name
+
+
+def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
+    """Names of directories and of files that may stand in a directory; any where another rule looks."""
     split = tree.round.split_tree
-    if len(above) == 0:
-        return set() if is_file else set(DIVISIONS)
-    if len(above) == 1 or above[0] not in DIVISIONS:
-        return None if not is_file or above[0] not in DIVISIONS else set()
-    if len(above) == 2:
-        if is_file:
-            return {"model_mapping.json"} if above[0] == "open" else set()
-        parts = {"measurements", "compliance", "code"} if split else {"src"}
-        return {"systems", "results", "documentation", *parts}
-    kind, inside = above[2], above[3:]
-    if kind in ("results", "measurements", "compliance") and (kind == "results" or split):
-        if above[0] == "open" and len(inside) == 1 and not is_file:
-            return None  # any model
-        return _allowed_under(tree, kind, inside, is_file)
-    if kind == "systems":
-        return None if is_file and not inside else set()
-    return None
-
-
-def _is_measurements(parts: tuple[str, ...]) -> bool:
-    """measurements/<system>/<benchmark>/<scenario>/<system>….json of split rounds."""
-    return (
-        len(parts) == 7 and parts[2] == "measurements" and parts[6].startswith(parts[3]) and parts[6].endswith(".json")
-    )
-
-
-def _allowed_under(tree: Tree, kind: str, inside: tuple[str, ...], is_file: bool) -> set[str] | None:
-    """In `results/<system>/<benchmark>/<scenario>/…` and its like of split rounds."""
-    if len(inside) == 0:
-        return set() if is_file else None
-    if len(inside) == 1:
-        return set() if is_file else set(tree.round.benchmarks)
-    if inside[1] not in DIRECTORIES:
-        return None  # what else belongs to another benchmark is not known
-    if len(inside) == 2:
-        return set() if is_file else set(SCENARIOS)
-    split = tree.round.split_tree
-    below = inside[3:]
-    if kind == "measurements":
-        return {f"{inside[0]}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS} if not below else None
-    if not below:
-        if kind == "compliance":
-            return set(AUDIT_FOLDERS)
-        return {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS
-    return _allowed_in_leg(below, is_file)
-
-
-def _allowed_in_leg(below: tuple[str, ...], is_file: bool) -> set[str] | None:
-    audit = below[0] in AUDIT_FOLDERS
-    rest = below[1:] if audit else below
-    if audit and not rest:
-        return {"verify_accuracy.txt", "verify_performance.txt"} if is_file else {"accuracy", "performance"}
-    if rest == ("performance",):
-        return set() if is_file else {"run_1", *OF_POWER}
-    if rest == ("performance", "run_1"):
-        return {*LOADGEN_LOGS, POWER_LOG} if is_file else set()
-    if rest == ("accuracy",):
-        return {*LOADGEN_LOGS, "accuracy.txt"} if is_file else set()
-    return None  # below something that has a finding already
-
-
-def is_safe(folder: Path) -> bool:
-    """Can a leg's directory be read without meeting a pipe, a link or a monstrous file?"""
-    try:
-        for path in folder.iterdir():
-            if not is_folder(path) and (not is_regular(path) or path.lstat().st_size > MOST_FILE_BYTES):
-                return False
-    except OSError:
-        return False
-    return True
+    none: frozenset[str] = frozenset()
+    match folder:
+        case ():
+            return set(DIVISIONS), none
+        case (division,):
+            return None, none if division in DIVISIONS else None
+        case (division, _):
+            parts = {"measurements", "compliance", "code"} if split else {"src"}
+            own = {"model_mapping.json"} if division == "open" else none
+            return {"systems", "results", "documentation", *parts}, own
+        case (_, _, "systems", *inside):
+            return none, none if inside else None
+        case (_, _, "measurements" | "compliance", *_) if not split:
+            return None, None
+        case (_, _, "results" | "measurements" | "compliance"):
+            return None, none
+        case (division, _, "results" | "measurements" | "compliance", _):
+            return None if division == "open" else tree.round.benchmarks, none
+        case (_, _, "results" | "measurements" | "compliance", _, benchmark, *_) if benchmark not in DIRECTORIES:
+            return None, None  # what else belongs to another benchmark is not known
+        case (_, _, "results" | "measurements" | "compliance", _, _):
+            return set(SCENARIOS), none
+        case (_, _, "measurements", system, _, _):
+            return (names := {f"{system}.json", "user.conf", "README.md", *_BESIDE_MEASUREMENTS}), names
+        case (_, _, "compliance", _, _, _):
+            return AUDIT_FOLDERS, AUDIT_FOLDERS
+        case (_, _, "results", _, _, _):
+            return (names := {"performance", "accuracy"} if split else _IN_SCENARIO | AUDIT_FOLDERS), names
+        case (_, _, "results" | "compliance", _, _, _, audit, *inside) if audit in AUDIT_FOLDERS:
+            return _IN_LEG.get(tuple(inside), (None, None))
+        case (_, _, "results" | "compliance", _, _, _, *inside):
+            return _IN_LEG.get(tuple(inside), (None, None))
+    return None, None

@@ -1,0 +1,183 @@
+"""Rules on a scenario's compliance test: TEST06, its text, its answers and, where it lies there, its own log."""
+
+from pathlib import Path
+
+from compliance.audits import test06
+from compliance.audits.base import in_force
+from compliance.audits.test06 import LOGGED_SAMPLES, SETTINGS, judge_entries, official_text
+from compliance.finding import OURS, decides
+from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
+from compliance.submission.check.legs import (
+    ComparedLeg,
+    Result,
+    check_scenario_name,
+    check_seeds,
+    note_contradictions,
+    note_errors,
+    read_log,
+)
+from runs.benchmark import Benchmark
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
+from runs.loadgen.detail_log import DetailLog
+from runs.loadgen.replay import expected_order, expected_samples
+from runs.record.layout import RunDir
+
+TEST = test06.OfficialTest06.name
+# [checker] compliance_check.accuracy_check: one of each
+_LINES = ((f"{test06.FIRST}: True", test06.SKIPPED), (f"{test06.END}: True",), (f"{test06.LENGTH}: True",))
+# Of lines that the script writes, in whatever spelling: they say of a check how it ended.
+_BEGINNINGS = tuple(name.casefold() for name in (test06.FIRST, test06.END, test06.LENGTH, "TEST06"))
+
+
+@decides(
+    "tree",
+    ("audit-settings", "error", "compliance/TEST06/audit.config", "the audit's log was made under its settings",
+     "run the audit with its own audit.config"),
+    ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+)  # fmt: skip
+def check_audit(result: Result) -> ComparedLeg | None:
+    """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
+    findings, benchmark, scenario = result.findings, result.benchmark, result.scenario
+    if benchmark is None or scenario is None:
+        return None
+    folder = result.tree.audit(result.place, TEST)
+    required = not result.is_open and TEST in benchmark.submission.audits
+    if not is_folder(folder):
+        if required:
+            findings.add("audit-missing", folder, "there is no such directory", f"{TEST} in every scenario")
+        return None
+    said = _check_text(result, folder / test06.TEXT_NAME)
+    answers = RunDir(folder / "accuracy").accuracy_log
+    entries = _read_entries(result, answers, required)
+    if entries is not None:
+        _check_entries(result, benchmark, answers, entries)
+        _check_said(result, folder / test06.TEXT_NAME, said, entries)
+    run = RunDir(folder / "performance" / "run_1")
+    if not is_folder(run.root):
+        # The official script keeps no log of the audit's run: its answers are all that tells it from another.
+        known = ComparedLeg("audit", run.detail)
+        if is_regular(answers) and answers.stat().st_size > LOGGED_SAMPLES:
+            known.answers, known.answers_file = sha256_of(answers), answers
+        return known
+    detail = read_log(run, findings)
+    if detail is None:
+        return None
+    check_seeds(result, "perf-seeds", detail)
+    if check_scenario_name(result, "audit-settings", detail):
+        for name, wanted in in_force(SETTINGS, scenario).items():
+            found = detail.effective(name)
+            if found != wanted:
+                findings.add("audit-settings", detail.path, f"effective_{name} is {found}", f"{wanted}")
+        note_errors(result, "audit-errors", detail)
+        note_contradictions(result, "audit", run, detail)  # its verdict does not count
+    if entries is not None:
+        _check_order(result, answers, entries, detail)
+    return ComparedLeg.of("audit", run, detail)
+
+
+@decides(
+    "tree",
+    ("audit-text", "error", "[checker] compliance_check.accuracy_check", "verify_accuracy.txt says that all passed",
+     "run the audit again"),
+)  # fmt: skip
+def _check_text(result: Result, path: Path) -> set[str] | None:
+    """The lines of the text; None where it cannot be read."""
+    findings = result.findings
+    text = read_text(path, findings, "audit-text")
+    if text is None:
+        return None
+    lines = {line.strip() for line in text.splitlines()}
+    for wanted in _LINES:
+        if not lines & set(wanted):
+            findings.add("audit-text", path, f"no line {' or '.join(map(repr, wanted))}", "all three checks passed")
+    passed = {line for wanted in _LINES for line in wanted} | {test06.COMPLETE}
+    for line in sorted(lines - passed):
+        if line.casefold().startswith(_BEGINNINGS):
+            findings.add("audit-text", path, f"it says {line!r}", "no check failed")
+    if test06.SKIPPED in lines and result.scenario != "Offline":
+        findings.add("audit-text", path, f"the first token check was skipped in {result.scenario}", _LINES[0][0])
+    return lines
+
+
+@decides(
+    "tree",
+    ("audit-log", "error", "compliance/TEST06/run_verification.py", "the logged answers are beside the text",
+     "put LoadGen's whole accuracy/mlperf_log_accuracy.json there"),
+)  # fmt: skip
+def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEntry] | None:
+    if not is_regular(path):
+        if required or path.is_symlink():
+            result.findings.add("audit-log", path, "there is no such file")
+        return None
+    if not is_safe(path.parent):
+        said = "it holds links, pipes or very large files; its log is not read"
+        result.findings.add("log-damaged", path.parent, said)
+        return None
+    try:
+        return read_accuracy_log(path)
+    except HarnessError as error:
+        result.findings.add("audit-log", path, error.message.replace(f"{path.parent}/", ""), "LoadGen's own log")
+        return None
+
+
+@decides(
+    "tree", ("audit-answers", "error", "[rules] TEST06", "each query has one logged answer", "run the audit again")
+)
+def _check_entries(result: Result, benchmark: Benchmark, path: Path, entries: list[AccuracyEntry]) -> None:
+    model = None if result.is_open else benchmark.model
+    checks = judge_entries(
+        entries,
+        scenario=result.scenario,
+        stop_ids=model.stop_ids if model else (),
+        bos_ids=model.bos_ids if model else (),
+        special_ids=model.special_ids if model else (),
+        expected_count=LOGGED_SAMPLES,
+        max_tokens=benchmark.sampling["performance"].max_tokens if model else None,
+    )
+    for check in checks:
+        if not check.passed and (entries or check.rule == "test06-count"):
+            result.findings.add(check.rule, path, f"{check.text}: {check.found}", check.required)
+    if (different := len({entry.seq_id for entry in entries})) < len(entries):
+        said = f"{len(entries)} answers to {different} queries"
+        result.findings.add("audit-answers", path, said, "one answer a query")
+
+
+@decides(
+    "tree",
+    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
+     "verify_accuracy.txt is what its log gives", "write it from this log"),
+)  # fmt: skip
+def _check_said(result: Result, path: Path, said: set[str] | None, entries: list[AccuracyEntry]) -> None:
+    for line in official_text(entries, scenario=result.scenario).splitlines() if said is not None else ():
+        name = line.partition(":")[0]
+        # The outcome on end-of-sequence ids depends on an option of the script.
+        if name in (test06.FIRST, test06.LENGTH) and line not in said:
+            other = next((one for one in sorted(said) if one.startswith(name)), f"no line {name!r}")
+            result.findings.add("audit-text-differs", path, other, f"{line}, by the logged answers")
+
+
+@decides(
+    "tree",
+    ("audit-order", "error", "[loadgen]", "the logged answers are of the samples that the log issued",
+     "submit the audit's own logs"),
+)  # fmt: skip
+def _check_order(result: Result, path: Path, entries: list[AccuracyEntry], detail: DetailLog) -> None:
+    """Are the logged answers to the samples that this run issued?"""
+    try:
+        count = expected_samples(detail) or 0
+        order = expected_order(detail, count)
+    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+        result.findings.add("log-damaged", detail.path, f"its order of issue cannot be replayed: {error}")
+        return
+    for entry in entries:
+        if entry.seq_id >= count:
+            said, wanted = f"an answer with seq_id {entry.seq_id}", f"below {count}, the samples that the log issued"
+        elif order is not None and int(order[entry.seq_id]) != entry.qsl_idx:
+            said = f"qsl_idx {entry.qsl_idx} for seq_id {entry.seq_id}"
+            wanted = f"{int(order[entry.seq_id])}, by the seeds in force"
+        else:
+            continue
+        result.findings.add("audit-order", path, said, wanted)
+        return  # one is enough

@@ -1,0 +1,304 @@
+"""A result of a tree and its legs: reading their logs, and the rules that hold for a LoadGen result of any benchmark.
+
+A leg is judged by the round and the tree's own files; what verify finds in it is told as verify found it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from compliance.evidence.log_arithmetic import detail_contradictions
+from compliance.finding import OURS, RERUN, Finding, UnknownRuleError, decides, fail
+from compliance.signoff.limits import MOST_DAYS_APART
+from compliance.submission.check.findings import Findings, is_regular, is_safe, object_or_empty, read_text
+from compliance.submission.tree import NOT_IN_OPEN, Place, Tree
+from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
+from runs.errors import HarnessError
+from runs.files import sha256_of
+from runs.loadgen.detail_log import DetailLog, power_time, read_detail
+from runs.loadgen.given import mismatches
+from runs.loadgen.summary_log import cross_check, read_summary
+from runs.loadgen.user_conf import lines_taken
+from runs.numbers.numbers import reported_numbers
+from runs.record.layout import RunDir
+from runs.record.leg import ACCURACY, PERFORMANCE
+from runs.rounds import ROUNDS
+
+# Scenarios of LoadGen's by the name of a directory, in lower case. [checker] constants.SCENARIO_MAPPING
+_LOADGEN_SCENARIO = {name.lower(): LOADGEN_SCENARIO[name] for name in SCENARIOS} | {"multistream": "MultiStream"}
+# (of the run, of the result), on the edge. [checker] performance_check.inferred_check
+INFERRED = frozenset((("SingleStream", "MultiStream"), ("MultiStream", "Offline"), ("SingleStream", "Offline")))
+# What one configuration has in common. [loadgen] detail log
+_IDENTITY = ("loadgen_version", "loadgen_file_sha1", "sut_name", "qsl_name", "qsl_reported_total_count")
+# What a build leaves in LoadGen's folder, which makes its list of files there. [loadgen] version_generator.py
+_BUILT = (".whl", ".so", ".o", ".pyc", ".tar.gz")
+# What LoadGen reads of a value: up to the first sign that belongs to no number (of 5_00 the 5).
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+# Rules on a leg that are asked of the tree's own files here, or by the round that was named; and
+# what needs the whole answers, which no tree has (check --runs has them).
+_ASKED_OTHERWISE = frozenset(
+    {
+        "perf-benchmark-scenario", "perf-validity", "perf-seeds", "accuracy-errors", "accuracy-seeds",
+        "accuracy-target", "accuracy-count", "accuracy-no-target", "accuracy-scored-again",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scenario of one system, what its directories claim, and what is found in it."""
+
+    tree: Tree
+    place: Place
+    findings: Findings
+    benchmark: Benchmark | None  # None: its rules are not known here
+    scenario: Scenario | None  # None: it is none of a benchmark whose rules are known here
+    not_judged: list[str] = field(default_factory=list)  # what could not be said of it, and why
+
+    @property
+    def loadgen_scenario(self) -> str | None:
+        return _LOADGEN_SCENARIO.get(self.place.scenario.lower())
+
+    @property
+    def is_open(self) -> bool:
+        return self.place.division == "open"
+
+
+@dataclass
+class ComparedLeg:
+    """What other legs are compared with. `name` says which leg of its scenario it is."""
+
+    name: str
+    detail: Path
+    hashes: dict[Path, str] = field(default_factory=dict)  # SHA-256 of logs that differ from run to run
+    window: tuple[str, str] | None = None  # power_begin and power_end, to the millisecond
+    identity: dict[str, object] = field(default_factory=dict)
+    answers: str = ""  # SHA-256 of the whole accuracy log, where nothing else tells the runs apart
+    answers_file: Path | None = None
+
+    @staticmethod
+    def of(name: str, run: RunDir, detail: DetailLog) -> "ComparedLeg":
+        """What a leg's logs tell."""
+        known = ComparedLeg(name, run.detail, identity={key: detail.get(key) for key in _IDENTITY})
+        logs = (
+            [run.detail, run.summary] if detail.has_results else [run.detail]
+        )  # every accuracy run's summary is alike
+        known.hashes = {path: sha256_of(path) for path in logs}
+        begin, end = detail.get("power_begin"), detail.get("power_end")
+        if isinstance(begin, str) and isinstance(end, str):
+            known.window = (begin, end)
+        if files := known.identity["loadgen_file_sha1"]:  # they tell; the revision moves with changes beside LoadGen
+            if isinstance(files, dict):
+                files = {name: digest for name, digest in files.items() if not name.endswith(_BUILT)}
+            version = str(known.identity["loadgen_version"]).partition(" @")[0]
+            known.identity |= {"loadgen_file_sha1": files, "loadgen_version": version}
+        return known
+
+
+@decides(
+    "tree",
+    ("log-missing", "error", "[checker] performance_check.missing_check, REQUIRED_*_FILES", "LoadGen's logs are there",
+     "copy LoadGen's own log"),
+)  # fmt: skip
+def read_log(run: RunDir, findings: Findings) -> DetailLog | None:
+    """A leg's detail log; None with findings where it cannot be judged."""
+    missing = [path for path in (run.detail, run.summary) if not is_regular(path)]
+    for path in missing:
+        findings.add("log-missing", path, "there is no such file")
+    if missing:
+        return None
+    if not is_safe(run.root):
+        findings.add("log-damaged", run.root, "it holds links, pipes or very large files; its logs are not read")
+        return None
+    try:
+        detail = read_detail(run.detail)
+        _ = detail.scenario, detail.mode  # every log has both
+    except HarnessError as error:
+        findings.add("log-damaged", run.detail, _without_root(error.message, run.detail))
+        return None
+    for key in ("power_begin", "power_end"):
+        if power_time(detail.get(key)) is None:
+            said = f"{key} is {detail.get(key)}"
+            findings.add("log-damaged", run.detail, said, "the time of day, as LoadGen writes it")
+    return detail
+
+
+def _without_root(sentence: str, path: Path) -> str:
+    """A message without the directories in front of a file's name."""
+    return sentence.replace(f"{path.parent}/", "")
+
+
+def note_judged(judge: Callable[[], Iterable[Finding]], division: str, run: RunDir, findings: Findings) -> None:
+    """What one of verify's judges finds and is asked in this division; a finding where the files allow no verdict.
+
+    A contradiction is told at every file that it is between: any of them may be the changed one.
+    """
+    try:
+        judged = list(judge())
+    except UnknownRuleError:
+        raise
+    except HarnessError as error:
+        findings.add("log-damaged", error.path or run.detail, _without_root(error.message, run.detail))
+        return
+    except Exception as error:  # foreign numbers go through long computations; none may end the other checks
+        findings.add("log-damaged", run.detail, f"cannot be judged: {type(error).__name__}: {error}")
+        return
+    for found in judged:
+        if found.passed or not is_asked(found.rule, division):
+            continue
+        contradicts = found.kind == "contradiction"
+        said = _without_root(found.sentence if contradicts else f"{found.text}: {found.found}", run.detail)
+        for path in found.files if contradicts else (run.detail,):
+            findings.add(found.rule, path, said, found.required, severity=found.severity)
+
+
+def is_asked(rule_id: str, division: str) -> bool:
+    """Is a rule on legs told of as verify found it, in a tree of this division?"""
+    return rule_id not in _ASKED_OTHERWISE and not (division == "open" and rule_id in NOT_IN_OPEN)
+
+
+def note_contradictions(result: Result, name: str, run: RunDir, detail: DetailLog) -> None:
+    """Numbers of both logs of a leg that do not stand together."""
+    if detail.scenario == "MultiStream":
+        result.not_judged.append(f"{name}: log-arithmetic: the numbers of MultiStream are not known here")
+        return
+
+    def found() -> Iterable[Finding]:
+        differ = cross_check(read_summary(run.summary), detail)
+        yield from (fail("log-summary", sentence, run.summary, detail.path) for sentence in differ)
+        yield from detail_contradictions(detail, reported_numbers(detail) if detail.mode != ACCURACY else None)
+
+    note_judged(found, result.place.division, run, result.findings)
+
+
+@decides(
+    "tree",
+    ("perf-mode", "error", "[rules] performance mode", "a performance log comes from a performance run", RERUN),
+    ("perf-scenario", "error", "[checker] performance_check.inferred_check", "the log is of the directory's scenario",
+     "put the log where it belongs"),
+    ("accuracy-mode", "error", "[rules] accuracy mode", "an accuracy log comes from an accuracy run", RERUN),
+    ("accuracy-scenario", "error", "[rules] accuracy of each scenario", "the log is of the directory's scenario",
+     "put the log where it belongs"),
+)  # fmt: skip
+def check_kind(result: Result, name: str, detail: DetailLog) -> bool:
+    """Seeds, mode and scenario of a leg; False where its figures would be held to the wrong rules."""
+    kind, mode = ("perf", PERFORMANCE) if name == "performance" else ("accuracy", ACCURACY)
+    found = _in_force(detail, "test_mode")
+    if found != mode:
+        result.findings.add(f"{kind}-mode", detail.path, f"effective_test_mode is {found}", mode)
+    if result.benchmark is not None or not result.is_open:
+        check_seeds(result, f"{kind}-seeds", detail)
+    same = check_scenario_name(result, f"{kind}-scenario", detail)
+    return found == mode and (same or result.benchmark is None)
+
+
+def _in_force(detail: DetailLog, name: str) -> object:
+    return detail.get(f"effective_{name}", detail.get(f"requested_{name}"))
+
+
+def check_seeds(result: Result, rule_id: str, detail: DetailLog) -> None:
+    """The three seeds in force, each against the round's."""
+    in_round = result.tree.round
+    for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+        found, wanted = detail.effective(name), getattr(in_round.seeds, name)
+        if found != wanted:
+            other = next((one for one in ROUNDS.values() if getattr(one.seeds, name) == found), None)
+            of = f", that of {other}" if other else ""
+            result.findings.add(rule_id, detail.path, f"effective_{name} is {found}{of}", f"{wanted} ({in_round})")
+
+
+def check_scenario_name(result: Result, rule_id: str, detail: DetailLog) -> bool:
+    """Is the log of the scenario that its directory names, or one that this may be inferred from on the edge?"""
+    wanted, found = result.loadgen_scenario, _in_force(detail, "scenario")
+    if wanted is None or found == wanted:
+        return True
+    if result.benchmark is None and (found, wanted) in INFERRED:
+        place = result.place
+        system = object_or_empty(result.tree.system(place.division, place.organisation, place.system))
+        if "edge" in str(system.get("system_type", "")).lower():
+            return True
+    claimed = result.scenario or wanted
+    as_loadgen = f" (LoadGen: {wanted})" if wanted != claimed else ""
+    result.findings.add(rule_id, detail.path, f"the log is of {found}", f"{claimed}{as_loadgen}")
+    return False
+
+
+def note_errors(result: Result, rule_id: str, detail: DetailLog) -> None:
+    """LoadGen logged an error."""
+    if detail.error_count:
+        first = detail.errors[0]
+        said = f"{detail.error_count} error records, the first in line {first.line_number}: {first}"
+        result.findings.add(rule_id, detail.path, said, "none")
+
+
+@decides(
+    "tree",
+    ("user-conf-differs", "error", "[rules] user.conf is what the run was made with",
+     "user.conf gives the settings in the log", "submit the user.conf that the run was made with"),
+    ("user-conf-absent", "warning", "[rules] user.conf is what the run was made with",
+     "user.conf sets the target in the log", "submit the user.conf that the run was made with"),
+)  # fmt: skip
+def check_user_conf(result: Result, detail: DetailLog) -> None:
+    """Hold the lines of user.conf that LoadGen takes against the performance log.
+
+    Where the name that LoadGen was given for the model is not known, of lines of any model only those are held against
+    the log that no line of a named model can outweigh.
+    """
+    path, benchmark = result.tree.user_conf(result.place), result.benchmark
+    if not is_regular(path):
+        return  # has a finding already
+    text = read_text(path, result.findings, "scenario-file")
+    if text is None:
+        return
+    lines = [replace(line, value=number[0]) for line in lines_taken(text) if (number := _NUMBER.match(line.value))]
+    models = (benchmark.loadgen_key, benchmark.submission_name, result.place.benchmark) if benchmark else ()
+    named = set() if benchmark else {line.key for line in lines if line.model != "*"}
+    for found in mismatches(lines, models, detail, named):
+        wanted = f"{found.logged:.10g}, as {found.record} of the log has it"
+        if found.line is None:
+            said = f"no line sets {detail.scenario} {found.key}"
+            result.findings.add("user-conf-absent", path, said, wanted)
+        else:
+            said = f"line {found.line.line}: {found.line.name} = {found.line.value}"
+            result.findings.add("user-conf-differs", path, said, wanted)
+
+
+@decides(
+    "tree",
+    ("log-config", "error", OURS, "the legs of a scenario come from one configuration",
+     "run the legs with one LoadGen, SUT and data set"),
+    ("log-dates", "warning", OURS, "the legs of a scenario were made close in time", "run the legs again"),
+)  # fmt: skip
+def check_one_configuration(legs: list[ComparedLeg], findings: Findings) -> None:
+    """Do the legs of a scenario come from one configuration, at about one time?"""
+    for key in _IDENTITY if legs else ():
+        texts = [str(leg.identity.get(key)) for leg in legs]
+        counts = Counter(texts).most_common()
+        # The odd one is named; where nothing tells which that is, as of two, each is.
+        tied = len(counts) > 1 and counts[0][1] == counts[1][1]
+        for leg, text in zip(legs, texts, strict=True):
+            other = next((one for one, value in zip(legs, texts, strict=True) if value != text), None)
+            if other is None or (text == counts[0][0] and not tied):
+                continue
+            if not tied:
+                other = legs[texts.index(counts[0][0])]
+            mine, theirs = leg.identity.get(key), other.identity.get(key)
+            found = f"{key} of the {leg.name} leg is {_short(mine, theirs)}"
+            wanted = f"{_short(theirs, mine)}, as in the {other.name} leg"
+            findings.add("log-config", leg.detail, found, wanted)
+    for leg in legs[1:]:
+        begin, later = (power_time(one.window[0]) if one.window else None for one in (legs[0], leg))
+        days = 0 if begin is None or later is None else (later - begin).days
+        if abs(days) > MOST_DAYS_APART:
+            when = "before" if days < 0 else "after"
+            found = f"the {leg.name} leg was run {abs(days)} days {when} the {legs[0].name} leg"
+            findings.add("log-dates", leg.detail, found, f"at most {MOST_DAYS_APART} days apart")
+
+
+def _short(value: object, beside: object) -> str:
+    if not isinstance(value, dict) or not isinstance(beside, dict):
+        return f"{len(value)} files" if isinstance(value, dict) else str(value)[:80]
+    names = sorted(name for name in value.keys() | beside.keys() if value.get(name) != beside.get(name))
+    return ", ".join(f"{name} {str(value.get(name, 'not there'))[:12]}" for name in names[:3])
