@@ -184,9 +184,10 @@ class Finding:
 
 
 def applied(rule: str, text: str, passed: bool, found: str, required: str, *files: Path, **numbers: Any) -> Finding:
-    """A rule that was applied: kept, or broken with its own severity."""
-    severity: Severity = "pass" if passed else find_rule(rule).severity
-    return Finding(rule, severity, text, files, numbers, found, required)
+    """A rule that was applied: kept, or broken with its own severity. Without a text it is told in the rule's words."""
+    known = find_rule(rule)
+    severity: Severity = "pass" if passed else known.severity
+    return Finding(rule, severity, text or known.summary, files, numbers, found, required)
 
 
 def fail(rule: str, text: str, *files: Path, line: int | None = None, **numbers: Any) -> Finding:

@@ -16,7 +16,7 @@ from typing import Any
 from rouge_score.scoring import fmeasure
 
 from compliance.accuracy.metrics import Rouge
-from compliance.accuracy.nltk_parts import PorterStemmer
+from compliance.accuracy.punkt import PorterStemmer
 
 # Of a text in lower case. [rouge_score/tokenize.py: everything else separates words]
 _WORD = re.compile("[a-z0-9]+")

@@ -33,14 +33,12 @@ class DecodedAnswer(NamedTuple):
 
 
 class Scoring:
-    """Predictions that are being scored against references, pair by pair.
+    """Answers that are being scored against references, pair by pair.
 
     Worker processes begin at once; the caller may do other work before it asks for the result.
 
     Args:
-        predictions: decoded texts, special tokens already left out.
-        references: the data set's summaries, in the same order.
-        token_counts: ids of each prediction, special ones too.
+        references: the data set's summaries, in the order of the answers.
         pool: the processes. Their number changes nothing in the result: samples are averaged in their own order.
 
     Raises:
@@ -49,39 +47,27 @@ class Scoring:
     """
 
     def __init__(
-        self,
-        metric: Metric,
-        predictions: Sequence[str],
-        references: Sequence[str],
-        token_counts: Sequence[int],
-        pool: ScoringPool,
+        self, metric: Metric, answers: Sequence[DecodedAnswer], references: Sequence[str], pool: ScoringPool
     ) -> None:
-        self._metric, self._token_counts = metric, token_counts
-        self._total = len(predictions)
-        if self._total != len(references):
+        self._metric, self._answers = metric, answers
+        if len(answers) != len(references):
             raise InputError(
-                f"{self._total} predictions for {len(references)} references",
+                f"{len(answers)} predictions for {len(references)} references",
                 "score the predictions against the data set that they were made from",
             )
-        if self._total == 0:
+        if not answers:
             raise InputError("no predictions to score", "run with at least one sample")
-        self._chunks = pool.begin(metric.score_pairs, list(zip(predictions, references, strict=True)))
+        pairs = [(answer.text, reference) for answer, reference in zip(answers, references, strict=True)]
+        self._chunks = pool.begin(metric.score_pairs, pairs)
 
     def result(self, progress: Progress | None = None) -> Scores:
-        """Wait for the scores.
-
-        Args:
-            progress: called in this thread with the number of samples done and of all samples.
-
-        Raises:
-            ExecutionError: a worker process died.
-        """
+        """Wait for the scores; an ExecutionError where a worker process died."""
         samples: list[Any] = []
         for scored in self._chunks:
             samples.extend(scored)
             if progress:
-                progress(len(samples), self._total)
-        return self._metric.of_run(samples, self._token_counts)
+                progress(len(samples), len(self._answers))
+        return self._metric.of_run(samples, [len(answer.ids) for answer in self._answers])
 
 
 def score_texts(
@@ -91,19 +77,11 @@ def score_texts(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """ROUGE of predictions against references, pair by pair: `Scoring` with processes of its own.
-
-    Args:
-        predictions, references: as in `Scoring`.
-        workers: processes to use; by default one for each usable core. Few samples need no process.
-        progress: as in `Scoring.result`.
-
-    Raises:
-        InputError: `workers` is below 1, or what `Scoring` refuses.
-        ExecutionError: a worker process died.
-    """
+    """ROUGE of predictions against references, pair by pair: `Scoring` with processes of its own, by default one for
+    each usable core. Few samples need no process."""
+    answers = [DecodedAnswer(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
     with ScoringPool(workers) as pool:
-        return Scoring(ROUGE, predictions, references, [], pool).result(progress)
+        return Scoring(ROUGE, answers, references, pool).result(progress)
 
 
 def score_accuracy_log(
@@ -116,28 +94,11 @@ def score_accuracy_log(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Scores:
-    """Score LoadGen's accuracy log against the data set.
-
-    Args:
-        entries, references, decode, expected_count: as in `decoded_answers`.
-        workers, progress: as in `score_texts`.
-
-    Raises:
-        InputError, ExecutionError: as in `decoded_answers` and `Scoring`.
-    """
+    """Score LoadGen's accuracy log against the data set: `Scoring` of `decoded_answers`."""
     with ScoringPool(workers) as pool:
         pool.start(len(entries))
         answers = decoded_answers(entries, references, decode, expected_count)
-        wanted = [references[answer.sample_index] for answer in answers]
-        return scoring_of(metric, answers, wanted, pool).result(progress)
-
-
-def scoring_of(
-    metric: Metric, answers: Sequence[DecodedAnswer], references: Sequence[str], pool: ScoringPool
-) -> Scoring:
-    """The scoring of decoded answers against their references."""
-    texts, counts = [answer.text for answer in answers], [len(answer.ids) for answer in answers]
-    return Scoring(metric, texts, references, counts, pool)
+        return Scoring(metric, answers, [references[one.sample_index] for one in answers], pool).result(progress)
 
 
 def decoded_answers(

@@ -12,7 +12,6 @@ from compliance.accuracy.accuracy_verdict import (
     score_line,
     targets_that_apply,
 )
-from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Scores, metric_of
 from compliance.accuracy.scores import Progress
 from compliance.evidence.input_checks import add_model_on_record, official_inputs
@@ -21,7 +20,7 @@ from compliance.evidence.log_arithmetic import detail_contradictions
 from compliance.evidence.logged_answers import as_issued, whole_log
 from compliance.evidence.official_rules import official_rules
 from compliance.evidence.plausibility import scores_within_reach
-from compliance.evidence.scorer import Scored, Scorer
+from compliance.evidence.scorer import Scored, Scorer, local_model
 from compliance.evidence.truncate import is_truncated
 from compliance.evidence.whole_record import record_findings
 from compliance.finding import OURS, RERUN, Finding, applied, decides, fail

@@ -66,13 +66,11 @@ EncodeBatch = Callable[[list[str]], Sequence[Sequence[int]]]
 
 @decides("plausible", ("plausible-shared-answers", "error", OURS, "different samples have different outputs", RERUN))
 def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
-    """Do different samples get different answers? A system that drops samples answers them with a canned text.
+    """Do different samples get different answers? A system that drops samples answers them with a canned text. None
+    when there is no answer of at least 16 different ids.
 
     Args:
         answers: sample index and output ids, in any order; indices may repeat.
-
-    Returns:
-        The finding, or None when there is no answer of at least 16 different ids.
     """
     samples_of: defaultdict[bytes, set[int]] = defaultdict(set)
     for sample_index, ids in answers:
@@ -85,7 +83,7 @@ def shared_answers(answers: Iterable[tuple[int, TokenIds]]) -> Finding | None:
     allowed = max(SHARED_AT_LEAST - 1, int(samples * SHARED_SHARE))
     return applied(
         "plausible-shared-answers",
-        "different samples have different outputs",
+        "",
         len(largest) <= allowed,
         f"one output for {len(largest)} of {samples} samples (such as {', '.join(map(str, sorted(largest)[:3]))})",
         f"at most {allowed} samples with the same output of {DIFFERENT_IDS} different ids or more",
@@ -100,14 +98,12 @@ def repeats_cost_as_much(
 
     Others that used the cores when the samples came first, and later did not, make repetitions shorter, by as much as
     they left the leg less, or as its loop was late, for which a request waits twice; so far it is a warning. So are
-    some repetitions far quicker than any new sample: what else used the accelerators is not on record.
+    some repetitions far quicker than any new sample: what else used the accelerators is not on record. None where fewer
+    than 20 samples were repeated or the scenario is another.
 
     Args:
         foreign: share of the cores that others used while the leg ran.
         lag_ns: how late the loop was, at p99.
-
-    Returns:
-        The finding, or None where fewer than 20 samples were repeated or the scenario is another.
     """
     if loadgen_scenario not in ("SingleStream", "Server") or not len(requests):
         return None
@@ -129,19 +125,15 @@ def repeats_cost_as_much(
     name, share = min(shares.items(), key=lambda item: item[1])
     found = applied(
         "plausible-repeats",
-        "repeated samples cost as much as new ones",
+        "",
         share >= REPEAT_SHARE,
         f"the median repetition has {share:.2f} of its first occurrence's {name}",
         f"at least {REPEAT_SHARE:g}",
     )
-    if found.passed:
-        return _none_too_quick(found, quick)
-    explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
-    return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
-
-
-def _none_too_quick(found: Finding, quick: Mapping[str, float]) -> Finding:
-    """What is said of the median, unless more repetitions than chance allows are quicker than nearly any new sample."""
+    if not found.passed:
+        explained = share >= REPEAT_SHARE * (1 - foreign) or late[name] >= REPEAT_SHARE
+        return _to_ask(found) if foreign > FOREIGN_SHARE and explained else found
+    # What is said of the median, unless more repetitions than chance allows are quicker than nearly any new sample.
     name, share = max(quick.items(), key=lambda item: item[1])
     if share <= QUICK_SHARE:
         return found
@@ -155,11 +147,8 @@ def _none_too_quick(found: Finding, quick: Mapping[str, float]) -> Finding:
     ("plausible-first-token", "error", OURS, "the first token takes as long as one step of the model", RERUN),
 )  # fmt: skip
 def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> Finding | None:
-    """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed.
-
-    Returns:
-        The finding, or None in other scenarios, and without outputs of two tokens.
-    """
+    """Is there time for the prompt before the first token? In SingleStream alone, where nothing else is computed, and
+    where outputs have two tokens."""
     several = requests.output_tokens >= 2
     if loadgen_scenario != "SingleStream" or not several.any() or (requests.first_token_ns == NO_TIME).any():
         return None
@@ -169,7 +158,7 @@ def first_token_takes_a_step(requests: RequestTable, loadgen_scenario: str) -> F
     ttft_ms = float(np.median(ttft_ns)) / 1e6
     return applied(
         "plausible-first-token",
-        "the first token takes as long as one step of the model",
+        "",
         ttft_ms >= FIRST_TOKEN_SHARE * tpot_ms,
         f"median time to first token {ttft_ms:.3f} ms, per later token {tpot_ms:.3f} ms",
         f"at least {FIRST_TOKEN_SHARE:g} of the time per later token",
@@ -189,9 +178,6 @@ def first_tokens_not_held_back(
         ttft_ns: of a Server run.
         limit_ns: the TTFT that LoadGen judged by.
         p10_ns: the tenth percentile, by the record of every request; None: the smallest counts.
-
-    Returns:
-        The finding, or None without such times or limit.
     """
     if ttft_ns is None or limit_ns <= 0:
         return None
@@ -199,7 +185,7 @@ def first_tokens_not_held_back(
     alike = ttft_ns.p90 - ttft_ns.p50 <= HELD_APART * ttft_ns.p50 or ttft_ns.p90 - low_ns <= HELD_SPAN * ttft_ns.p50
     return applied(
         "plausible-first-tokens-held",
-        "first tokens are reported at once",
+        "",
         not (alike and ttft_ns.p50 >= HELD_LIMIT_SHARE * limit_ns),
         f"TTFT is {ttft_ns.p50 / 1e6:,.1f} ms at p50, {ttft_ns.p90 / 1e6:,.1f} ms at p90 and {low_ns / 1e6:,.1f} ms at "
         f"{'p0' if p10_ns is None else 'p10'}",
@@ -212,11 +198,8 @@ def first_tokens_not_held_back(
 
 
 def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding | None:
-    """Does an answer of no further tokens take no further time? In a record of a Server run.
-
-    Returns:
-        The finding, or None where the lengths of the answers, or their number, do not tell.
-    """
+    """Does an answer of no further tokens take no further time? In a record of a Server run, where the lengths of the
+    answers, and their number, tell."""
     several = (requests.output_tokens > 1) & (requests.first_token_ns != NO_TIME)
     tokens = (requests.output_tokens[several] - 1).astype(np.float64)
     off = tokens - tokens.mean() if len(tokens) else tokens
@@ -243,21 +226,14 @@ def first_tokens_on_the_line(requests: RequestTable, limit_ns: float) -> Finding
 
 @decides("plausible", ("plausible-reference-texts", "error", OURS, "outputs are not the reference texts", RERUN))
 def not_the_reference(predictions: Sequence[str], references: Sequence[str]) -> Finding | None:
-    """Are the predictions a model's own? A system that knows the data set may answer with its reference texts.
-
-    Args:
-        predictions, references: texts of the same samples, in the same order.
-
-    Returns:
-        The finding, or None without samples.
-    """
+    """Are the predictions a model's own? A system that knows the data set may answer with its reference texts."""
     if not predictions:
         return None
     verbatim = sum(_is_verbatim(*pair) for pair in zip(predictions, references, strict=True))
     allowed = int(len(predictions) * VERBATIM_SHARE)
     return applied(
         "plausible-reference-texts",
-        "outputs are not the reference texts",
+        "",
         verbatim <= allowed,
         f"{verbatim} of {len(predictions)} outputs stand in the reference text word for word, from its start",
         f"at most {allowed}",
@@ -273,16 +249,7 @@ def _is_verbatim(prediction: str, reference: str) -> bool:
 
 @decides("plausible", ("plausible-padding", "error", OURS, "outputs have as many ids as their text needs", RERUN))
 def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batch: EncodeBatch) -> Finding | None:
-    """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing.
-
-    Args:
-        id_counts: ids in each output.
-        predictions: the outputs as text, without special tokens.
-        encode_batch: text to ids, with the tokenizer of the outputs.
-
-    Returns:
-        The finding, or None without samples.
-    """
+    """Do the outputs have as many ids as their text needs? More than that are tokens per second for nothing."""
     if not predictions:
         return None
     for places in _looked_at(id_counts):
@@ -294,7 +261,7 @@ def not_padded(id_counts: Sequence[int], predictions: Sequence[str], encode_batc
     allowed = int(len(predictions) * PADDING_SHARE)
     return applied(
         "plausible-padding",
-        "outputs have as many ids as their text needs",
+        "",
         padded <= allowed,
         f"{padded} of {len(surplus)} outputs have more than {PADDING_IDS} ids that leave no text "
         f"(at most {max(surplus)})",
@@ -316,7 +283,7 @@ def scores_within_reach(metric: Metric, scores: Scores, targets: Mapping[str, Ta
     share, name = max((scores[name] / targets[name].reference, name) for name in metric.means if name in targets)
     return applied(
         "plausible-scores",
-        "scores are within the model's reach",
+        "",
         share <= ROUGE_SHARE,
         f"{name} {scores[name]:.4f} is {share:.3f} of the reference score",
         f"at most {ROUGE_SHARE:g} of it",

@@ -1,4 +1,4 @@
-"""Scoring answers again, nothing twice.
+"""Scoring answers again, nothing twice, and without going to the network.
 
 A command may ask for the scores of one leg several times (`submit` verifies, then signs off), and score several legs
 over one data set. A scorer keeps what it has read and found, under the hashes of what that was made from, and its
@@ -14,12 +14,13 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from compliance.accuracy.metrics import METRICS, Scores
-from compliance.accuracy.scores import DecodedAnswer, Progress, decoded_answers, scoring_of
+from compliance.accuracy.scores import DecodedAnswer, Progress, Scoring, decoded_answers
 from compliance.accuracy.scoring_pool import ScoringPool
 from compliance.evidence.plausibility import answers_plausible
 from compliance.finding import Finding
 from qsl.dataset import References, load_references
-from qsl.tokenizers import Tokenizer, load_tokenizer, tokenizer_fingerprint
+from qsl.tokenizers import BYTES, Tokenizer, load_tokenizer, tokenizer_fingerprint
+from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 
 
@@ -123,7 +124,7 @@ class Scorer:
         self, metric: str, answers: list[DecodedAnswer], references: References, tokenizer: Tokenizer
     ) -> Callable[[Progress | None], Scored]:
         wanted = [references.texts[answer.sample_index] for answer in answers]
-        scoring = scoring_of(METRICS[metric], answers, wanted, self._pool)
+        scoring = Scoring(METRICS[metric], answers, wanted, self._pool)
 
         def finish(progress: Progress | None) -> Scored:
             findings = answers_plausible(answers, wanted, tokenizer)  # while the processes score
@@ -144,3 +145,34 @@ def _hash_of(entries: Sequence[AccuracyEntry]) -> str:
         digest.update(f"{entry.qsl_idx} {entry.token_count} {len(entry.data)}:".encode())
         digest.update(entry.data)
     return digest.hexdigest()
+
+
+def local_model(name: str, revision: str | None = None) -> str:
+    """Where a model's tokenizer lies: a folder as it is named, a hub id in the hub's local cache.
+
+    Args:
+        name: a model folder, a hub id of the form org/name, or "bytes" for the byte tokenizer.
+        revision: of a hub id, the commit that the leg used; None: the one that the cache has as its main branch.
+
+    Returns:
+        The folder, or "bytes".
+
+    Raises:
+        InputError: there is no such folder, and no such model in the cache.
+    """
+    if name == BYTES or Path(name).is_dir():
+        return name
+    if Path(name).exists() or name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise InputError(
+            f"model folder {name} does not exist", "name the folder of the model that the leg used: --model-path DIR"
+        )
+    from huggingface_hub import snapshot_download  # slow to import, and rarely needed
+
+    try:
+        return str(snapshot_download(name, revision=revision, local_files_only=True))
+    except Exception as error:  # the hub's client raises a dozen unrelated kinds
+        commit, option = (f" at revision {revision}", f" --revision {revision}") if revision else ("", "")
+        raise InputError(
+            f"model {name}{commit} is neither a folder here nor in the local hub cache; to verify, nothing is fetched",
+            f"fetch it first (hf download {name}{option}), or name a folder with its tokenizer: --model-path DIR",
+        ) from error

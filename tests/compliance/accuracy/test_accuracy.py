@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from rouge_score import rouge_scorer
 
 from compliance.accuracy.metrics import ROUGE, Scores
 from compliance.accuracy.punkt import sentence_splitter
-from compliance.accuracy.scores import Scoring, score_texts
+from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts
 from compliance.accuracy.scoring_pool import ScoringPool
 from runs.errors import ExecutionError, InputError
 from tests.support.nltk_data import nltk_sentences
@@ -40,6 +40,11 @@ TEXTS = [
     "Dying skies lie, and the news is that innings and proceedings were bought early, only to exceed all.",
 ]
 PAIRS = list(product(TEXTS, TEXTS))
+
+
+def begin(predictions: Sequence[str], references: Sequence[str], pool: ScoringPool) -> Scoring:
+    answers = [DecodedAnswer(place, np.empty(0, np.int32), text) for place, text in enumerate(predictions)]
+    return Scoring(ROUGE, answers, references, pool)
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +136,10 @@ def test_processes_change_nothing() -> None:
         assert multiprocessing.active_children() == []
 
     with ScoringPool(2, parallel_from=100) as pool:
-        parallel = Scoring(ROUGE, predictions, references, [], pool).result(progress)
+        parallel = begin(predictions, references, pool).result(progress)
     assert parallel == score_texts(predictions, references, workers=1, progress=alone)
     with ScoringPool(2, parallel_from=100) as pool:
-        Scoring(ROUGE, predictions[:99], references[:99], [], pool).result(alone)
+        begin(predictions[:99], references[:99], pool).result(alone)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (len(PAIRS), len(PAIRS))
 
@@ -147,7 +152,7 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
         pool.start(100)
         started = {child.pid for child in multiprocessing.active_children()}
         assert len(started) == 2
-        several = [Scoring(ROUGE, predictions, references, [], pool) for _ in range(2)]
+        several = [begin(predictions, references, pool) for _ in range(2)]
         assert several[1].result() == several[0].result() == score_texts(predictions, references, workers=1)
         assert {child.pid for child in multiprocessing.active_children()} == started
     assert multiprocessing.active_children() == []
@@ -155,7 +160,7 @@ def test_processes_are_started_before_there_is_anything_to_score() -> None:
 
 def test_scoring_that_nobody_waits_for_ends_with_its_block() -> None:
     with ScoringPool(2) as pool:
-        Scoring(ROUGE, [TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, [], pool)
+        begin([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
     assert multiprocessing.active_children() == []
 
 
@@ -167,7 +172,7 @@ def kill_workers() -> None:
 
 def test_a_dead_worker_is_told() -> None:
     with ScoringPool(2) as pool:
-        scoring = Scoring(ROUGE, [TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, [], pool)
+        scoring = begin([TEXTS[3]] * 10_000, [TEXTS[4]] * 10_000, pool)
         kill_workers()
         with pytest.raises(ExecutionError, match="scoring process died"):
             scoring.result()
@@ -178,7 +183,7 @@ def test_a_worker_that_died_before_the_pairs_came_is_told() -> None:
         pool.start(3)
         kill_workers()
         with pytest.raises(ExecutionError, match="scoring process died"):
-            Scoring(ROUGE, ["a"] * 3, ["a"] * 3, [], pool).result()
+            begin(["a"] * 3, ["a"] * 3, pool).result()
 
 
 KILLED_WHILE_SCORING = """

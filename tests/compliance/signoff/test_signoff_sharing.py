@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scores import Scoring
+from compliance.accuracy.scores import DecodedAnswer, Scoring
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy, with_scorer
 from compliance.signoff import evidence, judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict
@@ -31,11 +31,11 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     done: list[tuple[str, ...]] = []
 
     class Counted(Scoring):
-        def __init__(self, metric: Metric, predictions: list[str], *more: Any) -> None:
-            done.append(tuple(predictions))
-            super().__init__(metric, predictions, *more)
+        def __init__(self, metric: Metric, answers: list[DecodedAnswer], *more: Any) -> None:
+            done.append(tuple(answer.text for answer in answers))
+            super().__init__(metric, answers, *more)
 
-    monkeypatch.setattr("compliance.accuracy.scores.Scoring", Counted)
+    monkeypatch.setattr("compliance.evidence.scorer.Scoring", Counted)
     return done
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compliance.accuracy.local_model import local_model
 from compliance.accuracy.metrics import Metric
-from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts, scoring_of
+from compliance.accuracy.scores import DecodedAnswer, Scoring, score_texts
 from compliance.evidence.accuracy import ScoreSources
-from compliance.evidence.scorer import Scorer
+from compliance.evidence.scorer import Scorer, local_model
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import verify_result
 from qsl.tokenizers import load_tokenizer
@@ -34,9 +33,9 @@ def scorings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counted(metric: Metric, answers: list[DecodedAnswer], *more: Any) -> Scoring:
         done.append(len(answers))
-        return scoring_of(metric, answers, *more)
+        return Scoring(metric, answers, *more)
 
-    monkeypatch.setattr("compliance.evidence.scorer.scoring_of", counted)
+    monkeypatch.setattr("compliance.evidence.scorer.Scoring", counted)
     return done
 
 
