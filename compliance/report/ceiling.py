@@ -6,7 +6,7 @@ token reads the keys and values of its context; with one query at a time also al
 """
 
 import math
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,58 +33,45 @@ class Device:
 
 # Dense figures, without sparsity, from the vendors' data sheets. Matched in this order: the first whose words are all
 # in the name that the driver tells.
-_TABLE: tuple[tuple[str, float, float, str], ...] = (
-    ("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
-    ("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),
-    ("H100 NVL", 3.9e12, 835e12, "NVIDIA H100 data sheet, NVL"),
-    ("H100 PCIe", 2.0e12, 756e12, "NVIDIA H100 data sheet, PCIe"),
-    ("H100", 3.35e12, 989e12, "NVIDIA H100 data sheet, SXM"),
-    ("A100 80GB PCIe", 1.935e12, 312e12, "NVIDIA A100 data sheet, 80 GB PCIe"),
-    ("A100 80GB", 2.039e12, 312e12, "NVIDIA A100 data sheet, 80 GB SXM"),
-    ("A100", 1.555e12, 312e12, "NVIDIA A100 data sheet, 40 GB"),
-    ("L40S", 0.864e12, 362e12, "NVIDIA L40S data sheet"),
-    ("L4", 0.3e12, 121e12, "NVIDIA L4 data sheet"),
-    ("MI355X", 8.0e12, 2500e12, "AMD Instinct MI355X data sheet"),
-    ("MI325X", 6.0e12, 1307e12, "AMD Instinct MI325X data sheet"),
-    ("MI300X", 5.3e12, 1307e12, "AMD Instinct MI300X data sheet"),
+_DEVICES = (
+    Device("B200", 8.0e12, 2250e12, "NVIDIA HGX B200 data sheet"),
+    Device("H200", 4.8e12, 989e12, "NVIDIA H200 data sheet, SXM"),
+    Device("H100 NVL", 3.9e12, 835e12, "NVIDIA H100 data sheet, NVL"),
+    Device("H100 PCIe", 2.0e12, 756e12, "NVIDIA H100 data sheet, PCIe"),
+    Device("H100", 3.35e12, 989e12, "NVIDIA H100 data sheet, SXM"),
+    Device("A100 80GB PCIe", 1.935e12, 312e12, "NVIDIA A100 data sheet, 80 GB PCIe"),
+    Device("A100 80GB", 2.039e12, 312e12, "NVIDIA A100 data sheet, 80 GB SXM"),
+    Device("A100", 1.555e12, 312e12, "NVIDIA A100 data sheet, 40 GB"),
+    Device("L40S", 0.864e12, 362e12, "NVIDIA L40S data sheet"),
+    Device("L4", 0.3e12, 121e12, "NVIDIA L4 data sheet"),
+    Device("MI355X", 8.0e12, 2500e12, "AMD Instinct MI355X data sheet"),
+    Device("MI325X", 6.0e12, 1307e12, "AMD Instinct MI325X data sheet"),
+    Device("MI300X", 5.3e12, 1307e12, "AMD Instinct MI300X data sheet"),
 )
 
 
 def find_device(name: str) -> Device | None:
     """The device of a name such as `NVIDIA H100 80GB HBM3`; None for one that is not in the table."""
     words = set(name.upper().replace("-", " ").split())
-    for known, bytes_per_second, flops, source in _TABLE:
-        if set(known.upper().split()) <= words:
-            return Device(known, bytes_per_second, flops, source)
-    return None
+    return next((device for device in _DEVICES if set(device.name.upper().split()) <= words), None)
 
 
 def measure_cpu() -> Device:
     """This machine's processor by a short stream (a copy of 256 MiB) and a float32 matrix product, best of five."""
     import torch  # slow to import, and rarely needed
 
-    source = torch.ones(64 * 2**20, dtype=torch.float32)
-    target = torch.empty_like(source)
-    copy_s = _best_s(lambda: target.copy_(source))
-    size = 1536
-    left = torch.ones(size, size)
+    def best_s(work: Callable[[], object]) -> float:
+        return min(timeit.repeat(work, number=1, repeat=5))
+
+    source, size = torch.ones(64 * 2**20, dtype=torch.float32), 1536
+    target, left = torch.empty_like(source), torch.ones(size, size)
     product = torch.empty_like(left)
-    product_s = _best_s(lambda: torch.mm(left, left, out=product))
     return Device(
         f"this processor, {torch.get_num_threads()} threads",
-        2 * source.nbytes / copy_s,
-        2 * size**3 / product_s,
+        2 * source.nbytes / best_s(lambda: target.copy_(source)),
+        2 * size**3 / best_s(lambda: torch.mm(left, left, out=product)),
         "measured now, by this command",
     )
-
-
-def _best_s(work: Callable[[], object]) -> float:
-    def once() -> float:
-        start_s = time.perf_counter()
-        work()
-        return time.perf_counter() - start_s
-
-    return min(once() for _ in range(5))
 
 
 def ceiling_rows(
