@@ -90,10 +90,12 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
     if not run.accuracy_log.is_file():
         missing = f"{run.accuracy_log} is missing: LoadGen did not finish, or the copy is incomplete"
         raise ExecutionError(missing, path=run.accuracy_log, missing=True)
-    text = _accuracy_text(leg)
+    text = _read_text(run.accuracy_text) if run.accuracy_text.exists() else None
     truncated = is_truncated(run)
     entries = None if truncated else leg.entries
-    part = _part(leg)
+    targets = ", ".join(leg.benchmark.targets)
+    rule = f"every sample was answered once, without error records, and {targets} are within their targets"
+    part = LegVerdict.of(leg, rule)
     for sentence in cross_check(leg.summary, detail):
         part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
     part.findings += detail_contradictions(detail, None)
@@ -112,25 +114,6 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
     if leg.manifest is None:
         part.notes.append("no manifest.json: nothing tells which model, data set and engine options were used")
     return part
-
-
-def _part(leg: FinishedLeg) -> LegVerdict:
-    return LegVerdict(
-        mode="accuracy",
-        directory=str(leg.run.root),
-        scenario=leg.scenario,
-        loadgen_key=leg.benchmark.loadgen_key,
-        loadgen_version=str(leg.detail.get("loadgen_version", "")),
-        claims_official=leg.claims_official,
-        declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
-        rule=f"every sample was answered once, without error records, and {', '.join(leg.benchmark.targets)} are "
-        "within their targets",
-    )
-
-
-def _accuracy_text(leg: FinishedLeg) -> str | None:
-    path = leg.run.accuracy_text
-    return _read_text(path) if path.exists() else None
 
 
 @names_its_file

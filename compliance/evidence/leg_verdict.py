@@ -1,10 +1,11 @@
 """The verdict on one leg of a result."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from compliance.finding import Finding
 from compliance.verdict import Verdict
+from runs.record.leg import FinishedLeg
 
 
 @dataclass
@@ -24,6 +25,20 @@ class LegVerdict(Verdict):
     details: dict[str, Any] = field(default_factory=dict)  # the numbers, for programs
     reference_score: float | None = None
     test_score: float | None = None
+
+    @classmethod
+    def of(cls, leg: FinishedLeg, rule: str) -> Self:
+        """Before anything was found in the leg."""
+        return cls(
+            mode="performance" if leg.is_performance else "accuracy",
+            directory=str(leg.run.root),
+            scenario=leg.scenario,
+            loadgen_key=leg.benchmark.loadgen_key,
+            loadgen_version=str(leg.detail.get("loadgen_version", "")),
+            claims_official=leg.claims_official,
+            declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
+            rule=rule,
+        )
 
     @property
     def contradictions(self) -> list[Finding]:

@@ -13,7 +13,6 @@ from compliance.evidence.whole_record import record_findings
 from compliance.finding import RERUN, Finding, applied, decides, fail
 from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.summary_log import SummaryLog
-from runs.numbers.compare import Disagreement
 from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
 from runs.record.leg import FinishedLeg
@@ -33,8 +32,21 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
         InputError: a log is damaged. ExecutionError: LoadGen did not finish.
     """
     result, summary = result_of(leg, scenario=leg.scenario), leg.summary
-    part = _part(leg, result)
-    part.findings += [_disagreement(item, leg) for item in result.disagreements]
+    source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
+    if not result.derived:
+        source = "summary, there being no per-sample times"
+    part = LegVerdict.of(
+        leg,
+        f"the reported score (test score) agrees with the one from the {source} (reference score), "
+        "LoadGen's verdict is VALID, and every check below passes",
+    )
+    for item in result.disagreements:  # a number, the order of issue, or the summary, that does not fit the detail log
+        if item.about == "summary":
+            part.findings.append(fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail))
+        else:
+            part.findings.append(
+                fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
+            )
     part.findings += detail_contradictions(leg.detail, result.reported)
     part.findings += record_findings(leg)
     part.findings += _foreign_accuracy_log(leg)
@@ -46,32 +58,11 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
         add_model_on_record(part, leg)
         _score(part, leg.detail, result, summary)
         part.lines += _number_lines(result.reported)
-    part.notes += _notes(leg, result)
+    part.notes += result.notes
+    if leg.manifest is None:
+        part.notes.append("no manifest.json: nothing tells which model, data set and engine options were used")
     part.details = result.model_dump(mode="json")
     return part
-
-
-def _part(leg: FinishedLeg, result: Result) -> LegVerdict:
-    source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
-    return LegVerdict(
-        mode="performance",
-        directory=str(leg.run.root),
-        scenario=leg.scenario,
-        loadgen_key=leg.benchmark.loadgen_key,
-        loadgen_version=result.loadgen_version,
-        claims_official=leg.claims_official,
-        declared_unofficial=leg.manifest.unofficial_reasons if leg.manifest else [],
-        rule="the reported score (test score) agrees with the one from "
-        + (f"the {source}" if result.derived else "the summary, there being no per-sample times")
-        + " (reference score), LoadGen's verdict is VALID, and every check below passes",
-    )
-
-
-def _disagreement(item: Disagreement, leg: FinishedLeg) -> Finding:
-    """A number, the order of issue, or the summary, that does not fit the detail log."""
-    if item.about == "summary":
-        return fail("log-summary", str(item.reported), leg.run.summary, leg.run.detail)
-    return fail("log-order" if item.about == "order" else "log-records", str(item), leg.run.detail)
 
 
 @decides(
@@ -145,12 +136,6 @@ def _foreign_accuracy_log(leg: FinishedLeg) -> Iterator[Finding]:
     elif entries:
         text = f"{path.name} holds {len(entries)} answers, but by its settings this run logged none"
         yield fail("log-answers", text, path, answers=len(entries))
-
-
-def _notes(leg: FinishedLeg, result: Result) -> Iterator[str]:
-    yield from result.notes
-    if leg.manifest is None:
-        yield "no manifest.json: nothing tells which model, data set and engine options were used"
 
 
 def _number_lines(numbers: Numbers) -> Iterator[str]:
