@@ -15,11 +15,24 @@ _ISSUED = re.compile(rb'"seq_id"\s*:\s*(\d{1,9}),\s*"qsl_idx"\s*:\s*(\d{1,9})\s*
 _ID_BYTES = 4  # of an id, as this harness gives it to LoadGen
 
 
+@decides(
+    "contradiction",
+    ("record-hash", "error", OURS, "the files are those that the leg left",
+     "give the leg's own files, all of them as it left them"),
+)  # fmt: skip
 def whole_log(leg: FinishedLeg, entries: list[AccuracyEntry], text: str | None) -> Iterator[Finding]:
     """A log of which nothing was taken out, against the record and the hash in accuracy.txt (`text`)."""
-    yield from _against_requests(leg, entries)
-    yield from _first_tokens(leg, entries)
-    yield from _hash_line(leg, text)
+    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
+    if table is not None and len(table) != len(entries):
+        yield fail("log-records", f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}", log, path)
+    else:
+        yield from as_recorded(leg, entries)
+    if leg.manifest is not None and leg.manifest.current and leg.detail.uses_token_latencies:
+        yield from _first_tokens(leg, entries)
+    said = hash_in_accuracy_text(text or "", leg.run.accuracy_text)
+    if said is not None and said != (found := leg.hashes[log.name]):
+        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
+        yield fail("record-hash", sentence, leg.run.accuracy_text, log)
     yield from _entry_checks(leg, entries)
 
 
@@ -46,16 +59,6 @@ def as_issued(leg: FinishedLeg, entries: list[AccuracyEntry] | None) -> Iterator
             f"by the seeds in force the leg issued {int(order[seq])}"
         )
         yield fail("log-order", text, path, leg.run.detail, seq_id=seq, different=len(wrong))
-
-
-def _against_requests(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
-    """One logged answer to each request."""
-    path, log, table = leg.run.requests, leg.run.accuracy_log, leg.requests
-    if table is not None and len(table) != len(entries):
-        text = f"{log.name} holds {len(entries)} answers, {path.name} {len(table)}"
-        yield fail("log-records", text, log, path)
-        return
-    yield from as_recorded(leg, entries)
 
 
 @decides(
@@ -90,26 +93,12 @@ def as_recorded(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Find
 
 def _first_tokens(leg: FinishedLeg, entries: list[AccuracyEntry]) -> Iterator[Finding]:
     """In a leg of ours, LoadGen was told each answer's own first token before it; in Offline of none."""
-    if leg.manifest is None or not leg.manifest.current or not leg.detail.uses_token_latencies:
-        return
     told = leg.detail.scenario != "Offline"
     wrong = [one for one in entries if (one.token_data or b"") != (one.data[:_ID_BYTES] if told else b"")]
     if wrong:
         found = (wrong[0].token_data or b"")[:16].hex() or "nothing"
         text = f"{len(wrong)} first tokens are not those of their answers: of seq_id {wrong[0].seq_id} {found} was told"
         yield fail("record-answers", text, leg.run.accuracy_log, seq_id=wrong[0].seq_id, count=len(wrong))
-
-
-@decides(
-    "contradiction",
-    ("record-hash", "error", OURS, "the files are those that the leg left",
-     "give the leg's own files, all of them as it left them"),
-)  # fmt: skip
-def _hash_line(leg: FinishedLeg, text: str | None) -> Iterator[Finding]:
-    said, log = hash_in_accuracy_text(text or "", leg.run.accuracy_text), leg.run.accuracy_log
-    if said is not None and said != (found := leg.hashes[log.name]):
-        sentence = f"accuracy.txt has hash={said}, {log.name} has SHA-256 {found}"
-        yield fail("record-hash", sentence, leg.run.accuracy_text, log)
 
 
 @decides(

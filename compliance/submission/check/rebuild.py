@@ -6,9 +6,9 @@ tree; what only the submitter knows (`SystemFile`) is, unless it is named again.
 
 import os
 import tempfile
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
@@ -39,19 +39,7 @@ from runs.record.manifest import Manifest
 _FIX = "name a run directory, or one with runs in it"
 MOST_DOCUMENTS = 64  # on calibration, of 1 MiB each
 
-
-@dataclass
-class RunsIndex:
-    """Runs by the SHA-256 of their detail log, which no two runs share."""
-
-    by_detail: dict[str, RunDir] = field(default_factory=dict)
-
-    def find(self, run: RunDir) -> RunDir | None:
-        """The run that a leg of a tree is a copy of."""
-        try:
-            return self.by_detail.get(sha256_of(run.detail)) if is_regular(run.detail) else None
-        except InputError:  # no log is so large
-            return None
+RunsIndex = dict[str, RunDir]  # by the SHA-256 of their detail log, which no two runs share
 
 
 def index_runs(directories: list[Path]) -> RunsIndex:
@@ -60,7 +48,7 @@ def index_runs(directories: list[Path]) -> RunsIndex:
     Raises:
         InputError: a directory is none, or holds no run; or two runs have the same log and other files differ.
     """
-    index = RunsIndex()
+    index: RunsIndex = {}
     for directory in directories:
         if not directory.is_dir():
             raise InputError(f"--runs {directory} is no directory", _FIX)
@@ -69,10 +57,17 @@ def index_runs(directories: list[Path]) -> RunsIndex:
         if not found:
             raise InputError(f"--runs {directory} holds no run", _FIX)
         for run in found:
-            earlier = index.by_detail.setdefault(sha256_of(run.detail), run)
+            earlier = index.setdefault(sha256_of(run.detail), run)
             if earlier is not run and read_record(earlier.manifest, _FIX) != read_record(run.manifest, _FIX):
                 raise InputError(f"{earlier.root} and {run.root} have the same log", "name the one that was run")
     return index
+
+
+def _run_of(run: RunDir, runs: RunsIndex) -> RunDir | None:
+    """The run that a leg of a tree is a copy of."""
+    with suppress(InputError):  # no log is so large
+        return runs.get(sha256_of(run.detail)) if is_regular(run.detail) else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -98,20 +93,17 @@ def hold_against_runs(checked: Checked, made_of: MadeOf) -> Checked:
     tree = checked.tree
     findings = Findings(tree.root)
     signed: list[SignedOff] = []
-    systems: dict[tuple[str, str], dict[str, list[Place]]] = {}
-    for place in checked.places:
-        of_one = systems.setdefault((place.division, place.organisation), {})
-        of_one.setdefault(place.system, []).append(place)
+    given: dict[tuple[str, str], list[set[Path] | None]] = {}  # files of each system; None: not known
     with with_scorer(made_of.sources) as (sources, _):
-        for home, its_systems in systems.items():
-            known: set[Path] | None = set()  # files that the runs give; None: not known of every system
-            for places in its_systems.values():
-                one = _System(tree, places, replace(made_of, sources=sources), findings)
-                known = one.compare(known)
-                if places[0].division != "open":
-                    signed.append(one.signed)
-            if known is not None:
-                _foreign_files(tree, home, known, findings)
+        for home, places in groupby(checked.places, lambda one: (one.division, one.organisation, one.system)):
+            system = _System(tree, [*places], replace(made_of, sources=sources), findings)
+            given.setdefault(home[:2], []).append(system.compare())
+            if home[0] != "open":
+                signed.append(system.signed)
+    for (division, organisation), several in given.items():
+        known = [files for files in several if files is not None]
+        if len(known) == len(several):
+            _foreign_files(tree, (division, organisation), set[Path]().union(*known), findings)
     alone = [replace(one, severity="error") if one.rule == "tree-unknown" else one for one in checked.findings]
     return replace(checked, findings=in_order([*alone, *findings.items]), signed=signed)
 
@@ -123,8 +115,9 @@ class _System:
         self._tree, self._places, self._made_of, self._findings = tree, places, made_of, findings
         self._first = places[0]
         legs = [leg for place in places for leg in (tree.performance(place), tree.accuracy(place))]
-        audits = [audit for place in places for audit in _audits(tree, place)]
-        own = {run: made_of.runs.find(run) for run in (*legs, *audits)}
+        tests = [tree.audit(place, test) for place in places for test in SUBMITTED_TESTS]
+        audits = [RunDir(folder / "performance" / "run_1") for folder in tests if folder.is_dir()]
+        own = {run: _run_of(run, made_of.runs) for run in (*legs, *audits)}
         for run in (run for run, found in own.items() if found is None):
             findings.add("log-not-in-runs", run.detail, "no run has this detail log", "one of the runs of --runs")
         self._complete = None not in own.values()
@@ -133,8 +126,8 @@ class _System:
         name = f"{self._first.division}/{self._first.organisation}/{self._first.system}"
         self.signed = SignedOff(name, len(legs), sum(own[run] is not None for run in legs))
 
-    def compare(self, known: set[Path] | None) -> set[Path] | None:
-        """Build the system's part of the tree again and compare it; `known` with its files, None without."""
+    def compare(self) -> set[Path] | None:
+        """Build the system's part of the tree again and compare it; the files that the runs give, where they do."""
         if not self._complete:
             return None
         try:
@@ -142,7 +135,7 @@ class _System:
                 expected = self._rebuild(Path(folder) / "tree")
                 for name, path in expected.items():
                     _compare(self._tree.root / name, path, self._findings)
-                return None if known is None else known | expected.keys()
+                return {*expected}
         except HarnessError as error:
             self._findings.add("runs-unread", self._home, error.message, fix=error.fix)
             return None
@@ -216,12 +209,6 @@ class _System:
             place = self._tree.source(self._first.division, self._first.organisation)
             self._findings.add("runs-unread", place, error.message, "the code that made the legs", error.fix)
             return None
-
-
-def _audits(tree: Tree, place: Place) -> Iterator[RunDir]:
-    for test in SUBMITTED_TESTS:
-        if (folder := tree.audit(place, test)).is_dir():
-            yield RunDir(folder / "performance" / "run_1")
 
 
 def _compare(there: Path, expected: Path, findings: Findings) -> None:
