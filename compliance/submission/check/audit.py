@@ -16,7 +16,7 @@ from compliance.submission.check.legs import (
     note_errors,
     read_log,
 )
-from runs.benchmark import Benchmark
+from runs.benchmark import Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.accuracy_log import AccuracyEntry, read_accuracy_log
@@ -52,8 +52,8 @@ def check_audit(result: Result) -> ComparedLeg | None:
     answers = RunDir(folder / "accuracy").accuracy_log
     entries = _read_entries(result, answers, required)
     if entries is not None:
-        _check_entries(result, benchmark, answers, entries)
-        _check_said(result, folder / test06.TEXT_NAME, said, entries)
+        _check_entries(result, benchmark, scenario, answers, entries)
+        _check_said(result, scenario, folder / test06.TEXT_NAME, said, entries)
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         # The official script keeps no log of the audit's run: its answers are all that tells it from another.
@@ -125,11 +125,13 @@ def _read_entries(result: Result, path: Path, required: bool) -> list[AccuracyEn
 @decides(
     "tree", ("audit-answers", "error", "[rules] TEST06", "each query has one logged answer", "run the audit again")
 )
-def _check_entries(result: Result, benchmark: Benchmark, path: Path, entries: list[AccuracyEntry]) -> None:
+def _check_entries(
+    result: Result, benchmark: Benchmark, scenario: Scenario, path: Path, entries: list[AccuracyEntry]
+) -> None:
     model = None if result.is_open else benchmark.model
     checks = judge_entries(
         entries,
-        scenario=result.scenario,
+        scenario=scenario,
         stop_ids=model.stop_ids if model else (),
         bos_ids=model.bos_ids if model else (),
         special_ids=model.special_ids if model else (),
@@ -149,8 +151,12 @@ def _check_entries(result: Result, benchmark: Benchmark, path: Path, entries: li
     ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
      "verify_accuracy.txt is what its log gives", "write it from this log"),
 )  # fmt: skip
-def _check_said(result: Result, path: Path, said: set[str] | None, entries: list[AccuracyEntry]) -> None:
-    for line in official_text(entries, scenario=result.scenario).splitlines() if said is not None else ():
+def _check_said(
+    result: Result, scenario: Scenario, path: Path, said: set[str] | None, entries: list[AccuracyEntry]
+) -> None:
+    if said is None:
+        return
+    for line in official_text(entries, scenario=scenario).splitlines():
         name = line.partition(":")[0]
         # The outcome on end-of-sequence ids depends on an option of the script.
         if name in (test06.FIRST, test06.LENGTH) and line not in said:

@@ -172,7 +172,7 @@ _Names = set[str] | frozenset[str] | None  # None: any name
 def _expected(tree: Tree, folder: tuple[str, ...]) -> tuple[_Names, _Names]:
     """Names of directories and of files that may stand in a directory; any where another rule looks."""
     split = tree.round.split_tree
-    none: frozenset[str] = frozenset()
+    none: set[str] = set()
     match folder:
         case ():
             return set(DIVISIONS), none
