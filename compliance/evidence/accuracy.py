@@ -95,7 +95,7 @@ def verify_accuracy(leg: FinishedLeg, sources: ScoreSources) -> LegVerdict:
     entries = None if truncated else leg.entries
     targets = ", ".join(leg.benchmark.targets)
     rule = f"every sample was answered once, without error records, and {targets} are within their targets"
-    part = LegVerdict.of(leg, rule)
+    part = LegVerdict.begin(leg, rule)
     for sentence in cross_check(leg.summary, detail):
         part.findings.append(fail("log-summary", sentence, run.summary, run.detail))
     part.findings += detail_contradictions(detail, None)

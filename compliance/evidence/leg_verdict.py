@@ -27,7 +27,7 @@ class LegVerdict(Verdict):
     test_score: float | None = None
 
     @classmethod
-    def of(cls, leg: FinishedLeg, rule: str) -> Self:
+    def begin(cls, leg: FinishedLeg, rule: str) -> Self:
         """Before anything was found in the leg."""
         return cls(
             mode="performance" if leg.is_performance else "accuracy",

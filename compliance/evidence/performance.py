@@ -35,7 +35,7 @@ def verify_performance(leg: FinishedLeg) -> LegVerdict:
     source = f"per-sample times in {'the trace' if result.derived_from == 'trace' else 'requests.jsonl'}"
     if not result.derived:
         source = "summary, there being no per-sample times"
-    part = LegVerdict.of(
+    part = LegVerdict.begin(
         leg,
         f"the reported score (test score) agrees with the one from the {source} (reference score), "
         "LoadGen's verdict is VALID, and every check below passes",
