@@ -1,4 +1,5 @@
-"""A verdict: what was found, what it adds up to, what was not judged and why. One type for every command.
+"""A verdict: what was found, what it adds up to, what was not judged and why. One type for every command, and how it is
+told: `lines` for people, `record` for programs.
 
 Each command adds what only it knows (legs, metrics, a tree); what decides, and how findings are told, stands here.
 """
@@ -13,7 +14,6 @@ SCHEMA_VERSION = 1
 # FAIL decides alone. FLAG: nothing is refuted, and something is to be asked. ERROR: there is no verdict.
 Outcome = Literal["PASS", "FLAG", "FAIL", "ERROR"]
 WORTH: dict[Severity, Outcome] = {"error": "FAIL", "warning": "FLAG", "note": "PASS", "pass": "PASS"}
-BY_GRAVITY: tuple[Severity, ...] = ("error", "warning", "note", "pass")
 
 
 @dataclass
@@ -24,9 +24,9 @@ class Verdict:
     not_judged: dict[str, list[str]] = field(default_factory=dict, kw_only=True)  # of what, and why
     error: HarnessError | None = field(default=None, kw_only=True)  # why nothing can be said
 
-    def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
-        return [finding for finding in self.findings if finding.severity == severity]
+    def of(self, *severities: Severity) -> list[Finding]:
+        """The findings of these severities; of several, one after the other."""
+        return [finding for severity in severities for finding in self.findings if finding.severity == severity]
 
     @property
     def outcome(self) -> Outcome:
@@ -42,6 +42,17 @@ class Verdict:
             return self.error.exit_code
         negative = self.outcome == "FAIL" or (strict and self.outcome == "FLAG")
         return ExitCode.NEGATIVE if negative else ExitCode.OK
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is no PASS, in sentences."""
+        if self.error is not None:
+            return [self.error.message]
+        return [finding.sentence for finding in self.of("error")]
+
+    def lines(self) -> list[str]:
+        """For people: a line for each finding, the gravest first."""
+        return [f"  {finding.line_with_place}" for finding in self.of("error", "warning", "note", "pass")]
 
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """What every record of a verdict begins with; plain types only."""

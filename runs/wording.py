@@ -1,5 +1,6 @@
 """How numbers and foreign texts are written for people, the same everywhere."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 
@@ -45,3 +46,9 @@ def printable(text: str, length: int | None = None, *, lines: bool = False) -> s
     if not cut.isprintable():
         plain = "".join(sign if sign.isprintable() or sign in kept else repr(sign)[1:-1] for sign in cut)
     return plain if length is None or len(plain) <= length else plain[:length] + "..."
+
+
+def shortened_list(texts: Sequence[str], most: int) -> str:
+    """The first few, and how many more there are: `a; b; and 3 more`."""
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return "; ".join([*texts[:most], *more])

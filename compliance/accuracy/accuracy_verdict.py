@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, model_validator
 
 from compliance.accuracy.metrics import Metric, Scores
 from compliance.finding import RERUN, Finding, applied, decides
+from compliance.verdict import Verdict
 from qsl.embedded.articles import bundled_baseline
 from runs.benchmark import Benchmark, Target
 from runs.errors import InputError
@@ -22,30 +23,26 @@ from runs.record.layout import RunDir
 from runs.record.manifest_parts import WeightsPart
 
 
-@dataclass(frozen=True)
-class AccuracyVerdict:
-    """Scores and what they are worth.
-
-    `label` names what was scored against what. Without a target there is nothing to pass: `targets` is None,
-    `checks` is empty and `passed` is None.
+@dataclass
+class AccuracyVerdict(Verdict):
+    """Scores and what they are worth: a finding for each score that has a target, with the numbers metric, measured,
+    low and high. `label` names what was scored against what.
     """
 
     label: str
     metric: Metric
     scores: Scores
     targets: Mapping[str, Target] | None
-    checks: tuple[Finding, ...]  # one a score, numbers: metric, measured, low, high
-    passed: bool | None
+
+    @property
+    def passed(self) -> bool | None:
+        """None without a target: then there is nothing to pass."""
+        return None if self.targets is None else self.outcome == "PASS"
 
     @property
     def references(self) -> dict[str, float] | None:
         """The reference implementation's own scores."""
         return None if self.targets is None else {name: target.reference for name, target in self.targets.items()}
-
-    @property
-    def failures(self) -> list[str]:
-        """One sentence for each check that failed."""
-        return [score_line(check) for check in self.checks if not check.passed]
 
 
 @decides(
@@ -60,13 +57,11 @@ def judge(metric: Metric, scores: Scores, targets: Mapping[str, Target] | None, 
     The share of the reference is not rounded, so 38.3914 misses 99 % of 38.7792. The number of answers must be the
     target's, which the checker does not look at.
     """
-    if targets is None:
-        return AccuracyVerdict(label, metric, scores, None, (), None)
-    checks = [
+    findings = [
         _check("accuracy-count" if name == metric.count else "accuracy-target", name, scores[name], target)
-        for name, target in targets.items()
+        for name, target in (targets or {}).items()
     ]
-    return AccuracyVerdict(label, metric, scores, targets, tuple(checks), all(check.passed for check in checks))
+    return AccuracyVerdict(label, metric, scores, targets, findings=findings)
 
 
 def parse_accuracy_text(metric: Metric, text: str, where: str = "accuracy.txt") -> Scores:
@@ -140,7 +135,7 @@ def scores_record(verdict: AccuracyVerdict) -> ScoresRecord:
     names = ("measured", "low", "high")
     checks = [
         ScoreCheck(name=check.numbers["metric"], **{name: check.numbers[name] for name in names}, passed=check.passed)
-        for check in verdict.checks
+        for check in verdict.findings
     ]
     return ScoresRecord(
         label=verdict.label,

@@ -196,6 +196,10 @@ class AuditResult(Verdict):
         """The official comparison of TEST04 decides by itself; of all others the findings do."""
         return "PASS" if self.passed else "FAIL"
 
+    @property
+    def reasons(self) -> list[str]:
+        return [] if self.passed else [self.reason]
+
     def record(self, *, strict: bool = False) -> dict[str, Any]:
         """The fixed keys win over any detail of the same name."""
         names = ("test", "passed", "official", "required", "reason", "rule")

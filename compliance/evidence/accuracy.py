@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compliance.accuracy.accuracy_verdict import (
-    AccuracyVerdict,
     judge,
     parse_accuracy_text,
     score_line,
@@ -256,14 +255,11 @@ def _judge(leg: FinishedLeg, part: LegVerdict, scores: Scores) -> None:
         part.lines += [f"{name:<18}{value:g}" for name, value in scores.items()]
         return
     part.lines.append(f"reference: {label}")
-    part.lines += _score_lines(verdict)
+    references = (verdict.references or {}).values()
+    for check, reference in zip(verdict.findings, references, strict=True):
+        part.lines.append(f"{score_line(check)}  (reference {reference:.10g})")
     part.findings.append(scores_within_reach(metric, scores, targets))
-    part.findings += verdict.checks
-
-
-def _score_lines(verdict: AccuracyVerdict) -> Iterator[str]:
-    for check, reference in zip(verdict.checks, (verdict.references or {}).values(), strict=True):
-        yield f"{score_line(check)}  (reference {reference:.10g})"
+    part.findings += verdict.findings
 
 
 def target_of(leg: FinishedLeg) -> tuple[Mapping[str, Target] | None, str]:

@@ -31,12 +31,14 @@ from compliance.mechanisms.technique_registry import (
 )
 from compliance.verdict import Verdict
 from runs.benchmarks import BENCHMARKS
+from runs.errors import ExitCode
 from runs.store.store_schema import odd_values
+from runs.wording import counted, printable, shortened_list
 
 GATE_ID = "mechanism_compression_quality"
 GATE_LABEL = "Declared technique, its registration and its quality evaluation"
-
-Status = Literal["pass", "fail", "no_rows"]
+_ELIGIBLE = {True: "eligible", False: "no", None: "not known"}
+_REFERENCE = ("run_id", "scenario", "lg_model_name", "mechanism", "mechanism_variant", "support_status")
 
 
 @dataclass
@@ -51,14 +53,32 @@ class RowOutcome(Verdict):
     review: list[str]
     divisions: dict[str, dict[str, Any]]
 
+    @property
+    def title(self) -> str:
+        variant, scenario = self.row.get("mechanism_variant"), self.row.get("scenario")
+        name = f"{self.row['mechanism']}{f'/{variant}' if variant else ''}"
+        return f"{name}, {scenario}" if scenario else name
+
+    @property
+    def word(self) -> str:
+        return "FAIL" if self.findings else "pass"
+
+    @property
+    def criteria(self) -> list[str]:
+        """The criteria that the row does not meet."""
+        return [f"{finding.rule}: {finding.sentence}" for finding in self.findings]
+
+    def with_reference(self, **more: Any) -> dict[str, Any]:
+        return {"source": self.source, **{name: self.row.get(name) for name in _REFERENCE}, **more}
+
 
 @dataclass
-class GateOutcome:
-    """The gate over all rows. Without `strict`, failures that no evidence refutes leave it open."""
+class GateOutcome(Verdict):
+    """The gate over all rows; its findings are theirs, and those on the rows together."""
 
     strict: bool
-    division: Division | None
     matched: list[RowOutcome] = field(default_factory=list)
+    division: Division | None = None
     not_matched: int = 0  # rows that declare no mechanism: results from before declarations
     missing_coverage: list[str] = field(default_factory=list)
     unexpected_coverage: list[str] = field(default_factory=list)
@@ -68,7 +88,7 @@ class GateOutcome:
         return [row for row in self.matched if row.findings]
 
     @property
-    def status(self) -> Status:
+    def status(self) -> Literal["pass", "fail", "no_rows"]:
         if self.failing or self.missing_coverage:
             return "fail"
         return "pass" if self.matched else "no_rows"
@@ -76,11 +96,86 @@ class GateOutcome:
     @property
     def closed(self) -> bool:
         """With `strict` nothing opens the gate but rows that pass, all of them."""
-        if self.strict:
-            return self.status != "pass" or bool(self.not_matched)
-        return any(row.outcome == "FAIL" for row in self.failing)
+        return self.exit_code(strict=self.strict) is not ExitCode.OK
+
+    def record(self, *, strict: bool = False) -> dict[str, Any]:
+        """The report. `overall` is partial when no gate has rows to judge."""
+        return super().record(strict=strict or self.strict) | {
+            "schema_version": "1.0.0",
+            "overall": {"no_rows": "partial"}.get(self.status, self.status),
+            "closed": self.closed,
+            "advisory": not self.strict,
+            "division": self.division,
+            "claim_boundary": CERTIFICATION,
+            "rows_without_mechanism": self.not_matched,
+            "gates": [
+                {
+                    "id": GATE_ID,
+                    "label": GATE_LABEL,
+                    "status": self.status,
+                    "matched_rows": len(self.matched),
+                    "failing_rows": [
+                        row.with_reference(failed_criteria=row.criteria, refuted=row.outcome == "FAIL")
+                        for row in self.failing
+                    ],
+                    "review_required_rows": [
+                        row.with_reference(review=row.review) for row in self.matched if row.review
+                    ],
+                    "missing_coverage": self.missing_coverage,
+                    "unexpected_coverage": self.unexpected_coverage,
+                }
+            ],
+            "eligibility": [row.with_reference(**row.divisions) for row in self.matched],
+        }
+
+    def as_text(self) -> str:
+        """Lines for a terminal: one a row, what speaks against it below, the outcome last."""
+        lines = []
+        for row in self.matched:
+            lines += [f"{row.word}: {row.title}  ({row.source})", *row.lines()]
+            lines += [f"  review: {text}" for text in row.review]
+            for division, found in row.divisions.items():
+                lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")
+        lines += [*self._coverage(), self._last_line()]
+        return printable("\n".join(lines) + "\n", lines=True)
+
+    def as_markdown(self) -> str:
+        """The same as a page: a table of the rows, then what speaks against each."""
+        table = [["row", "tier", "outcome", "closed", "open"], ["---"] * 5]
+        lines = [f"# {GATE_ID}", "", self._last_line(), ""]
+        for row in self.matched:
+            divisions = [_ELIGIBLE[row.divisions[name]["eligible"]] for name in ("closed", "open")]
+            table.append([row.title, str(row.row.get("support_status") or "–"), row.word, *divisions])
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in table]
+        for row in self.matched:
+            if found := row.criteria + [f"review: {text}" for text in row.review]:
+                lines += ["", f"## {row.title}", "", row.source, "", *(f"- {sentence}" for sentence in found)]
+        lines += ["", *(f"- {line}" for line in self._coverage())]
+        return printable("\n".join(lines).rstrip() + "\n", lines=True)
+
+    def _coverage(self) -> list[str]:
+        lines = [f"missing: no row declares {pair}" for pair in self.missing_coverage]
+        return lines + [f"unexpected: a row declares {pair}" for pair in self.unexpected_coverage]
+
+    def _last_line(self) -> str:
+        counts = f"{counted(len(self.matched), 'row')} judged, {len(self.failing)} failing"
+        if self.not_matched:
+            counts += f", {self.not_matched} without a declaration"
+        how = "closed" if self.closed else "open (advice only; --strict closes it)"
+        if not self.matched:
+            how += ": nothing to judge"
+        elif self.outcome == "PASS":
+            how = "open"
+        return f"gate {GATE_ID}: {how}; {counts}"
 
 
+@decides(
+    "gate",
+    ("gate/rows_declared", "warning", OURS, "there are rows, and each declares a technique",
+     "declare the technique of each row, or leave the row out"),
+    ("gate/coverage", "warning", OURS, "the rows cover the techniques that were asked for",
+     "add a row of the technique"),
+)  # fmt: skip
 def judge_rows(
     rows: Iterable[JudgedRow],
     registries: Registries,
@@ -98,16 +193,19 @@ def judge_rows(
         division: rows must be eligible there.
         expected: "mechanism/variant" pairs that the rows have to cover; empty = whatever is there.
     """
-    outcome = GateOutcome(strict, division)
-    for judged in rows:
-        if is_empty(judged.row.get("mechanism")):
-            outcome.not_matched += 1
-        else:
-            outcome.matched.append(judge_row(judged, registries, division))
+    every = list(rows)
+    declared = [judged for judged in every if not is_empty(judged.row.get("mechanism"))]
+    outcome = GateOutcome(strict, [judge_row(judged, registries, division) for judged in declared], division)
+    outcome.findings = [finding for row in outcome.matched for finding in row.findings]
+    outcome.not_matched = len(every) - len(declared)
+    if not declared or outcome.not_matched:
+        said = f"{counted(outcome.not_matched, 'row')} of {len(every)} without a declaration"
+        outcome.findings.append(warn("gate/rows_declared", said))
     if wanted := set(expected):
         there = {_pair(one.row) for one in outcome.matched}
         outcome.missing_coverage = sorted(wanted - there)
         outcome.unexpected_coverage = sorted(there - wanted)
+        outcome.findings += [warn("gate/coverage", f"no row declares {pair}") for pair in outcome.missing_coverage]
     return outcome
 
 
@@ -140,7 +238,7 @@ def judge_row(judged: JudgedRow, registries: Registries, division: Division | No
     lossy = {mechanism for mechanism, _ in engine.in_force}
     recorded = evidence is not None and not engine.gaps  # a row's own columns are no evidence
     divisions = eligibility(row["mechanism"], evidence.quality.passed if evidence else None, lossy, recorded=recorded)
-    failures = [*_unregistered(row, record), *_not_evaluated(row, record, registries)]
+    failures = [warn(f"gate/{slug}", sentence) for slug, sentence in _incomplete(row, record, registries)]
     failures += [fail("gate/mechanism_misdeclared", sentence) for sentence in misdeclared(row, engine)]
     failures += _completed_without_evidence(row, judged)
     if division is not None and not divisions[division]["eligible"]:
@@ -170,6 +268,34 @@ def _pair(row: dict[str, Any]) -> str:
     return f"{row.get('mechanism')}/{row.get('mechanism_variant') or NO_VARIANT}"
 
 
+def _incomplete(row: dict[str, Any], record: dict[str, Any], registries: Registries) -> Iterator[tuple[str, str]]:
+    """What the declaration by itself lacks: the criterion, and a sentence."""
+    mechanism, quality_id, status = row["mechanism"], row["quality_eval_id"], row["quality_eval_status"]
+    unread = next((f" ({issue})" for issue in record["issues"] if issue.startswith("registry_load_error")), "")
+    if mechanism == BASELINE:
+        for name in OF_TECHNIQUES:
+            if row[name] not in (None, NO_VARIANT):
+                yield "pair_registered", f"a baseline has no {name}, the row says {row[name]!r}"
+    elif record["mechanism_eval_registered"] is not True:
+        yield "pair_registered", f"{_pair(row)} is not in the registry of mechanisms{unread}"
+    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
+        if row.get(name) is not None and row[name] not in known:
+            yield "status_known", f"{name} {row[name]!r} is none of {', '.join(known)}"
+    registered = record["quality_eval_registered"] is True
+    if registries.compresses(mechanism) and row.get(SUPPORT_STATUS) == "supported":
+        needs = f"supported {mechanism} needs a"
+        if status != "completed":
+            yield "quality_evaluated", f"{needs} completed evaluation, it is {status or 'not given'}"
+        if not registered:
+            yield "quality_evaluated", f"{needs} registered evaluation, the row has {quality_id or 'none'}{unread}"
+    elif mechanism != BASELINE and quality_id is not None and not registered:
+        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations{unread}"
+        yield "quality_evaluated", sentence
+    for name in ("draft_model_id", "speculative_acceptance_rate"):
+        if registries.drafts(mechanism) and row[name] is None:
+            yield "draft_model_declared", f"{mechanism} needs {name}"
+
+
 def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
     """What a row without files says of its run, and values that no store has written."""
     for name, good in (("status", "success"), ("certification", CERTIFICATION)):
@@ -181,46 +307,14 @@ def _row_alone(row: dict[str, Any]) -> Iterator[Finding]:
         yield warn("gate/run_verified", sentence)
 
 
-def _unregistered(row: dict[str, Any], record: dict[str, Any]) -> Iterator[Finding]:
-    if row["mechanism"] == BASELINE:
-        for name in OF_TECHNIQUES:
-            if row[name] not in (None, NO_VARIANT):
-                yield warn("gate/pair_registered", f"a baseline has no {name}, the row says {row[name]!r}")
-    elif record["mechanism_eval_registered"] is not True:
-        yield warn("gate/pair_registered", f"{_pair(row)} is not in the registry of mechanisms{_load_error(record)}")
-    for name, known in (("quality_eval_status", QUALITY_STATUSES), (SUPPORT_STATUS, SUPPORT_STATUSES)):
-        if row.get(name) is not None and row[name] not in known:
-            yield warn("gate/status_known", f"{name} {row[name]!r} is none of {', '.join(known)}")
-
-
-def _not_evaluated(row: dict[str, Any], record: dict[str, Any], registries: Registries) -> Iterator[Finding]:
-    mechanism, quality_id = row["mechanism"], row["quality_eval_id"]
-    registered = record["quality_eval_registered"] is True
-    if registries.compresses(mechanism) and row.get(SUPPORT_STATUS) == "supported":
-        if row["quality_eval_status"] != "completed":
-            status = row["quality_eval_status"] or "not given"
-            yield warn("gate/quality_evaluated", f"supported {mechanism} needs a completed evaluation, it is {status}")
-        if not registered:
-            sentence = f"supported {mechanism} needs a registered evaluation, the row has {quality_id or 'none'}"
-            yield warn("gate/quality_evaluated", sentence + _load_error(record))
-    elif mechanism != BASELINE and quality_id is not None and not registered:
-        sentence = f"quality_eval_id {quality_id!r} is not in the registry of quality evaluations"
-        yield warn("gate/quality_evaluated", sentence + _load_error(record))
-    if registries.drafts(mechanism):
-        for name in ("draft_model_id", "speculative_acceptance_rate"):
-            if row[name] is None:
-                yield warn("gate/draft_model_declared", f"{mechanism} needs {name}")
-
-
 def _completed_without_evidence(row: dict[str, Any], judged: JudgedRow) -> Iterator[Finding]:
     """A completed evaluation has to have its files, and they have to pass when scored again."""
     if row["quality_eval_status"] != "completed" or row["mechanism"] == BASELINE:
         return
     rule = "gate/completed_evaluation_passes"
     quality = judged.evidence.quality if judged.evidence else None
-    known = (
-        {quality.evaluation} if quality and quality.evaluation else {one.quality_eval for one in BENCHMARKS.values()}
-    )
+    own = quality.evaluation if quality else None
+    known = {own} if own else {one.quality_eval for one in BENCHMARKS.values()}
     if row["quality_eval_id"] not in known:
         sentence = f"only {' or '.join(sorted(known))} can be derived again here"
         yield warn(rule, f"{sentence}, not {row['quality_eval_id'] or 'an unnamed one'}")
@@ -229,11 +323,4 @@ def _completed_without_evidence(row: dict[str, Any], judged: JudgedRow) -> Itera
     elif quality.passed is None:
         yield warn(rule, "the result has no accuracy leg")
     elif not quality.passed:
-        more = len(quality.failures) - 3
-        sentence = "; ".join(quality.failures[:3]) + (f"; and {more} more" if more > 0 else "")
-        yield fail(rule, f"{quality.directory} does not pass: {sentence}")
-
-
-def _load_error(record: dict[str, Any]) -> str:
-    error = next((issue for issue in record["issues"] if issue.startswith("registry_load_error")), None)
-    return f" ({error})" if error else ""
+        yield fail(rule, f"{quality.directory} does not pass: {shortened_list(quality.failures, 3)}")

@@ -1,4 +1,5 @@
-"""B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system."""
+"""B: is a baseline fit to be compared with? Repeats under the same conditions, close together, of a sound system; and
+the numbers that gates compare: always those that were derived again, never those of a report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,50 @@ from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.coherence import coherent
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.leg_conditions import all_alike, unlike
-from compliance.signoff.leg_metrics import headline_of, metrics_of
-from compliance.signoff.limits import NOISY_BANDS
+from runs.numbers.numbers import Numbers
 
+# Of spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it. Nothing loosens it for a
+# candidate.
+NOISE_BAND_PCT = 0.5
+NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
 LEAST_REPEATS = 2
+MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
+
+# Headline metric by LoadGen scenario.
+_HEADLINE = {"Offline": "tokens_per_second", "Server": "tokens_per_second", "SingleStream": "latency_p90_ms"}
+HIGHER_IS_BETTER = frozenset({"samples_per_second", "tokens_per_second"})
+_PERCENTILES = {"latency": ("p90", "p99"), "ttft": ("p50", "p99"), "tpot": ("p50", "p99")}
+
+
+def metrics_of(evidence: Evidence) -> dict[str, float]:
+    """samples_per_second, tokens_per_second and percentiles in ms, as derived; empty where nothing could be."""
+    if not evidence.details.get("derived"):
+        return {}
+    numbers = Numbers.model_validate(evidence.details["derived"])
+    found = {name: getattr(numbers, name) for name in ("samples_per_second", "tokens_per_second")}
+    for name, percentiles in _PERCENTILES.items():
+        if (times := getattr(numbers, f"{name}_ns")) is not None:
+            found |= {f"{name}_{one}_ms": getattr(times, one) / 1e6 for one in percentiles}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def headline_of(evidence: Evidence) -> tuple[str, bool]:
+    """Name of the metric that the scenario is measured by, and whether higher is better."""
+    name = _HEADLINE[evidence.detail.scenario]
+    return name, name in HIGHER_IS_BETTER
+
+
+def medians(legs: list[Evidence]) -> dict[str, float]:
+    """The median of each metric over repeats; only metrics that all of them have."""
+    all_metrics = [metrics_of(evidence) for evidence in legs]
+    names = set.intersection(*(set(one) for one in all_metrics)) if all_metrics else set()
+    return {name: median(one[name] for one in all_metrics) for name in sorted(names)}
+
+
+def change_pct(ref: float, cand: float, higher_is_better: bool) -> float:
+    """Improvement in percent of the reference; negative for a loss."""
+    change = (cand - ref) / abs(ref) * 100 if ref else 0.0
+    return change if higher_is_better else -change
 
 
 def performance_legs(legs: list[Evidence]) -> list[Evidence]:

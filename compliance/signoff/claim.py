@@ -1,10 +1,14 @@
 """What somebody claims of a result. Read only to be contradicted: no number of a claim ever enters a verdict."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from compliance.finding import Finding, warn
+from compliance.signoff.evidence import checks
+from compliance.signoff.signoff_verdict import Scope
 from runs.errors import InputError
 from runs.reading import first_problem, json_object, read_whole
 
@@ -74,3 +78,37 @@ def read_claim(path: Path) -> Claim:
         raise InputError(f"--claim {path}: {first_problem(error)}", "docs/signoff.md has the fields") from error
     beside = [one.model_copy(update={"verdict_file": path.parent / one.verdict_file}) for one in claim.patch_verdicts]
     return claim.model_copy(update={"patch_verdicts": beside})
+
+
+# What a sign-off holds of a claim against the legs: without a candidate, of a profile, and else all but this.
+_OF_ONE_SIDE, _OF_A_PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
+_NOT_OF = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
+
+
+def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Finding]:
+    """G-2: what is claimed and nothing here was held against is not signed off with the rest."""
+    known = Claim.model_fields.keys() - _NOT_OF.get(scope, ()) if compared else _OF_ONE_SIDE
+    known = _OF_A_PROFILE if scope == "profile" else known
+    if told := sorted(name for name, value in claim if name not in known and _is_told(value)):
+        text = f"{', '.join(told)} of the claim: a sign-off of this {scope} does not look at it"
+        yield warn("G-2/claim_vs_raw", text, fields=told)
+
+
+def _is_told(value: object) -> bool:
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    return any(one is not None for one in several)
+
+
+@checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))
+def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
+    """G-2: every number of the claim against the derived one; the derived one counts."""
+    for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
+        for name, value in claimed.items():
+            known = metrics[side].get(name)
+            if value is None:
+                continue
+            if known is None:
+                yield warn("G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed; the legs have no such number")
+            elif abs(value - known) > band_pct / 100 * abs(known):
+                text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
+                yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)

@@ -1,7 +1,7 @@
 """C and H-5: are the answers a model's, one for each sample, and are the candidate's as good as the reference's?"""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,19 +11,23 @@ from compliance.accuracy.scores import TokenIds
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.evidence import Evidence, checks
 from compliance.signoff.levers import NEEDS_QUALITY_GATE
-from compliance.signoff.limits import (
-    COHERENT_SHARE,
-    FEW_SAMPLES,
-    LEAST_ALIKE,
-    LEAST_REPETITIONS,
-    LENGTH_SHARE,
-    ROUGE1_LEAST,
-    ROUGE1_SHARE,
-    ROUGE_SHARE,
-    UNIQUE_4GRAMS,
-)
-from compliance.signoff.proofs.answer_text import ids_known, text_printable
+from compliance.signoff.limits import FEW_SAMPLES
 from runs.errors import HarnessError
+
+# Coherent text, on ids alone.
+COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
+UNIQUE_4GRAMS = 0.3
+PRINTABLE_SHARE = 0.99  # of the decoded characters; in the answers of honest legs it is 1
+ROUGE1_SHARE = 0.5  # of the reference score
+ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares words with the article it is of
+# Without official targets: the reference leg's own scores, by the benchmark's shares.
+ROUGE_SHARE = 0.99
+LENGTH_SHARE = 0.10
+# Greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not what a
+# model does.
+LEAST_ALIKE = 0.1
+LEAST_REPETITIONS = 16
+_NO_CHARACTER = "\ufffd"  # what bytes that are no UTF-8 become
 
 Status = Literal[
     "byte_parity_pass",
@@ -114,6 +118,57 @@ def _scores_coherent(evidence: Evidence) -> Iterator[Finding]:
     if score < least:
         text = f"{name} of the answers is {score:.2f}, below {least:.2f}: they are not about what was asked"
         yield fail("C-1/unverifiable_noncoherent_reference", text, evidence.run.accuracy_log, **{name: score})
+
+
+@checks(
+    "C-1",
+    ("ids_outside_vocabulary", "error", "every id is one of the model's"),
+    ("vocabulary_not_seen", "note", "the model is available"),
+)
+def ids_known(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
+    """Every id is one that the model can give. Decoding would leave other ids out in silence."""
+    where, size = evidence.run.accuracy_log, evidence.vocabulary_size
+    if size is None:
+        text = "the model is not available: whether it has the ids of the answers was not seen"
+        yield note("C-1/vocabulary_not_seen", text, where)
+        return
+    outside = [one[(one < 0) | (one >= size)] for one in ids]
+    answers = sum(bool(len(found)) for found in outside)
+    if answers:
+        first = int(next(found[0] for found in outside if len(found)))
+        count = sum(map(len, outside))
+        text = f"{count} ids in {answers} of {len(ids)} answers, such as {first}, are none of the model's"
+        text += f" 0 to {size - 1}"
+        yield fail("C-1/ids_outside_vocabulary", text, where, ids=count, answers=answers, vocabulary_size=size)
+
+
+@checks("C-1", ("not_text", "error", "the answers are text"), ("text_not_seen", "note", "the tokenizer is available"))
+def text_printable(ids: Sequence[TokenIds], evidence: Evidence) -> Iterator[Finding]:
+    """The answers, decoded, are characters that can be read."""
+    tokenizer = evidence.tokenizer
+    if tokenizer is None:
+        text = "the tokenizer is not available: whether the answers are text was not seen"
+        yield note("C-1/text_not_seen", text, evidence.run.accuracy_log)
+        return
+    share, characters = printable_share(tokenizer.batch_decode([np.asarray(one) for one in ids]))
+    if share < PRINTABLE_SHARE:
+        text = f"{share:.2%} of the {characters:,} characters of the answers can be printed"
+        text += f", of text {PRINTABLE_SHARE:.0%}"
+        yield fail("C-1/not_text", text, evidence.run.accuracy_log, printable_share=share, characters=characters)
+
+
+def printable_share(texts: Iterable[str]) -> tuple[float, int]:
+    """Which part of all characters is printable or white space, and how many characters there are.
+
+    An answer that is cut at the token limit may end within a character: what stands for that at its end does not count.
+    Without characters the share is 1: empty answers are for other rules.
+    """
+    printable = characters = 0
+    for text in texts:
+        whole = text.rstrip(_NO_CHARACTER)
+        characters += len(whole)
+        printable += sum(one.isprintable() or one.isspace() for one in whole) - whole.count(_NO_CHARACTER)
+    return (printable / characters if characters else 1.0), characters
 
 
 @checks("C-2", ("byte_parity_pass", "note", "the answers are the reference's, byte by byte"))

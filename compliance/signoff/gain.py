@@ -7,13 +7,20 @@ from statistics import median
 from typing import Any
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.baseline import LEAST_REPEATS
+from compliance.signoff.baseline import (
+    HIGHER_IS_BETTER,
+    LEAST_REPEATS,
+    NOISY_BANDS,
+    change_pct,
+    headline_of,
+    medians,
+    metrics_of,
+)
 from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
-from compliance.signoff.leg_metrics import change_pct, headline_of, improvement_pct, medians, metrics_of
-from compliance.signoff.limits import NOISY_BANDS, WORSE_PCT
-from compliance.signoff.signoff_verdict import Scope
 from compliance.verdict import Outcome
+
+WORSE_PCT = 10.0  # by this much another metric may get worse before it has to be said
 
 
 @dataclass
@@ -105,40 +112,6 @@ def drift(delta: Delta, ref: list[Evidence], claim: Claim, band_pct: float) -> I
         yield note("G-3/no_drift", text, **numbers)
 
 
-# What a sign-off holds of a claim against the legs: without a candidate, of a profile, and else all but this.
-_OF_ONE_SIDE, _OF_A_PROFILE = {"short_name", "ref", "cand"}, {"short_name", "ref", "cand", "levers", "phase"}
-_NOT_OF = {"patch": {"phase", "patch_verdicts"}, "bundle": {"phase"}}
-
-
-def not_looked_at(claim: Claim, scope: Scope, *, compared: bool) -> Iterator[Finding]:
-    """G-2: what is claimed and nothing here was held against is not signed off with the rest."""
-    known = Claim.model_fields.keys() - _NOT_OF.get(scope, ()) if compared else _OF_ONE_SIDE
-    known = _OF_A_PROFILE if scope == "profile" else known
-    if told := sorted(name for name, value in claim if name not in known and _is_told(value)):
-        text = f"{', '.join(told)} of the claim: a sign-off of this {scope} does not look at it"
-        yield warn("G-2/claim_vs_raw", text, fields=told)
-
-
-def _is_told(value: object) -> bool:
-    several = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return any(one is not None for one in several)
-
-
-@checks("G-2", ("claim_vs_raw", "warning", "claimed numbers are those of the raw files"))
-def claimed_numbers(metrics: dict[str, dict[str, float]], claim: Claim, band_pct: float) -> Iterator[Finding]:
-    """G-2: every number of the claim against the derived one; the derived one counts."""
-    for side, claimed in (("ref", claim.ref), ("cand", claim.cand)):
-        for name, value in claimed.items():
-            known = metrics[side].get(name)
-            if value is None:
-                continue
-            if known is None:
-                yield warn("G-2/claim_vs_raw", f"{side} {name} {value:g} is claimed; the legs have no such number")
-            elif abs(value - known) > band_pct / 100 * abs(known):
-                text = f"{side} {name} is claimed to be {value:.6g}, the raw files give {known:.6g}"
-                yield warn("G-2/claim_vs_raw", text, claimed=value, raw=known)
-
-
 def claimed_gain(delta: Delta, claim: Claim, band_pct: float) -> Iterator[Finding]:
     """G-2: the gain that is claimed; beside a microbenchmark's it is that one's (G-11)."""
     if claim.delta_pct is None or delta.pct is None or claim.isolated_speedup is not None:
@@ -164,7 +137,7 @@ def headline_integrity(
         after = metrics["cand"].get(name)
         if after is None or name == delta.metric:
             continue
-        worse_pct = -improvement_pct(name, before, after)
+        worse_pct = -change_pct(before, after, name in HIGHER_IS_BETTER)
         if worse_pct <= allowed_pct:
             continue
         delta.headline_integrity = "flag"

@@ -1,40 +1,70 @@
 """Sign-off of a scope: collect the evidence, run its checks, give the verdict. The only module that callers need."""
 
+import contextlib
+import signal
+import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, warn
 from compliance.signoff.anchored import Trust, anchored
 from compliance.signoff.attribution import attribution
-from compliance.signoff.baseline import baseline, performance_legs, same_conditions, spread
+from compliance.signoff.baseline import NOISE_BAND_PCT, baseline, medians, performance_legs, same_conditions, spread
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
-from compliance.signoff.claim import Claim
+from compliance.signoff.claim import Claim, claimed_numbers, not_looked_at
 from compliance.signoff.coherence import coherent, correctness, one_model
 from compliance.signoff.evidence import Evidence, checks, load, require_directory
 from compliance.signoff.gain import (
     SignedPatch,
     claimed_gain,
-    claimed_numbers,
     decomposition,
     drift,
     headline_integrity,
     isolated,
     measure,
-    not_looked_at,
     real_delta,
 )
-from compliance.signoff.leg_metrics import medians
 from compliance.signoff.levers import same_conditions as compare_conditions
-from compliance.signoff.limits import MOST_DIRECTORIES, MOST_PATCH_LEGS, NOISE_BAND_PCT, SIGN_OFF_LIMIT_S
 from compliance.signoff.parity import harness, one_system_in_both_modes
 from compliance.signoff.proofs.leg_proofs import leg_proofs
 from compliance.signoff.proofs.provenance import between_legs
 from compliance.signoff.signoff_verdict import Policy, Scope, SignOff
-from compliance.signoff.time_limit import time_limit
 from runs.errors import ExecutionError, HarnessError, InputError
 from runs.reading import read_object
+
+MOST_PATCH_LEGS = 64  # that a patch verdict of a bundle may name: each is judged again
+MOST_DIRECTORIES = 400  # of one sign-off, where each leg is held against each other; a campaign has some dozens
+SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; what hangs ends as degraded
+AGAIN_S = 1.0  # after which the limit is told again to what goes on
+
+
+class OutOfTime(Exception):
+    """The limit was reached."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `OutOfTime` in the block after so long, and again each second while it goes on.
+
+    Only in the main thread, where signals arrive; inside a block that has a limit, that one counts.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0] > 0:
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime(f"no verdict within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def sign_off(

@@ -1,11 +1,4 @@
-"""Every limit of the sign-off. One noise band serves all gates; nothing loosens it for a candidate."""
-
-NOISE_BAND_PCT = 0.5  # spread, drift and gain alike; --noise-band sets it for a whole verdict, which records it
-MOST_ROUNDS = 3  # of measuring again: a baseline that is still noisy then is not noisy by chance
-MOST_PATCH_LEGS = 64  # that a patch verdict of a bundle may name: each is judged again
-MOST_DIRECTORIES = 400  # of one sign-off, where each leg is held against each other; a campaign has some dozens
-SIGN_OFF_LIMIT_S = 900.0  # of one sign-off, which takes seconds; what hangs ends as degraded
-NOISY_BANDS = 3  # so many bands of spread, or of unexplained gain, are noted; more are flagged
+"""Limits of the sign-off."""
 
 # B-4: how late LoadGen issued, from its schedule (Server) or from the completion before (SingleStream). Calibrated on
 # legs of the dummy engine on a shared machine of two cores, which stay below 30 ms.
@@ -31,27 +24,7 @@ FASTER_FAIL = 5.0
 IDLE_LEAST = 0.01  # of the cores: so much is left to a leg on the busiest machine
 REPLICA_FASTER_FLAG = 2.0  # H-5: against the other replicas; one that shares its cores is that much slower
 
-# H-5: greedy answers depend a little on the batch, so not all repetitions of a sample are alike; hardly any is not
-# what a model does.
-LEAST_ALIKE = 0.1
-LEAST_REPETITIONS = 16
-
 MOST_DAYS_APART = 183  # H-9: between the first leg of a bundle and the last; a round takes half a year
-
-# M: parts of a request's time.
-ATTRIBUTED_SHARE = 0.95
 
 # G-1: a side effect is inert when neither leg came near what it changes.
 KV_POOL_SHARE = 0.9
-# G-6: another metric may get worse by this much before it has to be said.
-WORSE_PCT = 10.0
-
-# C-1: coherent text, on ids alone.
-COHERENT_SHARE = 0.5  # the embedded model of 135 M parameters, which often falls into a loop, has 0.64
-UNIQUE_4GRAMS = 0.3
-PRINTABLE_SHARE = 0.99  # of the decoded characters; in the answers of honest legs it is 1
-ROUGE1_SHARE = 0.5  # of the reference score
-ROUGE1_LEAST = 4.0  # where there is no reference score: any summary shares words with the article it is of
-# C-3 without official targets: the reference leg's own scores, by the benchmark's shares.
-ROUGE_SHARE = 0.99
-LENGTH_SHARE = 0.10

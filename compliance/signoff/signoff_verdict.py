@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from compliance.finding import Finding
-from compliance.verdict import BY_GRAVITY, Outcome, Verdict
+from compliance.verdict import Outcome, Verdict
+from runs.wording import shortened_list
 
 Scope = Literal["baseline", "profile", "harness", "patch", "bundle"]
 SCOPES: tuple[Scope, ...] = ("baseline", "profile", "harness", "patch", "bundle")
@@ -103,15 +104,13 @@ class SignOff(Verdict):
             return f"DEGRADED: no verdict, the sign-off itself failed: {self.error.message}"
         word = f"{self.outcome}{' (unverifiable)' if self.unverifiable else ''}, action {self.action}"
         worst = self.of("error") or self.of("warning")
-        if not worst:
-            return word
-        more = f"; and {len(worst) - 1} more" if len(worst) > 1 else ""
-        return f"{word}: {worst[0].rule}: {worst[0].sentence}{more}"
+        reasons = [f"{finding.rule}: {finding.sentence}" for finding in worst]
+        return f"{word}: {shortened_list(reasons, 1)}" if reasons else word
 
     def as_text(self) -> str:
         """For people: the verdict, what decides it, the numbers, then what else was seen."""
         lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
-        lines += [f"  {finding.line_with_place}" for severity in BY_GRAVITY for finding in self.of(severity)]
+        lines += self.lines()
         for side, values in self.metrics.items():
             if values:
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))

@@ -18,7 +18,7 @@ from runs.files import write_atomic, write_json
 from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg, log_hashes
-from runs.wording import printable
+from runs.wording import printable, shortened_list
 
 TEXT_NAME = "verify_performance.txt"
 RECORD_NAME = "verify_performance.json"
@@ -202,9 +202,7 @@ def as_text(verdict: Verification) -> str:
 def _verdict_line(verdict: Verification) -> str:
     if verdict.outcome == "PASS":
         return "TEST PASS"
-    reasons = verdict.reasons or ["no leg was given"]
-    more = len(reasons) - SHOWN_REASONS
-    text = "; ".join(reasons[:SHOWN_REASONS]) + (f"; and {more} more" if more > 0 else "")
+    text = shortened_list(verdict.reasons or ["no leg was given"], SHOWN_REASONS)
     return "TEST FAIL: " + " ".join(text.split())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from compliance.finding import warn
-from compliance.signoff.limits import MOST_ROUNDS
+from compliance.signoff.baseline import MOST_ROUNDS
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.verify.find_results import find_results
 from runs.errors import InputError

@@ -1,7 +1,7 @@
 """What the legs of a campaign have come to, judged anew from their files. Nothing here believes an earlier verdict."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
@@ -9,12 +9,14 @@ from compliance.audits.base import AuditResult
 from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
+from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import Verification, verify_result
 from runs.environment import harness_facts
-from runs.errors import HarnessError
+from runs.errors import ExecutionError, HarnessError
 from runs.record.layout import RunDir, audit_record
 from runs.record.manifest import read_manifest
+from runs.wording import shortened_list
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair
 from scenarios.campaign.config import CampaignLeg
 from scenarios.identity import Difference, differences, identity_of_run
@@ -26,18 +28,33 @@ Status = Literal["to do", "done", "negative", "damaged"]
 
 @dataclass(frozen=True)
 class LegState:
-    """One leg, from its files."""
+    """One leg, from its files. An error of the verdict: they are missing or contradict each other, or the leg did not
+    finish."""
 
-    status: Status
-    text: str = ""  # its numbers, or why it is not done
+    verdict: Verdict | None = None  # None: it has no files
+    numbers: str = ""  # of a leg that is done
     changed: tuple[Difference, ...] = field(default=())  # of a leg that is done
+
+    @property
+    def status(self) -> Status:
+        return "to do" if self.verdict is None else _STATUS[self.verdict.outcome]
+
+    @property
+    def text(self) -> str:
+        """Its numbers, or why it is not done."""
+        return self.numbers if self.verdict is None else shortened_list(self.verdict.reasons, 1) or self.numbers
 
     @property
     def done(self) -> bool:
         return self.status == "done" and not self.changed
 
 
-TO_DO = LegState("to do")
+TO_DO = LegState()
+_STATUS: dict[Outcome, Status] = {"PASS": "done", "FLAG": "done", "FAIL": "negative", "ERROR": "damaged"}
+
+
+def _damaged(text: str) -> LegState:
+    return LegState(Verdict(error=ExecutionError(text)))
 
 
 def examine(legs: list[PlannedLeg], division: Division) -> tuple[dict[str, LegState], Verification | None]:
@@ -87,40 +104,32 @@ def _judge_pair(pair: list[PlannedLeg], spared: frozenset[str]) -> tuple[dict[st
     if verdict.error is not None or len(verdict.parts) != 2:
         return {}, None
     parts = {str(part.mode): part for part in verdict.parts}
-    states = {leg.leg.kind: _state(parts[leg.leg.kind], spared) for leg in pair}
-    if misfit := [check.sentence for check in verdict.of("error")]:
-        states = {kind: LegState("negative", "; ".join(misfit)) for kind in states}
-    return states, verdict
+    if verdict.of("error"):
+        return {leg.leg.kind: LegState(Verdict(findings=verdict.of("error"))) for leg in pair}, verdict
+    return {leg.leg.kind: _state(parts[leg.leg.kind], spared) for leg in pair}, verdict
 
 
 def _judge_one(leg: PlannedLeg, spared: frozenset[str]) -> LegState:
     try:
         (result,) = find_results([leg.leg.folder])
     except HarnessError as error:
-        return LegState("damaged", error.message)
+        return LegState(Verdict(error=error))
     verdict = verify_result(result)
     if verdict.error is not None:
-        return LegState("damaged", verdict.error.message)
+        return LegState(Verdict(error=verdict.error))
     (part,) = verdict.parts
     if part.mode != leg.leg.kind:
-        return LegState("damaged", f"the logs are those of a leg of {part.mode}")
+        return _damaged(f"the logs are those of a leg of {part.mode}")
     return _state(part, spared)
 
 
 def _state(part: LegVerdict, spared: frozenset[str]) -> LegState:
     if part.contradictions:
-        return LegState("damaged", f"the files contradict each other: {part.contradictions[0].sentence}")
-    if failures := _failures(part, spared):
-        more = f"; and {len(failures) - 1} more" if len(failures) > 1 else ""
-        return LegState("negative", f"{failures[0]}{more}")
-    return LegState("done", _numbers(part))
-
-
-def _failures(part: LegVerdict, spared: frozenset[str]) -> list[str]:
-    """Why a leg is no success. Scores without a target, of a small data set, are neither passed nor failed."""
-    if not part.claims_official:
+        return _damaged(f"the files contradict each other: {part.contradictions[0].sentence}")
+    if not part.claims_official:  # scores without a target, of a small data set, are neither passed nor failed
         spared |= {"accuracy-no-target"}
-    return [check.sentence for check in part.failed(False) if check.rule not in spared]
+    failed = [finding for finding in part.failed(False) if finding.rule not in spared]
+    return LegState(Verdict(findings=failed), "" if failed else _numbers(part))
 
 
 def _numbers(part: LegVerdict) -> str:
@@ -148,8 +157,8 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
     try:
         found = differences(identity_of_run(RunDir(planned.leg.folder)), planned.identity)
     except HarnessError as error:
-        return LegState("damaged", error.message)
-    return LegState("done", state.text, tuple(found))
+        return LegState(Verdict(error=error))
+    return replace(state, changed=tuple(found))
 
 
 def _examine_audit(planned: PlannedLeg) -> LegState:
@@ -158,15 +167,13 @@ def _examine_audit(planned: PlannedLeg) -> LegState:
         result, runs = _judge_audit(planned)
         record = audit_record(leg.folder, leg.kind)
         for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
-            return LegState("damaged", f"{path} is missing or was changed")
+            return _damaged(f"{path} is missing or was changed")
         found = [item for run in runs for item in differences(identity_of_run(run), planned.identity)]
     except HarnessError as error:
-        return LegState("damaged", error.message)
+        return LegState(Verdict(error=error))
     except OSError as error:
-        return LegState("damaged", f"{error.filename}: {error.strerror}")
-    if not result.passed:
-        return LegState("negative", result.reason)
-    return LegState("done", result.reason, tuple(dict.fromkeys(found)))
+        return _damaged(f"{error.filename}: {error.strerror}")
+    return LegState(result, result.reason, tuple(dict.fromkeys(found)) if result.passed else ())
 
 
 def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:

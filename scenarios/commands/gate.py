@@ -8,7 +8,6 @@ import orjson
 from rich.console import Console
 
 from compliance.evidence.accuracy import ScoreSources
-from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import JudgedRow, read_rows, rows_of_runs
 from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, load_registries
@@ -88,12 +87,12 @@ def gate(targets: tuple[Path, ...], **options: Any) -> ExitCode:
     """
     with Console().status("judging"):
         outcome = _judge(targets, options)
-    record = as_json(outcome)
+    record = outcome.record()
     answer.put(**record)
     json_text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode() + "\n"
-    text = {"json": json_text, "markdown": as_markdown(outcome), "text": as_text(outcome)}[options["format"]]
+    text = {"json": json_text, "markdown": outcome.as_markdown(), "text": outcome.as_text()}[options["format"]]
     click.echo(text, nl=False)
     if options["out"] is not None:
         with writing("--out", options["out"]):
             write_atomic(options["out"], json_text if options["format"] == "text" else text)
-    return ExitCode.NEGATIVE if outcome.closed else ExitCode.OK
+    return outcome.exit_code(strict=outcome.strict)

@@ -9,9 +9,9 @@ import click
 from rich.console import Console
 
 from compliance.signoff.anchored import Trust
+from compliance.signoff.baseline import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.limits import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, SignOff, feedback
 from runs.errors import ExitCode, InputError
 from runs.record.anchors import read_authorities, read_ledger

@@ -36,9 +36,9 @@ def closing_summary(
     else:
         outcome = {True: "PASS", False: "FAIL", None: "no target applies"}[accuracy.passed]
         line(f"{plan.scenario} accuracy: {outcome} ({accuracy.label})")
-        for check in accuracy.checks:
+        for check in accuracy.findings:
             line(f"  {score_line(check)}")
-        if not accuracy.checks:
+        if not accuracy.findings:
             line(f"  {accuracy.metric.shown(accuracy.scores)}")
     for reason in result.reasons:
         line(f"  {'why' if result.verdict == 'INVALID' else 'note'}: {reason}")

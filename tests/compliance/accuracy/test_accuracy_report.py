@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compliance.accuracy import accuracy_verdict
-from compliance.accuracy.accuracy_verdict import judge, parse_accuracy_text, write_reports
+from compliance.accuracy.accuracy_verdict import judge, parse_accuracy_text, score_line, write_reports
 from compliance.accuracy.metrics import ROUGE, Scores
 from runs.errors import InputError
 from runs.record.layout import RunDir
@@ -28,8 +28,8 @@ SMALL = rouge(0.0, 0.0001, 100.0, 35.8, 0, 1)
 def test_the_reference_passes_its_own_target() -> None:
     verdict = judge(ROUGE, EXACT, DATACENTER.targets, "run")
     assert verdict.passed is True
-    assert verdict.failures == []
-    assert [check.text for check in verdict.checks] == [*PATTERNS, "gen_num"]
+    assert verdict.of("error") == []
+    assert [check.text for check in verdict.findings] == [*PATTERNS, "gen_num"]
     assert judge(ROUGE, EXACT, EDGE.targets, "run").passed is False
 
 
@@ -52,12 +52,12 @@ def test_each_score_decides_at_its_unrounded_bound(
     assert judge(ROUGE, {**EXACT, score: worst_that_passes}, DATACENTER.targets, "run").passed is True
     failed = judge(ROUGE, {**EXACT, score: best_that_fails}, DATACENTER.targets, "run")
     assert failed.passed is False
-    assert [check.text for check in failed.checks if not check.passed] == [score]
+    assert [check.text for check in failed.findings if not check.passed] == [score]
 
 
 def test_a_failure_names_the_score_and_what_it_misses() -> None:
     failed = judge(ROUGE, {**EXACT, "rouge1": 38.3914, "gen_len": 1, "gen_num": 5}, DATACENTER.targets, "run")
-    assert failed.failures == [
+    assert [score_line(check) for check in failed.of("error")] == [
         "rouge1 38.3914, required at least 38.391408: FAIL",
         "gen_len 1, required 7350879.6 to 8984408.4: FAIL",
         "gen_num 5, required exactly 13368: FAIL",
@@ -66,7 +66,7 @@ def test_a_failure_names_the_score_and_what_it_misses() -> None:
 
 def test_without_a_target_there_is_no_verdict() -> None:
     verdict = judge(ROUGE, EXACT, None, "own data")
-    assert (verdict.passed, verdict.checks, verdict.failures) == (None, (), [])
+    assert (verdict.passed, verdict.findings) == (None, [])
 
 
 @pytest.mark.parametrize("scores", [EXACT, SMALL])
@@ -146,4 +146,4 @@ def test_published_results_parse_and_pass() -> None:
         scores = parse_accuracy_text(ROUGE, file.read_text(), str(file))
         assert ROUGE.text(scores) in file.read_text()
         target = EDGE.targets if "edge" in str(file) else DATACENTER.targets
-        assert judge(ROUGE, scores, target, str(file)).failures == []
+        assert judge(ROUGE, scores, target, str(file)).of("error") == []

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from compliance.mechanisms import row as row_file
 from compliance.mechanisms.declaration import FIELD_NAMES, declare, read_declaration_file
 from compliance.mechanisms.engine_facts import facts_of_run, misdeclared
-from compliance.mechanisms.gate_report import as_json, as_markdown, as_text
 from compliance.mechanisms.quality_gate import GateOutcome, judge_rows
 from compliance.mechanisms.row import read_rows
 from compliance.mechanisms.technique_registry import (
@@ -45,7 +44,7 @@ anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text() |
 
 @given(st.dictionaries(st.sampled_from([*FIELD_NAMES, "support_status", "run_directory", "speculative"]), anything))
 def test_nothing_in_a_row_raises(fields: dict[str, Any]) -> None:
-    as_text(judge_rows([judged(fields)], REGISTRIES))
+    judge_rows([judged(fields)], REGISTRIES).as_text()
 
 
 def test_declaration_files_that_are_shipped_are_registered() -> None:
@@ -152,7 +151,7 @@ def test_rows_without_a_declaration_are_not_judged_and_close_a_strict_gate() -> 
     old = ({"run_id": "old", "throughput_tok_s": 1.0}, row(None))
     legacy = gate(*old)
     assert (legacy.status, legacy.not_matched, legacy.closed) == ("no_rows", 2, False)
-    assert as_json(legacy)["overall"] == "partial"
+    assert legacy.record()["overall"] == "partial"
     assert gate(*old, strict=True).closed
     assert gate(row(), *old, strict=True).closed
     assert gate(strict=True).closed
@@ -304,8 +303,8 @@ def test_without_a_record_it_is_not_known_what_may_be_submitted() -> None:
     assert eligibility("speculative_decoding", True, set(), recorded=False)["closed"]["eligible"] is False
     bare = judged(row(kv_cache_dtype=None, speculative=None, attention_backend=None))
     outcome = judge_rows([bare], REGISTRIES, division="closed")
-    assert "  closed division: not known, nothing tells what the engine ran with" in as_text(outcome)
-    assert "| not known | eligible |" in as_markdown(outcome)
+    assert "  closed division: not known, nothing tells what the engine ran with" in outcome.as_text()
+    assert "| not known | eligible |" in outcome.as_markdown()
     assert (outcome.status, outcome.closed) == ("fail", False)  # lacking evidence is advice
     assert judge_rows([bare], REGISTRIES, division="closed", strict=True).closed
 
@@ -341,11 +340,11 @@ def test_report_quotes_the_failing_criterion() -> None:
     promoted = fp8(support_status="supported", quality_eval_id="ruler_v1", quality_eval_status="pending")
     outcome = gate(promoted, row())
     sentence = "gate/quality_evaluated: supported kv_quantization needs a completed evaluation, it is pending"
-    report = as_json(outcome)
+    report = outcome.record()
     assert (report["overall"], report["advisory"], report["closed"]) == ("fail", True, False)
     (only,) = report["gates"]
     assert (only["id"], only["status"], only["matched_rows"]) == ("mechanism_compression_quality", "fail", 2)
     assert [failing["failed_criteria"] for failing in only["failing_rows"]] == [[sentence]]
-    assert f"- {sentence}" in as_markdown(outcome)
-    assert f"  warning {sentence}" in as_text(outcome)
-    assert as_json(gate(row(), strict=True))["overall"] == "pass"
+    assert f"- {sentence}" in outcome.as_markdown()
+    assert f"  warning {sentence}" in outcome.as_text()
+    assert gate(row(), strict=True).record()["overall"] == "pass"

@@ -20,7 +20,7 @@ from compliance.evidence.truncate import submitted_accuracy
 from compliance.finding import RULES, Finding, fail
 from compliance.signoff import judge, sign_off
 from compliance.signoff.claim import Claim, PatchVerdict, read_claim
-from compliance.signoff.limits import MOST_DIRECTORIES
+from compliance.signoff.judge import MOST_DIRECTORIES
 from compliance.signoff.signoff_verdict import Scope, SignOff
 from runs.errors import ExitCode, InputError
 from runs.files import write_json

@@ -14,8 +14,8 @@ from compliance.accuracy.scores import decode_ids, score_texts
 from compliance.evidence.accuracy import ScoreSources
 from compliance.signoff import sign_off
 from compliance.signoff.claim import Claim
+from compliance.signoff.coherence import printable_share
 from compliance.signoff.evidence import load
-from compliance.signoff.proofs.answer_text import printable_share
 from compliance.signoff.signoff_verdict import SignOff
 from qsl.dataset import load_dataset
 from qsl.tokenizers import ByteTokenizer

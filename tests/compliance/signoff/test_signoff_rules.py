@@ -9,12 +9,11 @@ import orjson
 import pytest
 
 from compliance.finding import Finding, fail, note, warn
-from compliance.signoff.baseline import judge_spread
+from compliance.signoff.baseline import NOISE_BAND_PCT, judge_spread
 from compliance.signoff.claim import Claim
 from compliance.signoff.gain import Delta, drift, headline_integrity, isolated, real_delta
 from compliance.signoff.leg_conditions import option_of, peak_in_flight, without_mode
 from compliance.signoff.levers import CLASS_A, CLASS_B, NEEDS_QUALITY_GATE, SIDE_EFFECTS, Levers, _inert, class_of
-from compliance.signoff.limits import NOISE_BAND_PCT
 from compliance.signoff.signoff_verdict import SignOff
 from runs.loadgen.detail_log import read_detail
 from runs.record.conditions import differences

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compliance.signoff import judge
-from compliance.signoff.time_limit import OutOfTime, time_limit
+from compliance.signoff.judge import OutOfTime, time_limit
 from runs.errors import ExitCode
 
 SHORT_S = 0.05

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from compliance.finding import fail, note, warn
-from compliance.signoff.limits import MOST_ROUNDS
+from compliance.signoff.baseline import MOST_ROUNDS
 from compliance.signoff.signoff_verdict import SignOff, feedback
 from qsl.embedded.articles import bundled_dataset
 from runs.errors import ExecutionError, ExitCode, InputError
