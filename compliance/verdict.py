@@ -1,5 +1,5 @@
 """A verdict: what was found, what it adds up to, what was not judged and why. One type for every command, and how it is
-told: `lines` for people, `record` for programs.
+told: `finding_lines` for people, `record` for programs.
 
 Each command adds what only it knows (legs, metrics, a tree); what decides, and how findings are told, stands here.
 """
@@ -50,7 +50,7 @@ class Verdict:
             return [self.error.message]
         return [finding.sentence for finding in self.of("error")]
 
-    def lines(self) -> list[str]:
+    def finding_lines(self) -> list[str]:
         """For people: a line for each finding, the gravest first."""
         return [f"  {finding.line_with_place}" for finding in self.of("error", "warning", "note", "pass")]
 

@@ -132,7 +132,7 @@ class GateOutcome(Verdict):
         """Lines for a terminal: one a row, what speaks against it below, the outcome last."""
         lines = []
         for row in self.matched:
-            lines += [f"{row.word}: {row.title}  ({row.source})", *row.lines()]
+            lines += [f"{row.word}: {row.title}  ({row.source})", *row.finding_lines()]
             lines += [f"  review: {text}" for text in row.review]
             for division, found in row.divisions.items():
                 lines.append(f"  {division} division: {_ELIGIBLE[found['eligible']]}, {found['reason']}")

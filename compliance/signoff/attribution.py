@@ -5,7 +5,6 @@ the others. The engine's own queue has no stamp in the record: it is counted wit
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -14,37 +13,12 @@ from compliance.signoff.claim import Claim
 from compliance.signoff.evidence import Evidence, checks
 
 ATTRIBUTED_SHARE = 0.95  # of the requests: the parts of their time can be told apart
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Mean time a request spends in each part, in ms, and how many requests could be taken apart."""
-
-    wait: float
-    prefill: float
-    decode: float
-    requests: int
-    attributed: int
-
-    @property
-    def total(self) -> float:
-        return self.wait + self.prefill + self.decode
-
-    def share(self, name: str) -> float:
-        """Of the whole, 0 to 1."""
-        value: float = getattr(self, name)
-        return value / self.total if self.total > 0 else 0.0
-
-    @property
-    def dominant(self) -> str:
-        return max(PHASES, key=self.share)
-
-
 PHASES = ("wait", "prefill", "decode")
 
 
-def phases_of(legs: list[Evidence]) -> Phases | None:
-    """The phases over all requests of some performance legs; None without any times."""
+def _phases(legs: list[Evidence]) -> tuple[dict[str, float], int, int]:
+    """Mean time that a request of some performance legs spends in each phase, in ms; how many requests there are, and
+    how many of them could be taken apart."""
     sums = np.zeros(3)
     requests = attributed = 0
     for evidence in legs:
@@ -59,10 +33,7 @@ def phases_of(legs: list[Evidence]) -> Phases | None:
         whole = (parts_ns >= -1_000_000).all(axis=0)
         attributed += int(whole.sum())
         sums += parts_ns[:, whole].sum(axis=1)
-    if not requests:
-        return None
-    wait, prefill, decode = (sums / max(attributed, 1) / 1e6).tolist()
-    return Phases(wait, prefill, decode, requests, attributed)
+    return dict(zip(PHASES, (sums / max(attributed, 1) / 1e6).tolist(), strict=True)), requests, attributed
 
 
 @checks(
@@ -72,21 +43,24 @@ def phases_of(legs: list[Evidence]) -> Phases | None:
 )
 def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pct: float) -> Iterator[Finding]:
     """All of M."""
+    known: list[dict[str, float]] = []
     for name, legs in (("reference", ref), ("candidate", cand)):
-        phases = phases_of(legs)
-        if phases is None:
+        phases, requests, attributed = _phases(legs)
+        known += [phases] if attributed else []
+        if not requests:
             if legs:
                 yield warn("M-1/unattributed", f"the {name}'s times cannot be taken apart", legs[0].run.root)
             continue
-        share = phases.attributed / phases.requests
+        share, whole = attributed / requests, sum(phases.values())
         if share < ATTRIBUTED_SHARE:
             text = f"{share:.1%} of the {name}'s requests have a first token; prefill and decode cannot be told apart"
             yield warn("M-1/unattributed", text, legs[0].run.requests, attributed_share=share)
             continue
-        shares = ", ".join(f"{phase} {phases.share(phase):.1%}" for phase in PHASES)
-        text = f"{name}: {shares} of {phases.total:.3f} ms a request; {phases.dominant} dominates"
-        yield note("M-1/phases", text, legs[0].run.requests, **asdict(phases))
-    yield from _credited(phases_of(ref), phases_of(cand), claim, band_pct)
+        shares = ", ".join(f"{phase} {value / whole if whole > 0 else 0:.1%}" for phase, value in phases.items())
+        text = f"{name}: {shares} of {whole:.3f} ms a request; {max(phases, key=phases.__getitem__)} dominates"
+        yield note("M-1/phases", text, legs[0].run.requests, **phases, requests=requests, attributed=attributed)
+    if claim.phase is not None:
+        yield _credited(known, claim.phase, band_pct)
 
 
 @checks(
@@ -95,20 +69,15 @@ def attribution(ref: list[Evidence], cand: list[Evidence], claim: Claim, band_pc
     ("wrong_phase", "warning", "the claimed phase became shorter"),
     ("phase_confirmed", "note", "the claimed phase became shorter"),
 )
-def _credited(ref: Phases | None, cand: Phases | None, claim: Claim, band_pct: float) -> Iterator[Finding]:
+def _credited(known: list[dict[str, float]], claimed: str, band_pct: float) -> Finding:
     """M-2: the phase that the claim names is the one that became shorter."""
-    if claim.phase is None:
-        return
-    if ref is None or cand is None or not ref.attributed or not cand.attributed:
-        text = f"the claim credits {claim.phase}, and there are no phases to compare"
-        yield warn("M-2/phase_not_shown", text)
-        return
-    gains_ms = {name: getattr(ref, name) - getattr(cand, name) for name in PHASES}
-    largest = max(gains_ms, key=lambda name: gains_ms[name])
-    band_ms = band_pct / 100 * ref.total
-    shown = ", ".join(f"{name} {getattr(ref, name):.3f} to {getattr(cand, name):.3f} ms" for name in PHASES)
-    if gains_ms[claim.phase] <= band_ms or largest != claim.phase:
-        text = f"the claim credits {claim.phase}, the gain came from {largest}: {shown}"
-        yield warn("M-2/wrong_phase", text, **{f"{name}_gain_ms": gain for name, gain in gains_ms.items()})
-    else:
-        yield note("M-2/phase_confirmed", f"{claim.phase} became shorter: {shown}")
+    if len(known) < 2:
+        return warn("M-2/phase_not_shown", f"the claim credits {claimed}, and there are no phases to compare")
+    ref, cand = known
+    gains_ms = {name: ref[name] - cand[name] for name in PHASES}
+    largest = max(gains_ms, key=gains_ms.__getitem__)
+    shown = ", ".join(f"{name} {ref[name]:.3f} to {cand[name]:.3f} ms" for name in PHASES)
+    if gains_ms[claimed] <= band_pct / 100 * sum(ref.values()) or largest != claimed:
+        text = f"the claim credits {claimed}, the gain came from {largest}: {shown}"
+        return warn("M-2/wrong_phase", text, **{f"{name}_gain_ms": gain for name, gain in gains_ms.items()})
+    return note("M-2/phase_confirmed", f"{claimed} became shorter: {shown}")

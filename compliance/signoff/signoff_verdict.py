@@ -110,7 +110,7 @@ class SignOff(Verdict):
     def as_text(self) -> str:
         """For people: the verdict, what decides it, the numbers, then what else was seen."""
         lines = [f"Sign-off of a {self.scope}: {self.headline}", f"noise band {self.noise_band_pct:g} %"]
-        lines += self.lines()
+        lines += self.finding_lines()
         for side, values in self.metrics.items():
             if values:
                 lines.append(f"  {side}: " + "  ".join(f"{name} {value:.6g}" for name, value in values.items()))
