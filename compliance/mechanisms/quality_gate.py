@@ -32,7 +32,7 @@ from compliance.mechanisms.technique_registry import (
 from compliance.verdict import Verdict
 from runs.benchmarks import BENCHMARKS
 from runs.errors import ExitCode
-from runs.store.store_schema import odd_values
+from runs.store import odd_values
 from runs.wording import counted, printable, shortened_list
 
 GATE_ID = "mechanism_compression_quality"

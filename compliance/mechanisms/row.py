@@ -29,7 +29,7 @@ from runs.reading import MIB, json_value, read_whole
 from runs.record.layout import ResultDir, RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
-from runs.store.store_schema import COLUMNS
+from runs.store import COLUMNS
 
 CERTIFICATION = "loadgen_run_verified"  # the only one there is: a LoadGen run whose files agree; nothing is live
 AUDITED = "audits"

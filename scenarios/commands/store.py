@@ -16,8 +16,7 @@ from compliance.mechanisms.row import rows_of_runs
 from compliance.mechanisms.technique_registry import registries_or_error
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from runs.store.result_store import RAW, ResultStore
-from runs.store.store_schema import compare_rows
+from runs.store import RAW, ResultStore, compare_rows
 from runs.wording import counted, printable
 from scenarios.command_line import answer
 from scenarios.command_line.help import Group

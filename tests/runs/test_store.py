@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from runs.errors import InputError
-from runs.store.result_store import ResultStore
-from runs.store.store_schema import COLUMN_NAMES, COLUMNS, TABLE, compare_rows
+from runs.store import COLUMN_NAMES, COLUMNS, TABLE, ResultStore, compare_rows
 
 # An older store's table: twelve columns, some of which this program does not have.
 LEGACY = (

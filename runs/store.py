@@ -1,0 +1,326 @@
+"""The result store: one SQLite table with a row a run; what its columns say of two rows.
+
+Opening a store brings an older one up to date; its rows stay as they are.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from runs.errors import InputError, SetupError
+from runs.reading import open_file
+from runs.record.conditions import differences
+
+TABLE = "benchmark_runs"
+BUSY_TIMEOUT_S = 30.0  # another process may be ingesting
+RAW = "raw_result_json"
+_NOT_COMPARED = ("ingested_at", "run_directory", RAW)  # may change while the run stays the same
+
+Ingested = Literal["added", "unchanged", "replaced"]
+Type = Literal["TEXT", "REAL", "INTEGER"]
+Role = Literal["identity", "condition", "technique", "number", "record"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. Conditions have to be equal for two runs' numbers to be compared; techniques are what is compared."""
+
+    name: str
+    type: Type
+    role: Role
+
+
+_NAMES: tuple[tuple[Role, Type, str], ...] = (
+    ("identity", "TEXT", "run_id timestamp ingested_at run_directory status error_message certification "
+     "manifest_sha256"),
+    ("identity", "INTEGER", "valid official"),
+    ("condition", "TEXT", "scenario lg_model_name loadgen_version gpu_type hostname cpu model model_sha256 "
+     "dataset_sha256 engine engine_version dtype engine_options sampling attention_backend harness_commit"),
+    ("condition", "REAL", "target_qps"),
+    ("condition", "INTEGER", "min_duration_ms min_query_count performance_sample_count gpu_count cores_usable "
+     "sample_count tp max_model_len max_num_seqs enable_prefix_caching"),
+    ("technique", "TEXT", "mechanism mechanism_variant compression_method compression_scope"),
+    ("technique", "REAL", "compression_ratio compression_overhead_ms decompression_overhead_ms"),
+    ("technique", "TEXT", "quality_eval_id quality_eval_status quality_delta_summary draft_model_id"),
+    ("technique", "REAL", "speculative_acceptance_rate"),
+    ("technique", "INTEGER", "speculative_wasted_tokens"),
+    ("technique", "TEXT", "mechanism_notes support_status kv_cache_dtype quantization draft_model"),
+    ("technique", "INTEGER", "mechanism_eval_registered quality_eval_registered speculative"),
+    ("number", "TEXT", "numbers_from audits"),
+    ("number", "REAL", "samples_per_second throughput_tok_s duration_s ttft_p50_ms ttft_p99_ms tpot_p50_ms tpot_p99_ms "
+     "latency_p50_ms latency_p99_ms output_tokens_mean rouge1 rouge2 rougeL rougeLsum"),
+    ("number", "INTEGER", "samples gen_len gen_num accuracy_passed"),
+    ("record", "TEXT", RAW),
+)  # fmt: skip
+COLUMNS = tuple(Column(name, kind, role) for role, kind, names in _NAMES for name in names.split())
+COLUMN_NAMES = tuple(column.name for column in COLUMNS)
+GROUPABLE = (
+    "scenario", "lg_model_name", "model", "gpu_type", "gpu_count", "tp", "dtype", "engine", "engine_version",
+    "hostname", "status", "valid", "official", "support_status", "kv_cache_dtype",
+    "mechanism", "mechanism_variant", "compression_method", "compression_scope", "quality_eval_id",
+    "quality_eval_status",
+)  # fmt: skip
+_INDICES = {"run_id": "run_id", "grouping": "scenario, lg_model_name, model, gpu_type, mechanism"}
+_HELD: dict[Type, tuple[type, ...]] = {"TEXT": (str,), "REAL": (int, float), "INTEGER": (int,)}
+
+
+def odd_values(row: Mapping[str, Any], left_out: Collection[str] = ()) -> Iterator[str]:
+    """Values that their columns do not hold, as sentences; None is always held."""
+    for column in COLUMNS:
+        value = row.get(column.name)
+        if value is not None and column.name not in left_out and not isinstance(value, _HELD[column.type]):
+            yield f"{column.name} is {str(value)[:40]!r}, a {type(value).__name__} in a column of {column.type}"
+
+
+class ResultStore:
+    """An open store."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+        self._table, self.migrated = self._migrate()  # the quoted name, and the columns that opening added
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: Path, *, create: bool = False) -> Iterator["ResultStore"]:
+        """Open a store, bring it up to date, and close it at the end.
+
+        Args:
+            create: make it if it is not there.
+
+        Raises:
+            InputError: it is not there, or no such database.
+            SetupError: it cannot be written.
+        """
+        if path.exists():  # SQLite would take a device for a database, and write a journal beside it
+            open_file(path, "name a result store", max_bytes=2**60, option="--db").close()
+        elif not create:
+            raise InputError(f"--db {path} does not exist", "name a result store, or make one with `store ingest`")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise SetupError(f"--db {path} cannot be opened: {error}", "name a file that you may write") from error
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
+        try:
+            yield cls(connection, path)
+        except sqlite3.OperationalError as error:
+            raise SetupError(f"--db {path}: {error}", "name a file that you may write, not used by another") from error
+        except sqlite3.IntegrityError as error:
+            raise InputError(f"--db {path}: {error}", "the older table asks for values that runs lack") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in a damaged file
+            raise InputError(f"--db {path} is no SQLite database: {error}", "name a result store") from error
+        finally:
+            connection.close()
+
+    def _migrate(self) -> tuple[str, list[str]]:
+        """Create the table, or add the columns and indices that it lacks; a table that has them all is not written to.
+
+        Existing rows keep every value, and are NULL in new columns.
+        """
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        with self._connection:
+            table = self._table_there()
+            # SQLite compares names without case; a second spelling of a column cannot be added.
+            there = {name.lower() for name in self._columns_of(table)} if table else set()
+            added = [column for column in COLUMNS if column.name.lower() not in there]
+            if table is None:
+                table = f'"{TABLE}"'
+                execute(f"CREATE TABLE {table} (id INTEGER PRIMARY KEY)")
+            for column in added:
+                execute(f'ALTER TABLE {table} ADD COLUMN "{column.name}" {column.type}')
+            for name, columns in _INDICES.items():
+                execute(f'CREATE INDEX IF NOT EXISTS "idx_{table.strip(chr(34))}_{name}" ON {table} ({columns})')
+        return table, [column.name for column in added]
+
+    def _table_there(self) -> str | None:
+        """The quoted name of the table with the runs: TABLE, or the only one of an older store under another name; None
+        in an empty file.
+
+        Raises:
+            InputError: the database is another program's.
+        """
+        query = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+        kinds = {str(name): str(kind) for name, kind in self._connection.execute(query)}
+        name = TABLE if TABLE in kinds else min(kinds, default="")
+        if not kinds:
+            return None
+        ours = kinds[name] == "table" and (name == TABLE or (len(kinds) == 1 and '"' not in name))
+        if not ours or (name != TABLE and "run_id" not in self._columns_of(f'"{name}"')):
+            raise InputError(
+                f"the database has {', '.join(sorted(kinds)[:5])} and no table {TABLE}", "name a result store with --db"
+            )
+        return f'"{name}"'
+
+    def _columns_of(self, table: str) -> list[str]:
+        return [str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
+
+    def columns(self) -> list[str]:
+        """The table's columns in their order; older tables have some that are not in COLUMNS."""
+        return self._columns_of(self._table)
+
+    def ingest(self, rows: list[dict[str, Any]], *, replace: bool = False) -> list[Ingested]:
+        """Store rows, all or none. A run that is there with the same values is left alone.
+
+        Args:
+            rows: each with a `run_id`; what has no column is kept in raw_result_json with the rest.
+            replace: overwrite a run whose values differ.
+
+        Raises:
+            InputError: a run is there with other values, and `replace` was not given; nothing is stored then.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        with self._connection:
+            return [self._ingest_one(row, replace) for row in rows]
+
+    def _ingest_one(self, row: dict[str, Any], replace: bool) -> Ingested:
+        run_id = row.get("run_id")
+        if not isinstance(run_id, str) or not run_id:
+            raise InputError("a row without run_id cannot be stored", "give each row the run_id of its run")
+        values = {name: _plain(row.get(name)) for name in COLUMN_NAMES}
+        values["ingested_at"] = datetime.now(UTC).replace(microsecond=0).isoformat()
+        values[RAW] = _json(row)
+        there = self._connection.execute(f"SELECT * FROM {self._table} WHERE run_id = ?", (run_id,)).fetchone()
+        if there is None:
+            names, marks = ", ".join(f'"{name}"' for name in values), ", ".join("?" * len(values))
+            self._connection.execute(f"INSERT INTO {self._table} ({names}) VALUES ({marks})", list(values.values()))
+            return "added"
+        different = [name for name in values if name not in _NOT_COMPARED and there[name] != values[name]]
+        if not different:
+            return "unchanged"
+        if not replace:
+            shown = ", ".join(f"{name} {there[name]!r} → {values[name]!r}" for name in different[:5])
+            more = f" and {len(different) - 5} more" if len(different) > 5 else ""
+            raise InputError(
+                f"run {run_id} is in {self.path} with other values: {shown}{more}; nothing was stored",
+                "ingest with --replace to overwrite them",
+            )
+        changes = ", ".join(f'"{name}" = ?' for name in values)
+        self._connection.execute(f"UPDATE {self._table} SET {changes} WHERE run_id = ?", [*values.values(), run_id])
+        return "replaced"
+
+    def rows(self, where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """All rows, oldest first.
+
+        Args:
+            where: column → value as text; "null" for NULL.
+
+        Raises:
+            InputError: no such column.
+        """
+        return self._selected("*", where or {}, "ORDER BY timestamp, rowid")
+
+    def grouped(self, by: list[str], where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Counts and means for each combination of values; means and the best rate are over valid runs.
+
+        Raises:
+            InputError: a column that cannot be grouped by.
+        """
+        if unknown := [name for name in by if name not in GROUPABLE]:
+            raise InputError(f"--group-by {unknown[0]}: no column to group by", f"choose from {', '.join(GROUPABLE)}")
+        names = ", ".join(by)
+        measures = ", ".join(
+            f"{function}(CASE WHEN valid = 1 THEN {column} END) AS {column}_{word}"
+            for function, word, column in (
+                ("AVG", "mean", "throughput_tok_s"),
+                ("MAX", "best", "throughput_tok_s"),
+                ("AVG", "mean", "ttft_p99_ms"),
+                ("AVG", "mean", "tpot_p99_ms"),
+            )
+        )
+        counts = "COUNT(*) AS runs, SUM(status IS 'success') AS succeeded, SUM(valid IS 1) AS valid_runs"
+        return self._selected(f"{names}, {counts}, {measures}", where or {}, f"GROUP BY {names} ORDER BY {names}")
+
+    def _selected(self, what: str, where: Mapping[str, str], order: str) -> list[dict[str, Any]]:
+        known = self.columns()
+        if unknown := [name for name in where if name not in known]:
+            raise InputError(f"--where {unknown[0]}: there is no such column", f"columns: {', '.join(known)}")
+        parts = [
+            f'"{name}" IS NULL' if value == "null" else f'CAST("{name}" AS TEXT) = ?' for name, value in where.items()
+        ]
+        query = f"SELECT {what} FROM {self._table} WHERE {' AND '.join(parts) or 'TRUE'} {order}"
+        return [
+            _readable(row) for row in self._connection.execute(query, [one for one in where.values() if one != "null"])
+        ]
+
+    def find(self, run: str) -> dict[str, Any]:
+        """The row of a run id, or of the start of one.
+
+        Raises:
+            InputError: none, or several.
+        """
+        query = f"SELECT * FROM {self._table} WHERE substr(run_id, 1, length(?1)) = ?1"
+        found = [_readable(row) for row in self._connection.execute(query, (run,))]
+        exact = [row for row in found if row["run_id"] == run]
+        if len(exact or found) != 1 or not run:
+            problem = "no run" if not found else f"{len(found)} runs"
+            raise InputError(f"{problem} in {self.path} with run_id {run!r}", "see `store query` for the run ids")
+        return (exact or found)[0]
+
+
+def _readable(row: sqlite3.Row) -> dict[str, Any]:
+    """A row; bytes, which we store none of, as hexadecimal text."""
+    return {name: value.hex() if isinstance(value, bytes) else value for name, value in dict(row).items()}
+
+
+def _plain(value: Any) -> Any:
+    """A value as SQLite holds it."""
+    return int(value) if isinstance(value, bool) else _json(value) if isinstance(value, dict | list) else value
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+# Two rows ----------------------------------------------------------------------------------------------------------
+
+# Options that are techniques, not conditions; they have columns of their own.
+_TECHNIQUES = {column.name for column in COLUMNS if column.role == "technique"} | {"speculative_config"}
+_PACKED = ("engine_options", "sampling")  # columns that hold several settings as JSON
+
+
+def compare_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Two rows side by side: were they made under the same conditions, and what differs.
+
+    Returns:
+        `same_conditions` (both tell their conditions, and they are equal), `conditions` and `techniques` that differ,
+        `numbers` that either run has, each with `name`, `first`, `second` and `ratio` (second over first, of measured
+        quantities); and `not_recorded`, conditions that one of the two does not tell.
+    """
+    conditions, techniques, numbers, not_recorded = [], [], [], []
+    for column in COLUMNS:
+        name, a, b = column.name, first.get(column.name), second.get(column.name)
+        if column.role == "condition" and (a is None) != (b is None):
+            not_recorded.append(name)
+        elif name in _PACKED:
+            found = differences(_settings(a), _settings(b))
+            conditions += [_pair(f"{name}.{key}", *found[key]) for key in sorted(found) if key not in _TECHNIQUES]
+        elif column.role == "condition" and a != b:
+            conditions.append(_pair(name, a, b))
+        elif column.role == "technique" and a != b:
+            techniques.append(_pair(name, a, b))
+        elif column.role == "number" and (a is not None or b is not None):
+            both = isinstance(a, int | float) and isinstance(b, int | float)
+            numbers.append(_pair(name, a, b, b / a if both and a and column.type == "REAL" else None))
+    parts = {"conditions": conditions, "techniques": techniques, "numbers": numbers, "not_recorded": not_recorded}
+    return {"same_conditions": not conditions and not not_recorded, **parts}
+
+
+def _pair(name: str, first: Any, second: Any, ratio: float | None = None) -> dict[str, Any]:
+    return {"name": name, "first": first, "second": second, "ratio": ratio}
+
+
+def _settings(text: Any) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        value = text
+    return value if isinstance(value, dict) else {"": value}
