@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from compliance.finding import OURS, Finding, applied, decides, fail
 from runs.errors import InputError
 from runs.reading import read_record
-from runs.record.attestation import BrokenFile, broken_files, read_attestation
+from runs.record.attestation import Attestation, BrokenFile, broken_files, read_attestation
 from runs.record.layout import RunDir
 from runs.record.leg import FinishedLeg
 from runs.record.manifest import SCHEMA_VERSION, Manifest
@@ -47,20 +47,26 @@ def record_is_whole(run: RunDir, manifest: Manifest) -> Iterator[Finding]:
     yield from attested(run)
 
 
-def attested(run: RunDir) -> Iterator[Finding]:
+def attested(run: RunDir) -> list[Finding]:
     """Is the statement of a leg signed, and are its files those that were stated?"""
+    return read_and_attested(run)[1]
+
+
+def read_and_attested(run: RunDir) -> tuple[Attestation | None, list[Finding]]:
+    """The same, with the statement; None where it cannot be read."""
     try:
         attestation = read_attestation(run)
         broken = list(broken_files(run, attestation))
         if _truncated_since(run, broken, attestation.files):
             broken = [one for one in broken if one.name not in (run.accuracy_log.name, run.accuracy_text.name)]
     except InputError as error:
-        yield fail("attested", error.message, run.seal)
-        return
+        return None, [fail("attested", error.message, run.seal)]
+    findings = []
     for one in broken:
         stated = f", stated: {one.stated}" if one.stated else ", and the statement has no such file"
         found = f": SHA-256 {one.found}" if one.found else ""
-        yield fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name)
+        findings.append(fail("attested", f"{one.name} was {_SAID[one.state]}{found}{stated}", run.root / one.name))
+    return attestation, findings
 
 
 _SAID = {"changed": "changed after the leg ended", "missing": "removed", "added": "added after the leg ended"}

@@ -1,16 +1,18 @@
-"""Is a leg anchored in time, sealed only, or not sealed? docs/signoff.md says what each of the three can show."""
+"""Is a leg anchored in time, sealed only, or not sealed, and is the chain of a campaign's statements whole?
+docs/signoff.md says what each can show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from cryptography.x509 import Certificate
 
 from compliance.finding import OURS, Finding, decides, fail, note, warn
 from runs.errors import InputError
-from runs.record.anchors import Entry, checked_time_of
-from runs.record.attestation import Attestation, read_attestation
-from runs.record.layout import RunDir
+from runs.record.anchors import Entry, time_of
+from runs.record.attestation import Attestation, read_attestation, statements_below
+from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest
 from runs.wording import duration, printable
 
@@ -55,7 +57,7 @@ def anchored(run: RunDir, manifest: Manifest | None, trust: Trust) -> Iterator[F
             missing.append(_not_in(trust.ledger, statement))
     if run.time_stamp.exists() and trust.authorities:
         try:
-            times.append((checked_time_of(run, trust.authorities), "by a time stamp"))
+            times.append((time_of(run, trust.authorities), "by a time stamp"))
         except InputError as error:
             yield fail("anchored", error.message, run.time_stamp)
     elif run.time_stamp.exists():
@@ -83,3 +85,36 @@ def _at(time: datetime, where: str, run: RunDir, manifest: Manifest | None) -> F
         text += f", but by its own clock the leg ended {duration(-after_s)} later"
         return warn("anchored", text, run.seal, after_s=after_s)
     return note("anchored", f"{text}, {duration(max(0.0, after_s))} after the leg ended", run.seal, after_s=after_s)
+
+
+@decides(
+    "signoff",
+    ("statement-chain", "warning", OURS, "each statement of a campaign names the one before it, which is there",
+     "give the campaign's directory whole and as it ended, discarded legs too"),
+)  # fmt: skip
+def chained(runs: Iterable[RunDir]) -> Iterator[Finding]:
+    """Breaks in the chains of the campaigns that hold these legs.
+
+    A statement that is not there was written again or removed; which of the two, the chain alone does not show. Two
+    legs that name one statement were not run by one campaign, which runs one leg at a time. A leg outside a campaign's
+    directory says nothing: the leg before it is elsewhere.
+    """
+    parents = [next((one for one in run.root.resolve().parents if _holds_campaign(one)), None) for run in runs]
+    for campaign in dict.fromkeys(filter(None, parents)):
+        statements = statements_below(campaign)
+        followers: dict[str, list[RunDir]] = {}
+        for run, statement in sorted(statements.values(), key=lambda pair: pair[0].root):
+            if statement.predicate.previous is not None:
+                followers.setdefault(statement.predicate.previous, []).append(run)
+        for previous, named_by in followers.items():
+            seals = [run.seal for run in named_by]
+            if previous not in statements:
+                text = f"names {previous} as the statement before it, which is not there: written again, or removed"
+                yield warn("statement-chain", text, *seals)
+            elif len(seals) > 1:
+                before = statements[previous][0].root
+                yield warn("statement-chain", f"{len(seals)} legs name the statement of {before} as previous", *seals)
+
+
+def _holds_campaign(folder: Path) -> bool:
+    return CampaignDir(folder).configuration.is_file()

@@ -10,7 +10,7 @@ from types import FrameType
 
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import Finding, UnknownRuleError, fail, warn
-from compliance.signoff.anchored import Trust, anchored
+from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.attribution import attribution
 from compliance.signoff.baseline import NOISE_BAND_PCT, baseline, medians, performance_legs, same_conditions, spread
 from compliance.signoff.bundle import far_apart, foreign_legs, one_harness, one_system, tree_logs
@@ -154,7 +154,7 @@ def _judge(
     for evidence in legs:
         verdict.findings += [*leg_proofs(evidence), *anchored(evidence.run, evidence.manifest, trust)]
         verdict.log_sha256[str(evidence.run.root)] = evidence.hashes
-    verdict.findings += between_legs(legs)
+    verdict.findings += [*between_legs(legs), *chained(evidence.run for evidence in legs)]
     if verdict.scope != "bundle":
         verdict.findings += [*one_harness(legs), *far_apart(legs, warn)]
     readable = [evidence for evidence in legs if evidence.part is not None]

@@ -110,7 +110,10 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
                 for name, one in statements.items()
                 if one.digest not in known
             ]
-            _append(folder / LEDGER_NAME, added)
+            with (folder / LEDGER_NAME).open("ab") as stream:
+                stream.write(b"".join(orjson.dumps(one.model_dump(mode="json")) + b"\n" for one in added))
+                stream.flush()
+                os.fsync(stream.fileno())
             if (folder / ".git").exists():
                 _commit(folder)
     except Timeout as error:
@@ -119,14 +122,6 @@ def add_to_ledger(folder: Path, statements: Mapping[str, Attestation]) -> list[E
         raise SetupError(f"--ledger {folder} cannot be written: {error.strerror}", "name another ledger") from error
     entries = {entry.digest: entry for entry in added} | known
     return [entries[one.digest] for one in statements.values()]
-
-
-def _append(path: Path, entries: Sequence[Entry]) -> None:
-    lines = b"".join(orjson.dumps(entry.model_dump(mode="json")) + b"\n" for entry in entries)
-    with path.open("ab") as stream:
-        stream.write(lines)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _commit(folder: Path) -> None:
@@ -161,7 +156,7 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
         raise InputError(f"--timestamp {url}: not an http:// or https:// address", "name a time-stamping authority")
     statement = read_whole(run.seal, "run the leg again")
     if run.time_stamp.exists():
-        return unchecked_time_of(run)
+        return time_of(run)
     query = TimestampRequestBuilder().data(statement).hash_algorithm(HashAlgorithm.SHA256).build()
     headers = {"Content-Type": "application/timestamp-query"}
     fix = "see whether it is a time-stamping authority (RFC 3161), or name another one"
@@ -180,28 +175,31 @@ def request_time_stamp(url: str, run: RunDir) -> datetime:
     return response.tst_info.gen_time
 
 
-def unchecked_time_of(run: RunDir) -> datetime:
-    """The time of the time stamp beside a leg, whoever made it.
+def time_of(run: RunDir, authorities: Sequence[Certificate] | None = None) -> datetime:
+    """The time of the time stamp beside a leg.
+
+    Args:
+        authorities: one of them signed it, or somebody on its behalf; None: whoever made it.
 
     Raises:
-        InputError: it cannot be read, or stamps something else than this statement.
+        InputError: they did not, or it cannot be read, or stamps something else than this statement.
     """
-    return _read_time_stamp(run)[0].tst_info.gen_time
-
-
-def checked_time_of(run: RunDir, authorities: Sequence[Certificate]) -> datetime:
-    """The time of the time stamp beside a leg, signed by one of these authorities or on their behalf.
-
-    Raises:
-        InputError: it is not, cannot be read, or stamps something else than this statement.
-    """
-    response, statement = _read_time_stamp(run)
-    builder = VerifierBuilder(roots=list(authorities))
+    path, fix = run.time_stamp, "remove it, and anchor the leg again"
+    content = read_whole(path, fix, max_bytes=MOST_TIME_STAMP_BYTES, within=run.root)
+    statement = read_whole(run.seal, "run the leg again", within=run.root)
     try:
-        builder.build().verify_message(response, statement)
-    except (VerificationError, ValueError) as error:
-        text = f"{run.time_stamp} is not by the authority of --timestamp-ca: {error}"
-        raise InputError(text, "name the authority's certificate", path=run.time_stamp) from error
+        response = decode_timestamp_response(content)
+        fits = _stamps(response, statement)
+    except ValueError as error:
+        raise InputError(f"{path} is no time stamp: {error}", fix, path=path) from error
+    if not fits:
+        raise InputError(f"{path} stamps another statement", fix, path=path)
+    if authorities is not None:
+        try:
+            VerifierBuilder(roots=list(authorities)).build().verify_message(response, statement)
+        except (VerificationError, ValueError) as error:
+            text = f"{path} is not by the authority of --timestamp-ca: {error}"
+            raise InputError(text, "name the authority's certificate", path=path) from error
     return response.tst_info.gen_time
 
 
@@ -216,20 +214,6 @@ def read_authorities(path: Path) -> list[Certificate]:
         return load_pem_x509_certificates(read_whole(path, fix, option="--timestamp-ca"))
     except ValueError as error:
         raise InputError(f"--timestamp-ca {path} holds no certificate in PEM", fix) from error
-
-
-def _read_time_stamp(run: RunDir) -> tuple[TimeStampResponse, bytes]:
-    fix = "remove it, and anchor the leg again"
-    content = read_whole(run.time_stamp, fix, max_bytes=MOST_TIME_STAMP_BYTES, within=run.root)
-    statement = read_whole(run.seal, "run the leg again", within=run.root)
-    try:
-        response = decode_timestamp_response(content)
-        fits = _stamps(response, statement)
-    except ValueError as error:
-        raise InputError(f"{run.time_stamp} is no time stamp: {error}", fix, path=run.time_stamp) from error
-    if not fits:
-        raise InputError(f"{run.time_stamp} stamps another statement", fix, path=run.time_stamp)
-    return response, statement
 
 
 def _stamps(response: TimeStampResponse, statement: bytes) -> bool:

@@ -183,16 +183,21 @@ def _files(run: RunDir) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(run.root).as_posix(), path
 
 
-def last_statement(folder: Path) -> str | None:
-    """The digest of the last link in the chain of statements below a folder: the one that none names as previous."""
-    statements: dict[str, Path] = {}
-    named: set[str | None] = set()
+def statements_below(folder: Path) -> dict[str, tuple[RunDir, Attestation]]:
+    """The legs below a folder and their statements, by digest; of each only what its signature holds for."""
+    found: dict[str, tuple[RunDir, Attestation]] = {}
     for path in folder.rglob(RunDir(folder).seal.name):
         with contextlib.suppress(InputError):
             attestation = read_attestation(RunDir(path.parent))
-            statements[attestation.digest] = path
-            named.add(attestation.predicate.previous)
-    return max(statements.keys() - named, key=lambda digest: statements[digest].stat().st_mtime_ns, default=None)
+            found[attestation.digest] = RunDir(path.parent), attestation
+    return found
+
+
+def last_statement(folder: Path) -> str | None:
+    """The digest of the last link in the chain of statements below a folder: the one that none names as previous."""
+    statements = statements_below(folder)
+    last = statements.keys() - {statement.predicate.previous for _, statement in statements.values()}
+    return max(last, key=lambda digest: statements[digest][0].seal.stat().st_mtime_ns, default=None)
 
 
 # Keys ------------------------------------------------------------------------------------------------------------

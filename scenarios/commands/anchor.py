@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from compliance.evidence.whole_record import attested
+from compliance.evidence.whole_record import read_and_attested
 from runs.errors import ExitCode, InputError
 from runs.record.anchors import add_to_ledger, request_time_stamp
-from runs.record.attestation import Attestation, read_attestation
+from runs.record.attestation import Attestation
 from runs.record.layout import RunDir
 from scenarios.command_line import answer
 from scenarios.command_line.help import Command
@@ -41,14 +41,15 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
         raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
     legs = {str(run.root): run for path in runs for run in _legs(path)}
     console = Console()
-    broken = [finding for run in legs.values() for finding in attested(run)]
+    read = {name: read_and_attested(run) for name, run in legs.items()}
+    broken = [finding for _, findings in read.values() for finding in findings]
     for finding in broken:
         say(console, f"{finding}")
     if broken:
         say(console, "nothing was anchored")
         answer.put(findings=[finding.as_json() for finding in broken])
         return ExitCode.NEGATIVE
-    statements = {name: read_attestation(run) for name, run in legs.items()}
+    statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
     anchored: list[dict[str, object]] = []
     answer.put(anchors=anchored)
     for name, time in _anchor(legs, statements, ledger, timestamp):

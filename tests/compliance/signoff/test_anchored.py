@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from compliance.evidence.whole_record import attested
 from compliance.finding import Finding
-from compliance.signoff.anchored import Trust, anchored
+from compliance.signoff.anchored import Trust, anchored, chained
 from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
 from runs.record.anchors import Entry, add_to_ledger, read_authorities, read_ledger, request_time_stamp
 from runs.record.attestation import attest, read_attestation, signer_of
-from runs.record.layout import RunDir
+from runs.record.layout import CampaignDir, RunDir
 from runs.record.manifest import Manifest, read_manifest
 from tests.conftest import Finished
 from tests.support.editing import SIGNER, reseal
@@ -244,6 +244,65 @@ def test_a_leg_without_a_statement_is_not_sealed(original: Anchored, tmp_path: P
         assert said(state(run, Trust())) == [("anchored", "note")]
         assert said(state(run, original.trust()["ledger"])) == [("anchored", "error")]
         assert [one.rule for one in attested(run)] == ["attested"]
+
+
+# The chain of a campaign --------------------------------------------------------------------------------------------
+
+
+def seal(run: RunDir, previous: str | None) -> str:
+    return attest(run, SIGNER, record_version=3, harness_commit=None, previous=previous)
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> list[RunDir]:
+    """Four legs in the directory of a campaign, each naming the one before it."""
+    legs = [RunDir(tmp_path / "campaign" / "bench" / scenario / "accuracy") for scenario in "abcd"]
+    digest = None
+    for leg in legs:
+        leg.root.mkdir(parents=True)
+        leg.manifest.write_text(leg.root.parent.name)
+        digest = seal(leg, digest)
+    CampaignDir(tmp_path / "campaign").configuration.write_text("{}")
+    return legs
+
+
+def test_a_whole_chain_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
+    assert list(chained(campaign)) == []
+    campaign[1].root.rename(tmp_path / "campaign" / "discarded")  # within the campaign
+    assert list(chained(campaign[:1])) == []
+
+
+def sealed_again(legs: list[RunDir]) -> None:
+    legs[1].manifest.write_text("edited")
+    seal(legs[1], read_attestation(legs[0]).digest)
+
+
+def unreadable(legs: list[RunDir]) -> None:
+    legs[1].seal.write_text("{}")
+
+
+@pytest.mark.parametrize("change", [sealed_again, unreadable, lambda legs: shutil.rmtree(legs[1].root)])
+def test_a_statement_that_was_written_again_or_removed_is_told_at_the_leg_that_names_it(
+    campaign: list[RunDir], change: Callable[[list[RunDir]], None]
+) -> None:
+    before = read_attestation(campaign[1]).digest
+    change(campaign)
+    (found,) = chained(campaign[-1:])  # whichever of its legs are given
+    assert (found.rule, found.severity, found.files) == ("statement-chain", "warning", (campaign[2].seal,))
+    assert before in found.text
+
+
+def test_two_legs_that_name_one_statement_are_told(campaign: list[RunDir]) -> None:
+    seal(campaign[3], read_attestation(campaign[1]).digest)
+    (found,) = chained(campaign)
+    assert found.files == (campaign[2].seal, campaign[3].seal)
+    assert str(campaign[1].root) in found.text
+
+
+def test_a_leg_outside_its_campaign_says_nothing(campaign: list[RunDir], tmp_path: Path) -> None:
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(campaign[2].root, moved)
+    assert list(chained([RunDir(moved)])) == []
 
 
 # The command --------------------------------------------------------------------------------------------------------

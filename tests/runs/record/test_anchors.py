@@ -13,11 +13,10 @@ from runs.errors import ExecutionError, InputError, SetupError
 from runs.record.anchors import (
     LEDGER_NAME,
     add_to_ledger,
-    checked_time_of,
     read_authorities,
     read_ledger,
     request_time_stamp,
-    unchecked_time_of,
+    time_of,
 )
 from runs.record.attestation import Attestation, Predicate, read_attestation
 from runs.record.layout import RunDir
@@ -136,7 +135,7 @@ def test_a_time_stamp_of_an_authority(run: RunDir, authority: Authority) -> None
         assert request_time_stamp(url, run) == time  # the earlier one stays
     assert run.time_stamp.read_bytes() == content
     assert abs(datetime.now(UTC) - time) < timedelta(minutes=5)
-    assert unchecked_time_of(run) == checked_time_of(run, read_authorities(authority.root)) == time
+    assert time_of(run) == time_of(run, read_authorities(authority.root)) == time
     assert list(read_attestation(run).files) == [run.engine_log.name]
     reseal(run)
     assert list(read_attestation(run).files) == [run.engine_log.name]  # a time stamp is no subject
@@ -147,7 +146,7 @@ def test_a_time_stamp_of_another_authority_says_nothing(run: RunDir, authority: 
     with served(Authority(tmp_path / "mine", "Tests")) as url:  # under the same name
         request_time_stamp(url, run)
     with pytest.raises(InputError, match="not by the authority"):
-        checked_time_of(run, read_authorities(authority.root))
+        time_of(run, read_authorities(authority.root))
 
 
 def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: Authority) -> None:
@@ -155,7 +154,7 @@ def test_a_time_stamp_of_another_statement_says_nothing(run: RunDir, authority: 
         request_time_stamp(url, run)
         run.engine_log.write_text("another log")
         reseal(run)
-        for read in (unchecked_time_of, lambda run: request_time_stamp(url, run)):
+        for read in (time_of, lambda run: request_time_stamp(url, run)):
             with pytest.raises(InputError, match="stamps another statement"):
                 read(run)
 
@@ -166,7 +165,7 @@ def test_a_damaged_time_stamp_is_refused(run: RunDir, authority: Authority, chan
         request_time_stamp(url, run)
     run.time_stamp.write_bytes(change(run.time_stamp.read_bytes()))
     with pytest.raises(InputError, match=run.time_stamp.name):
-        checked_time_of(run, read_authorities(authority.root))
+        time_of(run, read_authorities(authority.root))
 
 
 def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None:
@@ -180,7 +179,7 @@ def test_no_damage_gives_another_time(run: RunDir, authority: Authority) -> None
         damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
         run.time_stamp.write_bytes(damaged)
         try:
-            assert checked_time_of(run, trusted) == time
+            assert time_of(run, trusted) == time
         except InputError:
             refused += 1
     assert refused > 380
@@ -193,7 +192,7 @@ def test_a_changed_bit_of_a_signature_is_found(run: RunDir, authority: Authority
     content[-1] ^= 1
     run.time_stamp.write_bytes(content)
     with pytest.raises(InputError, match="not by the authority"):
-        checked_time_of(run, read_authorities(authority.root))
+        time_of(run, read_authorities(authority.root))
 
 
 @pytest.mark.parametrize(
