@@ -10,10 +10,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ FACTS = ("index", "name", "uuid", "memory.total", "driver_version", "clocks.max.
 _PCI_DISPLAY = "0x0300"  # class of a card with a screen, as processors have one built in
 
 Row = dict[str, Any]
+Facts = Mapping[str, Callable[[Any, Any], Any]]  # fact → what reads it from the answers of a source; it may raise
 
 
 class ProbeError(Exception):
@@ -124,7 +124,19 @@ def _json_of(tool: str, *arguments: str) -> Any:
         raise ProbeError(f"{tool} printed no JSON") from error
 
 
-def _of_library(name: str, start: str, stop: str, rows: Callable[[Any], Iterable[Row]]) -> list[Row]:
+def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
+    """One device's facts as text; None where this device or version of the source does not tell one."""
+    row: Row = {"index": str(index)}
+    for name, read in facts.items():
+        try:
+            value = read(source, device)
+        except Exception:
+            value = None
+        row[name] = value.decode() if isinstance(value, bytes) else value if value is None else str(value)
+    return row
+
+
+def _of_library(name: str, start: str, stop: str, devices: Callable[[Any], Iterable[Any]], facts: Facts) -> list[Row]:
     """The rows by a vendor's Python library. It loads a C library, and raises whatever that does."""
     try:
         library = importlib.import_module(name)
@@ -133,19 +145,11 @@ def _of_library(name: str, start: str, stop: str, rows: Callable[[Any], Iterable
     try:
         getattr(library, start)()
         try:
-            return list(rows(library))
+            return [_row(index, facts, library, device) for index, device in enumerate(devices(library))]
         finally:
             getattr(library, stop)()
     except Exception as error:
         raise ProbeError(f"{name} failed: {error}") from error
-
-
-def _fact(library: Any, function: str, *arguments: Any, of: Callable[[Any], Any] = lambda value: value) -> str | None:
-    """What a library's function returns, as text; None where this device or version does not have it."""
-    try:
-        return _text(of(getattr(library, function)(*arguments)))
-    except Exception:
-        return None
 
 
 def _nvidia_smi() -> list[Row]:
@@ -154,98 +158,72 @@ def _nvidia_smi() -> list[Row]:
     return [dict(zip(FACTS, row, strict=True)) for row in rows if len(row) == len(FACTS)]
 
 
-def _nvml_rows(nvml: Any) -> Iterator[Row]:
-    """NVIDIA's library, where its tool is absent, as in some containers."""
-    driver = _fact(nvml, "nvmlSystemGetDriverVersion")
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        yield {
-            "index": str(index),
-            "name": _fact(nvml, "nvmlDeviceGetName", handle),
-            "uuid": _fact(nvml, "nvmlDeviceGetUUID", handle),
-            "memory.total": _fact(nvml, "nvmlDeviceGetMemoryInfo", handle, of=lambda memory: memory.total >> 20),
-            "driver_version": driver,
-            "clocks.max.sm": _fact(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_SM", None)),
-            "power.limit": _fact(
-                nvml, "nvmlDeviceGetEnforcedPowerLimit", handle, of=lambda limit: f"{limit / 1000:.2f}"
-            ),
-        }
-
-
-def _amd_rows(amdsmi: Any) -> Iterator[Row]:
-    """AMD's library, which comes with ROCm; vLLM finds AMD's devices by it too."""
-
-    def watts(limit: dict[str, Any]) -> Any:
-        cap = limit["power_cap"]
-        return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap  # microwatts, in some versions watts
-
-    for index, handle in enumerate(amdsmi.amdsmi_get_processor_handles()):
-        clock = getattr(getattr(amdsmi, "AmdSmiClkType", None), "GFX", None)
-        yield {
-            "index": str(index),
-            "name": _fact(amdsmi, "amdsmi_get_gpu_asic_info", handle, of=itemgetter("market_name")),
-            "uuid": _fact(amdsmi, "amdsmi_get_gpu_device_uuid", handle),
-            "memory.total": _fact(amdsmi, "amdsmi_get_gpu_vram_info", handle, of=itemgetter("vram_size")),
-            "driver_version": _fact(amdsmi, "amdsmi_get_gpu_driver_info", handle, of=itemgetter("driver_version")),
-            "clocks.max.sm": _fact(amdsmi, "amdsmi_get_clock_info", handle, clock, of=itemgetter("max_clk")),
-            "power.limit": _fact(amdsmi, "amdsmi_get_power_cap_info", handle, of=watts),
-        }
-
-
 def _rocm_smi() -> list[Row]:
     flags = ("--showproductname", "--showuniqueid", "--showdriverversion", "--showmaxpower")
     answer = _json_of("rocm-smi", *flags, "--showmeminfo", "vram", "--json")
-    driver = answer.get("system", {}).get("Driver version")
-    return [
-        {
-            "index": name.removeprefix("card"),
-            "name": card.get("Card Series") or card.get("Card series"),
-            "uuid": card.get("Unique ID"),
-            "memory.total": _mib(card.get("VRAM Total Memory (B)")),
-            "driver_version": driver,
-            "power.limit": card.get("Max Graphics Package Power (W)"),
-        }
-        for name, card in answer.items()
-        if name.startswith("card")
-    ]
+    cards = {name: card for name, card in answer.items() if name.startswith("card")}
+    return [_row(name.removeprefix("card"), _ROCM_SMI, answer, card) for name, card in cards.items()]
 
 
 def _xpu_smi() -> list[Row]:
     rows = []
     for device in _json_of("xpu-smi", "discovery", "-j").get("device_list", []):
         index = str(device.get("device_id"))
-        facts = device | _json_of("xpu-smi", "discovery", "-d", index, "-j")
-        try:
-            limit = _json_of("xpu-smi", "config", "-d", index, "-j").get("power_limit")
-        except ProbeError:
-            limit = None  # its right may be lacking
-        rows.append(
-            {
-                "index": index,
-                "name": facts.get("device_name"),
-                "uuid": facts.get("uuid"),
-                "memory.total": _mib(facts.get("memory_physical_size_byte")),
-                "driver_version": facts.get("driver_version"),
-                "clocks.max.sm": _text(facts.get("core_clock_rate_mhz")),
-                "power.limit": _text(limit),
-            }
-        )
+        rows.append(_row(index, _XPU_SMI, index, device | _json_of("xpu-smi", "discovery", "-d", index, "-j")))
     return rows
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else value.decode() if isinstance(value, bytes) else str(value)
+def _watts(cap: Any) -> Any:
+    """AMD's library gives microwatts, in some versions watts."""
+    return cap // 1_000_000 if isinstance(cap, int) and cap >= 10_000 else cap
 
 
-def _mib(size_bytes: Any) -> str | None:
-    return str(int(size_bytes) >> 20) if str(size_bytes).isdecimal() else None
+# NVIDIA's library, for where its tool is absent, as in some containers.
+_NVML: Facts = {
+    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
+    "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
+    "memory.total": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total >> 20,
+    "driver_version": lambda nvml, gpu: nvml.nvmlSystemGetDriverVersion(),
+    "clocks.max.sm": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "power.limit": lambda nvml, gpu: f"{nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000:.2f}",
+}
+# AMD's library, which comes with ROCm; vLLM finds AMD's devices by it too.
+_AMDSMI: Facts = {
+    "name": lambda smi, gpu: smi.amdsmi_get_gpu_asic_info(gpu)["market_name"],
+    "uuid": lambda smi, gpu: smi.amdsmi_get_gpu_device_uuid(gpu),
+    "memory.total": lambda smi, gpu: smi.amdsmi_get_gpu_vram_info(gpu)["vram_size"],
+    "driver_version": lambda smi, gpu: smi.amdsmi_get_gpu_driver_info(gpu)["driver_version"],
+    "clocks.max.sm": lambda smi, gpu: smi.amdsmi_get_clock_info(gpu, smi.AmdSmiClkType.GFX)["max_clk"],
+    "power.limit": lambda smi, gpu: _watts(smi.amdsmi_get_power_cap_info(gpu)["power_cap"]),
+}
+_ROCM_SMI: Facts = {
+    "name": lambda answer, card: card.get("Card Series") or card["Card series"],
+    "uuid": lambda answer, card: card["Unique ID"],
+    "memory.total": lambda answer, card: int(card["VRAM Total Memory (B)"]) >> 20,
+    "driver_version": lambda answer, card: answer["system"]["Driver version"],
+    "power.limit": lambda answer, card: card["Max Graphics Package Power (W)"],
+}
+_XPU_SMI: Facts = {
+    "name": lambda index, device: device["device_name"],
+    "uuid": lambda index, device: device["uuid"],
+    "memory.total": lambda index, device: int(device["memory_physical_size_byte"]) >> 20,
+    "driver_version": lambda index, device: device["driver_version"],
+    "clocks.max.sm": lambda index, device: device["core_clock_rate_mhz"],
+    "power.limit": lambda index, device: _json_of("xpu-smi", "config", "-d", index, "-j")["power_limit"],
+}
 
 
 # Device nodes -----------------------------------------------------------------------------------------------------
 
 
-def _nodes(root: Path, pattern: str, kind: str = "", vendor: str = "", *, screens: bool = True) -> int:
-    """How many device nodes there are, of a PCI vendor where one is given; without screens, as processors have them."""
+def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, beside: str = "", screens: bool = True) -> int:
+    """How many device nodes there are.
+
+    Args:
+        kind: their class in sysfs; `vendor` is the PCI vendor that counts there. "" for nodes of one vendor alone.
+        beside: a path that has to be there too.
+        screens: whether cards with a screen count.
+    """
 
     def fact(node: Path, name: str) -> str:
         try:
@@ -253,34 +231,50 @@ def _nodes(root: Path, pattern: str, kind: str = "", vendor: str = "", *, screen
         except OSError:
             return ""
 
+    if not (root / beside).exists():
+        return 0
     nodes = [node for node in root.glob(pattern) if not vendor or fact(node, "vendor") == vendor]
     return sum(screens or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
 
 
-_RENDER = "dev/dri/renderD*"
 VENDORS = (
     Vendor(
         "NVIDIA",
-        (_nvidia_smi, partial(_of_library, "pynvml", "nvmlInit", "nvmlShutdown", _nvml_rows)),
-        partial(_nodes, pattern="dev/nvidia[0-9]*"),
+        (
+            _nvidia_smi,
+            partial(
+                _of_library,
+                "pynvml",
+                "nvmlInit",
+                "nvmlShutdown",
+                lambda nvml: map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())),
+                _NVML,
+            ),
+        ),
+        partial(_nodes, "dev/nvidia[0-9]*", "", ""),
         (("CUDA_VISIBLE_DEVICES",),),
     ),
     Vendor(
         "AMD",
-        (partial(_of_library, "amdsmi", "amdsmi_init", "amdsmi_shut_down", _amd_rows), _rocm_smi),
-        lambda root: _nodes(root, _RENDER, "drm", "0x1002") if (root / "dev/kfd").exists() else 0,
+        (
+            partial(
+                _of_library,
+                "amdsmi",
+                "amdsmi_init",
+                "amdsmi_shut_down",
+                lambda smi: smi.amdsmi_get_processor_handles(),
+                _AMDSMI,
+            ),
+            _rocm_smi,
+        ),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x1002", beside="dev/kfd"),
         (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
     ),
     Vendor(
         "Intel",
         (_xpu_smi,),
-        partial(_nodes, pattern=_RENDER, kind="drm", vendor="0x8086", screens=False),
+        partial(_nodes, "dev/dri/renderD*", "drm", "0x8086", screens=False),
         (("ZE_AFFINITY_MASK",), ("ONEAPI_DEVICE_SELECTOR",)),
     ),
-    Vendor(
-        "Google",
-        (),
-        partial(_nodes, pattern="dev/accel[0-9]*", kind="accel", vendor="0x1ae0"),
-        (("TPU_VISIBLE_CHIPS",),),
-    ),
+    Vendor("Google", (), partial(_nodes, "dev/accel[0-9]*", "accel", "0x1ae0"), (("TPU_VISIBLE_CHIPS",),)),
 )
