@@ -9,7 +9,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,7 +120,7 @@ def json_value(content: bytes, path: Path, fix: str) -> Any:
     """Any JSON value of what was read of `path`.
 
     Raises:
-        InputError: not JSON, a key twice, or a number that is none or too large; names the key.
+        InputError: not JSON, a key twice, or a number that is none or too large.
     """
     try:
         return _parse(content.decode())
@@ -159,9 +159,7 @@ class AmbiguousError(ValueError):
 
 
 def _parse(text: str) -> Any:
-    value = json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_number)
-    if odd := _odd_number(value):
-        raise AmbiguousError(odd)
+    value = json.loads(text, object_pairs_hook=_object, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     if "\\u" in text:
         json.dumps(value, ensure_ascii=False).encode()  # half of a pair of escapes is no text
     return value
@@ -173,30 +171,20 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise AmbiguousError(f"it has {twice[:40]!r} twice")
-    for key, value in pairs:
-        if odd := _odd_number(value):
-            raise AmbiguousError(f"{key[:40]}: {odd}")
     return found
 
 
-class _OddNumber(str):
-    """The word for a number that is none, or too large: kept until the key that it belongs to is known."""
+def _whole(word: str) -> int:
+    """A whole number of 64 bits; a longer word is not even converted."""
+    if len(word) <= len(str(-(2**64))) and -(2**63) <= (value := int(word)) < 2**64:
+        return value
+    raise AmbiguousError(f"{word[:40]} is too large")
 
 
-def _number(word: str) -> int | float | _OddNumber:
-    """A whole number of 64 bits, or a finite one."""
-    if word.lstrip("-").isdecimal():
-        whole = int(word) if len(word) <= len(str(-(2**64))) else 2**64
-        return whole if -(2**63) <= whole < 2**64 else _OddNumber(word)
-    value = float(word)
-    return value if math.isfinite(value) else _OddNumber(word)
-
-
-def _odd_number(value: Any) -> str:
-    """What is wrong with a number, or with one in a list; "" where nothing is."""
-    if isinstance(value, list):
-        return next(filter(None, map(_odd_number, value)), "")
-    return f"{value[:40]} is too large, or no number" if isinstance(value, _OddNumber) else ""
+def _finite(word: str) -> float:
+    if math.isfinite(value := float(word)):
+        return value
+    raise AmbiguousError(f"{word[:40]} is too large, or no number")
 
 
 def files_below(root: Path) -> list[Path]:
@@ -214,13 +202,12 @@ def files_below(root: Path) -> list[Path]:
 
 
 def bounded_lines(
-    path: Path, max_bytes: int, too_long: Callable[[int], InputError], fix: str, *, max_file_bytes: int = MAX_LOG_BYTES
+    path: Path, max_bytes: int, fix: str, *, max_file_bytes: int = MAX_LOG_BYTES
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line with its end) of a file of a run directory; never more than a line in memory.
 
     Args:
-        max_bytes: the longest line that is read.
-        too_long: makes the error for a longer line, of the line's number.
+        max_bytes: the longest line that is read, in whole KiB.
         fix: for a file that cannot be read.
         max_file_bytes: the largest file that is read.
 
@@ -228,16 +215,10 @@ def bounded_lines(
         InputError: the file cannot be read, or is or has a line that is too long.
     """
     with open_record(path, fix, max_bytes=max_file_bytes) as stream:
-        number = 0
-        while line := _line(stream, path, max_bytes, fix):
-            number += 1
-            if len(line) > max_bytes:
-                raise too_long(number)
-            yield number, line
-
-
-def _line(stream: BufferedReader, path: Path, max_bytes: int, fix: str) -> bytes:
-    try:
-        return stream.readline(max_bytes + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}", fix) from error
+        try:
+            for number, line in enumerate(iter(lambda: stream.readline(max_bytes + 1), b""), start=1):
+                if len(line) > max_bytes:
+                    raise InputError(f"{path} line {number} is longer than {max_bytes >> 10:,} KiB", fix)
+                yield number, line
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}", fix) from error

@@ -12,7 +12,7 @@ from compliance.evidence.leg_verdict import LegVerdict
 from compliance.finding import Finding, Kind, Rule, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
-from runs.errors import HarnessError, InputError
+from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import MAX_LINE_BYTES, PREFIX
 from runs.reading import bounded_lines
@@ -186,13 +186,9 @@ def _where(finding: Finding, lines: dict[str, int]) -> str:
 
 def _record_lines(detail: Path) -> dict[str, int]:
     """The line of each key's first record; nothing of a log that cannot be read, which the verdict tells of."""
-
-    def too_long(number: int) -> InputError:
-        return InputError(f"{detail} line {number} is too long", "")
-
     found: dict[str, int] = {}
     try:
-        for number, line in bounded_lines(detail, MAX_LINE_BYTES, too_long, ""):
+        for number, line in bounded_lines(detail, MAX_LINE_BYTES, ""):
             if key := _KEY.match(line):
                 found.setdefault(key[1].decode(errors="replace"), number)
     except HarnessError:

@@ -6,9 +6,7 @@ versions. Reads the logs of LoadGen 5.0 to 6.0. Nothing here trusts the file: wh
 """
 
 import hashlib
-import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -117,8 +115,8 @@ class DetailLog:
     @cached_property
     def loaded_qsl_set(self) -> list[int]:
         """Sample indices that LoadGen loaded, in its order (the last set, where an accuracy run has several)."""
-        value = self.get("loaded_qsl_set")
-        if not isinstance(value, list) or set(map(type, value)) - {int} or min(value, default=0) < 0:
+        value: list[int] = self._typed("loaded_qsl_set", list)
+        if set(map(type, value)) - {int} or min(value, default=0) < 0:
             raise self.missing("loaded_qsl_set", value)
         return value
 
@@ -135,35 +133,20 @@ class DetailLog:
         return self.get(f"effective_{name}", default)
 
     def number(self, key: str) -> float:
-        """A numeric value.
-
-        Raises:
-            InputError: the key is missing or holds something else.
-        """
-        value = self.get(key)
-        if type(value) not in (int, float):
-            raise self.missing(key, value)
-        return float(value)
+        """A number; as of the two below, an InputError says where it is missing or of another type."""
+        return float(self._typed(key, int, float))
 
     def integer(self, key: str) -> int:
-        """A whole number, exact.
-
-        Raises:
-            InputError: the key is missing or holds something else.
-        """
-        value = self.get(key)
-        if type(value) is not int:
-            raise self.missing(key, value)
-        return value
+        """A whole number, exact."""
+        return int(self._typed(key, int))
 
     def flag(self, key: str) -> bool | None:
-        """A yes or no; None where LoadGen writes none.
+        """A yes or no; None where LoadGen writes none."""
+        return None if self.get(key) is None else bool(self._typed(key, bool))
 
-        Raises:
-            InputError: the key holds something else.
-        """
+    def _typed(self, key: str, *types: type) -> Any:
         value = self.get(key)
-        if value is not None and not isinstance(value, bool):
+        if type(value) not in types:
             raise self.missing(key, value)
         return value
 
@@ -204,7 +187,8 @@ def read_detail(path: Path) -> DetailLog:
         InputError: missing, empty, not a LoadGen log, or damaged; names the line.
     """
     log, seen = DetailLog(path), set[str]()
-    for number, whole in _lines(path):
+    fix = "give the path of a LoadGen detail log"
+    for number, whole in bounded_lines(path, MAX_LINE_BYTES, fix, max_file_bytes=MAX_FILE_BYTES):
         cut = not whole.endswith(b"\n")
         line = whole.strip()
         if not line:
@@ -216,14 +200,6 @@ def read_detail(path: Path) -> DetailLog:
     if not log.values:
         raise InputError(f"{path} is empty", "the run was stopped before LoadGen wrote its log; run it again")
     return log
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    def too_long(number: int) -> InputError:
-        return _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB", cut=False)
-
-    fix = "give the path of a LoadGen detail log"
-    return bounded_lines(path, MAX_LINE_BYTES, too_long, fix, max_file_bytes=MAX_FILE_BYTES)
 
 
 def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -> None:
@@ -245,24 +221,21 @@ def _take(log: DetailLog, seen: set[str], text: bytes, number: int, cut: bool) -
     is_error, is_warning = metadata.get("is_error"), metadata.get("is_warning")
     if type(is_error) is not bool or type(is_warning) is not bool:
         raise _damaged(log.path, number, f"({key}) lacks is_error or is_warning", cut)
-    ordinary = not (is_error or is_warning)
-    if ordinary and key not in _REPEATED:
+    log.values[key] = record["value"]
+    log.error_count += is_error
+    log.warning_count += is_warning and not is_error
+    if is_error or is_warning:
+        kept = log.errors if is_error else log.warnings
+        if len(kept) < MAX_KEPT_RECORDS:
+            kept.append(LogRecord(key, record["value"], float(time_ms), number))
+    elif key not in _REPEATED:
         if key in seen:
             log.repeated.setdefault(key, number)
         seen.add(key)
-    log.values[key] = record["value"]
-    if is_error:
-        log.error_count += 1
-        if len(log.errors) < MAX_KEPT_RECORDS:
-            log.errors.append(LogRecord(key, record["value"], float(time_ms), number))
-    elif is_warning:
-        log.warning_count += 1
-        if len(log.warnings) < MAX_KEPT_RECORDS:
-            log.warnings.append(LogRecord(key, record["value"], float(time_ms), number))
 
 
-def _with_special_number(text: bytes) -> dict[str, Any] | None:
-    """A record whose value is a bare nan or inf (a rate over no time, for one)."""
+def _with_special_number(text: bytes) -> Any:
+    """A record whose value is a bare nan or inf (a rate over no time, for one); None where it is none."""
     match = _NOT_A_NUMBER.search(text)
     if match is None:
         return None
@@ -270,11 +243,7 @@ def _with_special_number(text: bytes) -> dict[str, Any] | None:
         record = orjson.loads(text[: match.start()] + b'"value": null' + text[match.end() :])
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(record, dict):
-        return None
-    value = math.nan if match[2] == b"nan" else math.inf
-    record["value"] = -value if match[1] else value
-    return record
+    return record | {"value": float(match[1] + match[2])} if isinstance(record, dict) else None
 
 
 def _damaged(path: Path, number: int, problem: str, cut: bool) -> InputError:

@@ -6,7 +6,6 @@ that describe samples. Those come in LoadGen's own fixed notation.
 
 import re
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ _TS = rb'"ts":(-?\d{1,100})\.(\d{3}),'
 _SAMPLE = re.compile(
     rb'\{"name":"(?:Sample|Token)","cat":"default","ph":"b".*?'
     + _TS
-    + rb'"args":\{"sample_seq":(\d{1,100}),"query_seq":(\d{1,100}),"sample_idx":(\d{1,100}),'
+    + rb'"args":\{"sample_seq":(\d{1,100}),"query_seq":\d{1,100},"sample_idx":(\d{1,100}),'
     rb'"issue_start_ns":(-?\d{1,100}),"complete_ns":(-?\d{1,100})\}\}'
 )
 # The Server scenario writes first tokens as a counter without a sample: it is found by its scheduled time.
@@ -33,7 +32,7 @@ _TOKEN_LATENCY = re.compile(
     + _TS
     + rb'"args":\{ ?"issue_delay":(-?\d{1,100}),"issue_to_done":(-?\d{1,100})\}\}'
 )
-_COLUMNS = ("sample_seq", "query_seq", "sample_index", "scheduled_ns", "issue_delay_ns", "complete_ns")
+_COLUMNS = ("sample_seq", "sample_index", "scheduled_ns", "issue_delay_ns", "complete_ns")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Trace:
     """Per-sample times, in order of `sample_seq`; the columns are of equal length and int64."""
 
     sample_seq: NDArray[np.int64]
-    query_seq: NDArray[np.int64]
     sample_index: NDArray[np.int64]
     scheduled_ns: NDArray[np.int64]  # when it was to be issued, from the trace's origin
     issue_delay_ns: NDArray[np.int64]  # from scheduled to issued
@@ -68,15 +66,15 @@ def read_trace(path: Path) -> Trace | None:
     token_by_schedule: dict[tuple[int, int], list[int]] = {}
     number = 0
     ended = False
-    for number, line in _lines(path):
+    for number, line in bounded_lines(path, MAX_LINE_BYTES, "give a trace that LoadGen wrote"):
         if line.startswith((b'{"name":"Sample","cat":"default","ph":"b"', b'{"name":"Token","')):
             if line.startswith(b'{"name":"Token","cat":"default","ph":"e"'):
                 continue
-            scheduled_ns, seq, query, index, delay_ns, done_ns = _times(path, number, line, _SAMPLE)
+            scheduled_ns, seq, index, delay_ns, done_ns = _times(path, number, line, _SAMPLE)
             if line.startswith(b'{"name":"Token"'):
                 token_by_seq[seq] = done_ns
                 continue
-            for append, value in zip(appends, (seq, query, index, scheduled_ns, delay_ns, done_ns), strict=True):
+            for append, value in zip(appends, (seq, index, scheduled_ns, delay_ns, done_ns), strict=True):
                 append(value)
         elif line.startswith(b'{"name":"Token_Latency"'):
             scheduled_ns, delay_ns, issue_to_done_ns = _times(path, number, line, _TOKEN_LATENCY)
@@ -102,13 +100,6 @@ def _times(path: Path, number: int, line: bytes, pattern: re.Pattern[bytes]) -> 
     if any(abs(value) > 2**62 for value in values):
         raise _damaged(path, number, "holds a number that is out of range")
     return values
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    def too_long(number: int) -> InputError:
-        return _damaged(path, number, f"is longer than {MAX_LINE_BYTES >> 20} MiB")
-
-    return bounded_lines(path, MAX_LINE_BYTES, too_long, "give a trace that LoadGen wrote")
 
 
 def _table(

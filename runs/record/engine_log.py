@@ -55,14 +55,13 @@ _ANY = re.compile("|".join(f"({pattern})" for pattern, _ in _BEGINS))
 
 @dataclass
 class EngineLog:
-    """Facts from engine.log; empty where the engine printed none. `lines` gives the line of the configuration."""
+    """Facts from engine.log; empty where the engine printed none."""
 
     configuration: dict[str, Any] = field(default_factory=dict)
     kv_cache_tokens: int | None = None
     attention_backend: str | None = None
     dead_line: int | None = None
     preempted: bool = False
-    configuration_line: int | None = None
 
 
 def read_engine_log(path: Path) -> EngineLog:
@@ -76,7 +75,6 @@ def read_engine_log(path: Path) -> EngineLog:
     log = EngineLog()
     for start in _START.finditer(text):
         line = start["config"]
-        log.configuration_line = log.configuration_line or text.count("\n", 0, start.start()) + 1
         printed: dict[str, Any] = {}
         for theirs, ours in _CONFIGURATION.items():
             if value := re.search(rf"\b{theirs}=([^,]+)", line):

@@ -35,11 +35,11 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b"[" * 100_000, "cannot be read: it is not JSON"),
         (b'{"a": 1, "a": 1}', "cannot be read: it has 'a' twice"),
         (b'{"a": {"b": 1, "b": 2}}', "it has 'b' twice"),
-        (b'{"a": NaN}', "a: NaN is too large, or no number"),
-        (b'{"a": 1e999}', "a: 1e999 is too large"),
-        (b'{"a": 18446744073709551616}', "a: 18446744073709551616 is too large"),
-        (b'{"a": {"b": [1, [-Infinity]]}}', "b: -Infinity is too large"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "a: 9999"),
+        (b'{"a": NaN}', "NaN is too large, or no number"),
+        (b'{"a": 1e999}', "1e999 is too large"),
+        (b'{"a": 18446744073709551616}', "18446744073709551616 is too large"),
+        (b'{"a": {"b": [1, [-Infinity]]}}', "-Infinity is too large"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "9999"),
         (b"[1e999]", "1e999 is too large"),
         (b'{"a": "\\ud800"}', "surrogates not allowed"),
         (b"\xef\xbb\xbf{}", "cannot be read: it is not JSON"),
@@ -132,10 +132,10 @@ def test_a_hash_is_of_a_regular_file(tmp_path: Path) -> None:
 
 def test_a_long_line_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(b"ab\n" + b"c" * 100)
-    lines = bounded_lines(path, 10, lambda number: InputError(f"line {number}"), "")
+    path.write_bytes(b"ab\n" + b"c" * 2000)
+    lines = bounded_lines(path, 1024, "")
     assert next(lines) == (1, b"ab\n")
-    with pytest.raises(InputError, match="line 2"):
+    with pytest.raises(InputError, match="line 2 is longer than 1 KiB"):
         next(lines)
 
 

@@ -119,7 +119,7 @@ def test_damage_is_an_input_error(write: Write, content: bytes, said: str) -> No
 
 
 def test_a_line_beyond_all_measure(write: Write) -> None:
-    with pytest.raises(InputError, match="line 2 is longer than 16 MiB"):
+    with pytest.raises(InputError, match="line 2 is longer than 16,384 KiB"):
         read_detail(write(line("a", 1).encode() + b":::MLLOG " + b"x" * (MAX_LINE_BYTES + 10)))
 
 
