@@ -18,7 +18,7 @@ OFFLINE_SLACK = 1.1  # [settings] so that the run lasts longer than the minimum
 SINGLE_STREAM_SLACK = 2.0  # [settings] so that the queries suffice for a system twice as fast as expected
 
 DEFAULT_TARGET_QPS = 1.0  # [conf]
-DEFAULT_TARGET_LATENCY_MS = 10  # [conf] of SingleStream
+DEFAULT_TARGET_LATENCY_MS = 10.0  # [conf] of SingleStream
 DEFAULT_MIN_QUERY_COUNT = 100  # [conf], and LoadGen's own default where the file has none
 
 
@@ -46,6 +46,26 @@ class LegCount:
     why: str
 
 
+def defaults(benchmark: Benchmark, loadgen_scenario: str) -> dict[str, float]:
+    """What LoadGen takes where user.conf has no line for a key; of keys that every run has to choose nothing. [conf]"""
+    offline = benchmark.offline_min_samples if loadgen_scenario == "Offline" else None
+    limits = benchmark.limits
+    return dict.fromkeys(_OFF, 0.0) | {
+        **({"ttft_latency": limits.ttft_ms * 1e6, "tpot_latency": limits.tpot_ms * 1e6} if limits else {}),
+        "min_duration": benchmark.min_duration_ms,
+        "min_query_count": offline or DEFAULT_MIN_QUERY_COUNT,
+        "sample_concatenate_permutation": 1,
+        "use_token_latencies": 1,
+    }
+
+
+_OFF = (
+    "max_duration", "max_query_count", "performance_issue_unique", "performance_issue_same",
+    "performance_issue_same_index", "accuracy_log_sampling_target", "accuracy_sample_count_override",
+    "coalesce_queries", "max_async_queries",
+)  # fmt: skip
+
+
 def settings_of(
     scenario: Scenario,
     benchmark: Benchmark,
@@ -60,22 +80,25 @@ def settings_of(
         value: what user.conf (or an audit.config above it) has for a key; None where it is silent.
     """
 
-    def number(key: str, default: float) -> float:
-        found = value(key)
-        return float(default) if found is None else float(found)
+    known = defaults(benchmark, LOADGEN_SCENARIO[scenario]) | {
+        "target_qps": DEFAULT_TARGET_QPS,
+        "target_latency": DEFAULT_TARGET_LATENCY_MS,
+        "performance_sample_count_override": benchmark.performance_samples,
+    }
 
-    offline = LOADGEN_SCENARIO[scenario] == "Offline"
-    min_query_count = benchmark.offline_min_samples if offline else None
-    override = int(number("performance_sample_count_override", benchmark.performance_samples))
+    def number(key: str) -> float:
+        found = value(key)
+        return known[key] if found is None else float(found)
+
     return CountSettings(
         scenario=scenario,
-        set_size=min(override or sample_count, sample_count),
+        set_size=min(int(number("performance_sample_count_override")) or sample_count, sample_count),
         sample_count=sample_count,
-        target_qps=number("target_qps", DEFAULT_TARGET_QPS),
-        target_latency_ms=number("target_latency", DEFAULT_TARGET_LATENCY_MS),
-        min_duration_ms=int(number("min_duration", benchmark.min_duration_ms)),
-        min_query_count=int(number("min_query_count", min_query_count or DEFAULT_MIN_QUERY_COUNT)),
-        equal_issue=number("sample_concatenate_permutation", 1) != 0,
+        target_qps=number("target_qps"),
+        target_latency_ms=number("target_latency"),
+        min_duration_ms=int(number("min_duration")),
+        min_query_count=int(number("min_query_count")),
+        equal_issue=number("sample_concatenate_permutation") != 0,
         schedule_rng_seed=in_round.seeds.schedule_rng_seed,
     )
 

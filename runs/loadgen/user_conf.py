@@ -1,4 +1,4 @@
-"""Reading user.conf as strictly as LoadGen reads it loosely.
+"""Reading user.conf as strictly as LoadGen reads it loosely, and holding it against what LoadGen's log says.
 
 LoadGen ignores unknown keys, wrong model or scenario names and `a=b` without spaces, and reads `1e3` as 1; each of
 these would change a run without a word. Here every such line is refused with its number. The accepted lines are
@@ -6,12 +6,14 @@ LoadGen's own grammar: `model.scenario.key = value`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
+from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.reading import read_whole
 
 SCENARIOS = ("Offline", "Server", "SingleStream", "MultiStream")
@@ -216,3 +218,68 @@ def with_setting(text: str, model: str, scenario: str, key: str, value: str) -> 
         if line.split()[:1] not in ([f"{model}.{scenario}.{key}"], [f"*.{scenario}.{key}"])
     ]
     return "\n".join([*kept, f"{model}.{scenario}.{key} = {value}", ""])
+
+
+# Against the log ---------------------------------------------------------------------------------------------------
+
+_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
+_NS, _SHARE = 1e6, 0.01  # of a millisecond, of one per cent
+# The log's record of a key, and the factor to its unit; some keys have none. [loadgen] TestSettings::FromConfig
+_ANY = {key: (f"requested_{key}", 1.0) for key in (*sorted(INTEGER_KEYS), *_SEEDS)} | {
+    key: (f"requested_{key}_ms", 1.0) for key in ("min_duration", "max_duration")
+}
+_OF_SCENARIO: dict[str, dict[str, tuple[str, float]]] = {
+    "Offline": {"target_qps": ("requested_offline_expected_qps", 1)},
+    "Server": {
+        **{key: (f"requested_server_{key}", 1) for key in ("target_qps", "coalesce_queries", "max_async_queries")},
+        **{key: (f"requested_server_{key}", _NS) for key in ("ttft_latency", "tpot_latency")},
+        "target_latency": ("requested_server_target_latency_ns", _NS),
+        "target_latency_percentile": ("requested_server_target_latency_percentile", _SHARE),
+    },
+    "SingleStream": {
+        "target_latency": ("requested_single_stream_expected_latency_ns", _NS),
+        "target_latency_percentile": ("requested_single_stream_target_latency_percentile", _SHARE),
+    },
+}
+# The one setting that every run has to choose, and LoadGen's default of it.
+_TARGETS = {"Offline": ("target_qps", 1.0), "Server": ("target_qps", 1.0), "SingleStream": ("target_latency", 0.0)}
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A setting that the log has otherwise. `line` is None where no line gives it; `logged` is in the key's unit."""
+
+    key: str
+    line: Setting | None
+    record: str
+    logged: float
+
+
+def mismatches(
+    lines: Sequence[Setting],
+    models: Sequence[str],
+    detail: DetailLog,
+    left_out: Collection[str] = (),
+    otherwise: Mapping[str, float] = MappingProxyType({}),
+) -> Iterator[Mismatch]:
+    """What a configuration gives LoadGen and LoadGen's log has otherwise.
+
+    Args:
+        lines: of user.conf, with numbers; `models` are names of the one model.
+        left_out: keys that something else decided.
+        otherwise: what a key is that no line gives (`counts.defaults`); of others than these that is not known.
+    """
+    scenario = detail.scenario
+    target, default = _TARGETS.get(scenario, ("", 0.0))
+    otherwise = {target: default, **otherwise}
+    for key, (record, factor) in {**_ANY, **_OF_SCENARIO.get(scenario, {})}.items():
+        logged = detail.get(record)
+        if key in left_out or not isinstance(logged, int | float):
+            continue
+        line = in_force(lines, models, scenario, key)
+        if line is None:
+            wrong = float(logged) != otherwise.get(key, float(logged))
+        else:
+            wrong = abs(float(line.value) * factor - float(logged)) > SIX_DIGITS * max(1.0, abs(float(logged)))
+        if wrong:
+            yield Mismatch(key, line, record, float(logged) / factor)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog
 from runs.loadgen.early_stopping import SECOND_PERCENTILE, latecomers_allowed
 from runs.numbers.numbers import (
+    CONDITIONS,
     LATENCIES,
     PERCENTILE_SHARES,
     RATE_KEYS,
@@ -101,32 +102,24 @@ def compare_order(sample_index: NDArray[np.int64], expected: NDArray[np.int64], 
     if len(different) == 0:
         return []
     seq = int(different[0])
-    return [
-        Disagreement(
-            f"sample index at seq {seq} ({source}; {len(different)} differ)",
-            int(expected[seq]),
-            int(sample_index[seq]),
-            0,
-            "",
-            about,
-        )
-    ]
+    name = f"sample index at seq {seq} ({source}; {len(different)} differ)"
+    return [Disagreement(name, int(expected[seq]), int(sample_index[seq]), 0, "", about)]
 
 
 def _counts(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
-    reported = detail.integer("result_query_count")
-    if reported != derived.query_count:
-        yield Disagreement("result_query_count", reported, derived.query_count, 0, "queries")
-    samples = reported * detail.integer("generated_samples_per_query")
-    if samples != derived.sample_count:
-        yield Disagreement("samples", samples, derived.sample_count, 0, "samples")
+    queries = detail.integer("result_query_count")
+    pairs = [
+        ("result_query_count", queries, derived.query_count, "queries"),
+        ("samples", queries * detail.integer("generated_samples_per_query"), derived.sample_count, "samples"),
+        ("num_errors", detail.integer("num_errors"), detail.error_count, "error records"),
+    ]
     if derived.scenario == "Server" and derived.source == "trace":
-        late = int(np.count_nonzero(derived.times.latency_ns > detail.integer("effective_target_latency_ns")))
-        if detail.integer("result_overlatency_query_count") != late:
-            reported = detail.integer("result_overlatency_query_count")
-            yield Disagreement("result_overlatency_query_count", reported, late, 0, "queries")
-    if detail.integer("num_errors") != detail.error_count:
-        yield Disagreement("num_errors", detail.integer("num_errors"), detail.error_count, 0, "error records")
+        key = "result_overlatency_query_count"
+        late = np.count_nonzero(derived.times.latency_ns > detail.integer("effective_target_latency_ns"))
+        pairs.append((key, detail.integer(key), int(late), "queries"))
+    for name, reported, ours, unit in pairs:
+        if reported != ours:
+            yield Disagreement(name, reported, ours, 0, unit)
 
 
 def _rates(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
@@ -181,7 +174,8 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
         if ours is None and theirs is None:
             continue
         if ours is None or theirs is None:
-            yield Disagreement(name, _known(theirs), _known(ours), 0, "")
+            said, known = ("nothing" if value is None else "a value" for value in (theirs, ours))
+            yield Disagreement(name, said, known, 0, "")
             continue
         allowance = Allowance(derived, name.removesuffix("_ns"), ours)
         for statistic, key in latency_keys(name):
@@ -190,10 +184,6 @@ def _latencies(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
             beside_ns = allowance.beside_ns(value, said) if statistic in PERCENTILE_SHARES else 0
             if abs(value - said) > tolerance_ns + beside_ns:
                 yield Disagreement(f"{name}.{statistic} ({key})", said, value, tolerance_ns, "ns")
-
-
-def _known(value: LatencyNumbers | None) -> str:
-    return "nothing" if value is None else "a value"
 
 
 class Allowance:
@@ -247,27 +237,22 @@ class Allowance:
 
 def _validity(derived: Derived, detail: DetailLog) -> Iterator[Disagreement]:
     """The verdict and its parts; without a trace only those that no stamp error could turn."""
-    ours = derived.validity
     count, percentile = derived.query_count, derived.early_stopping.percentile
-    parts = [
-        ("result_min_queries_met", ours.min_queries_met, True),
-        ("result_min_duration_met", ours.min_duration_met, _duration_is_certain(derived, detail)),
-        (
-            "early_stopping_met",
-            ours.early_stopping_met,
-            _limits_are_certain(derived, latecomers_allowed(count, percentile)),
-        ),
-    ]
+    # The value at the percentile is in time when no more than the samples behind it are late.
+    behind = count - 1 - int(count * percentile)
+    certain = {
+        "min_duration_met": _duration_is_certain(derived, detail),
+        "min_queries_met": True,
+        "early_stopping_met": _limits_are_certain(derived, latecomers_allowed(count, percentile)),
+    }
     if derived.scenario == "Server":
-        # The value at the percentile is in time when no more than the samples behind it are late.
-        behind = count - 1 - int(count * percentile)
-        parts.append(("result_perf_constraints_met", ours.perf_constraints_met, _limits_are_certain(derived, behind)))
-    for key, value, certain in parts:
-        if certain and detail.get(key) is not value:
-            yield Disagreement(key, str(detail.get(key)), str(value), 0, "")
-    certainly_invalid = any(certain and not value for _, value, certain in parts)
-    if certainly_invalid or all(certain for _, _, certain in parts):
-        verdict = "VALID" if ours.valid else "INVALID"
+        certain["perf_constraints_met"] = _limits_are_certain(derived, behind)
+    ours = derived.conditions
+    for name, sure in certain.items():
+        if sure and detail.get(CONDITIONS[name]) is not ours[name]:
+            yield Disagreement(CONDITIONS[name], str(detail.get(CONDITIONS[name])), str(ours[name]), 0, "")
+    if all(certain.values()) or any(sure and not ours[name] for name, sure in certain.items()):
+        verdict = "VALID" if all(ours.values()) else "INVALID"
         if detail.validity != verdict:
             yield Disagreement("result_validity", detail.validity, verdict, 0, "")
     if derived.scenario == "SingleStream":
@@ -286,15 +271,14 @@ def _limits_are_certain(derived: Derived, allowed: int) -> bool:
     if derived.source == "trace" or allowed < 0:
         return True
     stopped = stopped_at_most(derived.sample_count)
-    late = [_fewest_and_most_late(derived, name) for name in derived.limits_ns]
-    return any(fewest - stopped > allowed for fewest, _ in late) or all(most + stopped <= allowed for _, most in late)
-
-
-def _fewest_and_most_late(derived: Derived, name: str) -> tuple[int, int]:
-    """How many samples are over a limit, with all stamps off one way and the other."""
-    moved_ns = (_measured_ns(derived, name, error_ns) for error_ns in (-STAMP_NS, STAMP_NS))
-    fewest, most = (int(np.count_nonzero(values > derived.limits_ns[name])) for values in moved_ns)
-    return fewest, most
+    fewest, most = (
+        [
+            int(np.count_nonzero(_measured_ns(derived, name, error_ns) > limit))
+            for name, limit in derived.limits_ns.items()
+        ]
+        for error_ns in (-STAMP_NS, STAMP_NS)
+    )
+    return any(late - stopped > allowed for late in fewest) or all(late + stopped <= allowed for late in most)
 
 
 def _measured_ns(derived: Derived, measure: str, error_ns: int = 0) -> NDArray[np.int64]:

@@ -74,35 +74,26 @@ RATE_KEYS: dict[str, dict[str, str]] = {
 # LoadGen logs this one in tokens per nanosecond.
 _PER_NANOSECOND = frozenset({"result_token_throughput"})
 
-# LoadGen's keys of the statistics; {} is the percentile's spelling.
-_LATENCY_KEYS: dict[str, tuple[str, str, str, str]] = {
-    "latency_ns": (
-        "result_min_latency_ns",
-        "result_mean_latency_ns",
-        "result_max_latency_ns",
-        "result_{}_percentile_latency_ns",
-    ),
-    "ttft_ns": (
-        "result_first_token_min_latency_ns",
-        "result_first_token_mean_latency_ns",
-        "result_first_token_max_latency_ns",
-        "result_first_token_{}_percentile_latency_ns",
-    ),
-    "tpot_ns": (
-        "result_time_to_output_token_min",
-        "result_time_to_output_token_mean",
-        "result_time_to_output_token_max",
-        "result_time_per_output_token_{}_percentile_ns",
-    ),
+# LoadGen's keys of the statistics: of minimum, mean and maximum, and of a percentile by its spelling.
+_LATENCY_KEYS = {
+    "latency_ns": ("result_{}_latency_ns", "result_{}_percentile_latency_ns"),
+    "ttft_ns": ("result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
+    "tpot_ns": ("result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
+}
+# LoadGen's parts of VALID, and its keys.
+CONDITIONS = {
+    "min_duration_met": "result_min_duration_met",
+    "min_queries_met": "result_min_queries_met",
+    "perf_constraints_met": "result_perf_constraints_met",
+    "early_stopping_met": "early_stopping_met",
 }
 
 
 def latency_keys(name: str) -> Iterator[tuple[str, str]]:
     """(our statistic, LoadGen's key) of `latency_ns`, `ttft_ns` or `tpot_ns`."""
-    low, mean, high, percentile = _LATENCY_KEYS[name]
-    yield from (("min", low), ("mean", mean), ("max", high))
-    for statistic, spelling in PERCENTILE_NAMES.items():
-        yield statistic, percentile.format(spelling)
+    statistic_key, percentile_key = _LATENCY_KEYS[name]
+    yield from ((statistic, statistic_key.format(statistic)) for statistic in ("min", "mean", "max"))
+    yield from ((statistic, percentile_key.format(spelling)) for statistic, spelling in PERCENTILE_NAMES.items())
 
 
 def reported_numbers(detail: DetailLog) -> Numbers:

@@ -38,20 +38,6 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True)
-class Validity:
-    """LoadGen's conditions for VALID; `perf_constraints_met` is True where the scenario has none."""
-
-    min_duration_met: bool
-    min_queries_met: bool
-    perf_constraints_met: bool
-    early_stopping_met: bool
-
-    @property
-    def valid(self) -> bool:
-        return self.min_duration_met and self.min_queries_met and self.perf_constraints_met and self.early_stopping_met
-
-
-@dataclass(frozen=True)
 class Derived:
     """The outcome of a re-derivation."""
 
@@ -63,7 +49,7 @@ class Derived:
     duration_ns: int  # what the minimum duration is compared with
     numbers: Numbers
     early_stopping: EarlyStopping
-    validity: Validity
+    conditions: dict[str, bool]  # LoadGen's parts of VALID, by the names of CONDITIONS; all of them or INVALID
     times: Timeline
     tokens: NDArray[np.int64]  # output tokens as LoadGen counts them, in order of issue
     limits_ns: dict[str, int]  # in force, by measure: "ttft" and "tpot" or "latency"; Server only
@@ -102,7 +88,7 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
     numbers = Numbers.model_validate({**rates, **latencies})
     if times.ttft_ns is not None:
         del measures_ns["latency"]  # with token latencies, nothing is demanded of the whole
-    limits_ns = _limits_ns(detail, list(measures_ns))
+    limits_ns = {name: detail.integer(_LIMITS[name]) for name in measures_ns if detail.scenario == "Server"}
     stopping = _early_stopping(detail, measures_ns, limits_ns)
     query_count = 1 if detail.scenario == "Offline" else len(times)
     duration_ns = _duration_ns(detail.scenario, times)
@@ -115,16 +101,16 @@ def evaluate(detail: DetailLog, times: Timeline, output_tokens: NDArray[np.int64
         duration_ns=duration_ns,
         numbers=numbers,
         early_stopping=stopping,
-        validity=Validity(
-            min_duration_met=duration_ns >= detail.integer("effective_min_duration_ms") * 1_000_000,
-            min_queries_met=query_count >= detail.integer("effective_min_query_count")
+        conditions={
+            "min_duration_met": duration_ns >= detail.integer("effective_min_duration_ms") * 1_000_000,
+            "min_queries_met": query_count >= detail.integer("effective_min_query_count")
             and len(times) >= detail.integer("effective_min_sample_count"),
-            perf_constraints_met=all(
+            "perf_constraints_met": all(
                 _at_share(np.sort(measures_ns[name]), stopping.percentile) <= limit_ns
                 for name, limit_ns in limits_ns.items()
             ),
-            early_stopping_met=stopping.met,
-        ),
+            "early_stopping_met": stopping.met,
+        },
         times=times,
         tokens=tokens,
         limits_ns=limits_ns,
@@ -194,16 +180,12 @@ def _per_second(amount: float | None, duration_ns: int) -> float | None:
     return None if amount is None or duration_ns <= 0 else amount * 1e9 / duration_ns
 
 
-def _limits_ns(detail: DetailLog, measures: list[str]) -> dict[str, int]:
-    """The latency limits in force, by measure; none outside the Server scenario."""
-    if detail.scenario != "Server":
-        return {}
-    keys = {
-        "latency": "effective_target_latency_ns",
-        "tpot": "requested_server_tpot_latency",
-        "ttft": "requested_server_ttft_latency",
-    }
-    return {name: detail.integer(keys[name]) for name in measures}
+# The latency limits in force, by measure; of the Server scenario alone.
+_LIMITS = {
+    "latency": "effective_target_latency_ns",
+    "tpot": "requested_server_tpot_latency",
+    "ttft": "requested_server_ttft_latency",
+}
 
 
 def _early_stopping(

@@ -1,5 +1,6 @@
 """`result.json`: what a leg came to, read from its files alone."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from runs.loadgen.summary_log import cross_check
 from runs.loadgen.trace_log import Trace
 from runs.numbers.compare import SEEDS, Disagreement, compare, compare_order
 from runs.numbers.invalid import errors_found, invalid_reasons, not_official
-from runs.numbers.numbers import RATE_KEYS, Numbers, reported_numbers
+from runs.numbers.numbers import CONDITIONS, RATE_KEYS, Numbers, reported_numbers
 from runs.numbers.rederive import Derived, EarlyStopping, derive
 from runs.reading import read_as
 from runs.record.layout import RunDir
@@ -68,15 +69,6 @@ class InForce(_Record):
     schedule_rng_seed: int
 
 
-class Conditions(_Record):
-    """LoadGen's parts of a verdict. `perf_constraints_met` is None where the scenario has none."""
-
-    min_duration_met: bool | None
-    min_queries_met: bool | None
-    perf_constraints_met: bool | None
-    early_stopping_met: bool | None
-
-
 class Result(_Record):
     """One leg's outcome. `disagreements` is not empty when files contradict each other: trust nothing then."""
 
@@ -89,9 +81,9 @@ class Result(_Record):
     notes: list[str]
     loadgen_version: str
     loadgen_verdict: str | None
+    conditions: dict[str, bool | None] | None = None  # LoadGen's parts of a verdict; None: the scenario has none
     duration_ns: int | None = None  # what the minimum duration is compared with
     in_force: InForce
-    conditions: Conditions | None = None
     reported: Numbers | None = None
     derived: Numbers | None = None
     derived_from: Literal["trace", "requests"] | None = None
@@ -140,7 +132,8 @@ def result_of(
         raise InputError(
             f"{run.detail}: the scenario was {detail.scenario}", f"only {', '.join(RATE_KEYS)} legs have a result"
         )
-    found, notes = _story_of_summary(leg), []
+    said, notes = cross_check(leg.summary, detail), []
+    found = [Disagreement(run.summary.name, sentence, None, 0, "", "summary") for sentence in said]
     if scenario is not None and LOADGEN_SCENARIO[scenario] != detail.scenario:
         found.append(
             Disagreement("scenario", detail.scenario, LOADGEN_SCENARIO[scenario], 0, "(the second was asked for)")
@@ -184,41 +177,26 @@ def read_result(path: Path) -> Result:
     return read_as(path, Result, fix, within=path.parent, strict=True)
 
 
+def _did_not_finish(run: RunDir, why: str, path: Path, *, missing: bool = False) -> ExecutionError:
+    text, fix = f"{path} {why}: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
+    return ExecutionError(text, fix, path=path, missing=missing)
+
+
 def _finished_detail(leg: FinishedLeg) -> DetailLog:
     run = leg.run
     for path in (run.detail, run.summary):
         if not path.is_file():
-            text, fix = f"{path} is missing: LoadGen did not finish", f"see {run.engine_log}, then run the leg again"
-            raise ExecutionError(text, fix, path=path, missing=True)
-    did_not_finish = ExecutionError(
-        f"LoadGen did not finish: {run.detail} breaks off",
-        f"see {run.engine_log}, then run the leg again",
-        path=run.detail,
-    )
-    if run.detail.stat().st_size == 0:
-        raise did_not_finish
+            raise _did_not_finish(run, "is missing", path, missing=True)
+        if path.stat().st_size == 0:
+            raise _did_not_finish(run, "is empty", path)
     try:
         detail = leg.detail
     except TruncatedLogError as error:
-        raise did_not_finish from error
+        raise _did_not_finish(run, "breaks off", run.detail) from error
     # num_errors is the last record of a performance run; an accuracy run ends with power_end.
     if not detail.finished or (detail.has_results and detail.counts_errors and "num_errors" not in detail.values):
-        raise did_not_finish
+        raise _did_not_finish(run, "breaks off", run.detail)
     return detail
-
-
-def _story_of_summary(leg: FinishedLeg) -> list[Disagreement]:
-    run = leg.run
-    if run.summary.stat().st_size == 0:
-        raise ExecutionError(
-            f"LoadGen did not finish: {run.summary} is empty",
-            f"see {run.engine_log}, then run the leg again",
-            path=run.summary,
-        )
-    return [
-        Disagreement(run.summary.name, sentence, None, 0, "", "summary")
-        for sentence in cross_check(leg.summary, leg.detail)
-    ]
 
 
 def _order(detail: DetailLog, requests: RequestTable, trace: Trace | None) -> list[Disagreement]:
@@ -252,12 +230,7 @@ def _performance(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "verdict": "INVALID" if reasons else "VALID",
         "reasons": reasons,
-        "conditions": Conditions(
-            min_duration_met=detail.flag("result_min_duration_met"),
-            min_queries_met=detail.flag("result_min_queries_met"),
-            perf_constraints_met=detail.flag("result_perf_constraints_met"),
-            early_stopping_met=detail.flag("early_stopping_met"),
-        ),
+        "conditions": {name: detail.flag(key) for name, key in CONDITIONS.items()},
         "reported": reported,
         "counts": _counts(leg, queries=detail.integer("result_query_count") if reported else None),
     }
@@ -282,8 +255,7 @@ def _accuracy(leg: FinishedLeg, found: list[Disagreement]) -> dict[str, Any]:
     """The fields of an accuracy run; adds what disagrees to `found`."""
     detail, path = leg.detail, leg.run.accuracy_log
     if not path.is_file():
-        text = f"{path} is missing: LoadGen did not finish"
-        raise ExecutionError(text, "run the accuracy leg again", path=path, missing=True)
+        raise _did_not_finish(leg.run, "is missing", path, missing=True)
     entries = leg.entries
     expected = expected_samples(detail)
     distinct = len({entry.qsl_idx for entry in entries})
@@ -321,31 +293,25 @@ def _counts(leg: FinishedLeg, queries: int | None = None, accuracy_entries: int 
 def _tokens(requests: RequestTable | None) -> TokenStatistics | None:
     if requests is None or len(requests) == 0:
         return None
+    prompts, outputs = requests.prompt_tokens, requests.output_tokens
     return TokenStatistics(
-        prompt_total=int(requests.prompt_tokens.sum()),
-        prompt_mean=float(requests.prompt_tokens.mean()),
-        output_total=int(requests.output_tokens.sum()),
-        output_mean=float(requests.output_tokens.mean()),
-        output_min=int(requests.output_tokens.min()),
-        output_max=int(requests.output_tokens.max()),
+        prompt_total=int(prompts.sum()),
+        prompt_mean=float(prompts.mean()),
+        output_total=int(outputs.sum()),
+        output_mean=float(outputs.mean()),
+        output_min=int(outputs.min()),
+        output_max=int(outputs.max()),
     )
 
 
 def _in_force(detail: DetailLog) -> InForce:
-    limits: dict[str, int | None] = {"ttft_limit_ns": None, "tpot_limit_ns": None}
-    if detail.scenario == "Server" and detail.uses_token_latencies:
-        limits = {
-            "ttft_limit_ns": detail.integer("requested_server_ttft_latency"),
-            "tpot_limit_ns": detail.integer("requested_server_tpot_latency"),
-        }
-    seeds = detail.seeds
+    limited = detail.scenario == "Server" and detail.uses_token_latencies
     return InForce(
         target_qps=detail.number("effective_target_qps"),
         min_duration_ms=detail.integer("effective_min_duration_ms"),
         min_query_count=detail.integer("effective_min_query_count"),
         performance_sample_count=detail.integer("effective_performance_sample_count"),
-        qsl_rng_seed=seeds.qsl_rng_seed,
-        sample_index_rng_seed=seeds.sample_index_rng_seed,
-        schedule_rng_seed=seeds.schedule_rng_seed,
-        **limits,
+        ttft_limit_ns=detail.integer("requested_server_ttft_latency") if limited else None,
+        tpot_limit_ns=detail.integer("requested_server_tpot_latency") if limited else None,
+        **asdict(detail.seeds),
     )

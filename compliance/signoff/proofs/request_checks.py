@@ -11,8 +11,8 @@ from compliance.signoff.leg_conditions import batch_limit
 from compliance.signoff.limits import CLOCK_READ_NS, CLOCK_SET_NS, STAMP_MEDIAN_NS
 from compliance.signoff.proofs.replica_proofs import replicas
 from runs.errors import InputError
-from runs.loadgen.given import defaults, mismatches
-from runs.loadgen.user_conf import read_conf
+from runs.loadgen.counts import defaults
+from runs.loadgen.user_conf import mismatches, read_conf
 from runs.record.manifest import Manifest
 from runs.record.observed import FOREIGN_SHARE, foreign_share, loop_lag_of
 from runs.record.requests_log import NO_TIME, RequestTable

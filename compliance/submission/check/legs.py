@@ -18,7 +18,6 @@ from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Benchmark, Scenario
 from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
-from runs.loadgen.given import mismatches
 from runs.loadgen.summary_log import cross_check, read_summary
 from runs.loadgen.user_conf import lines_taken
 from runs.numbers.numbers import reported_numbers
