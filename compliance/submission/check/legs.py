@@ -19,7 +19,7 @@ from runs.errors import HarnessError
 from runs.files import sha256_of
 from runs.loadgen.detail_log import DetailLog, power_time, read_detail
 from runs.loadgen.summary_log import cross_check, read_summary
-from runs.loadgen.user_conf import lines_taken
+from runs.loadgen.user_conf import lines_taken, mismatches
 from runs.numbers.numbers import reported_numbers
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
