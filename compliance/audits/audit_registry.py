@@ -1,16 +1,31 @@
-"""All audits by name."""
+"""All audits by name, and each in its directory: written, read, and judged again from what lies there."""
 
-from compliance.audits.base import AuditTest
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from compliance.audits.base import PERFORMANCE, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
 from compliance.audits.output_caching import OutputCaching
 from compliance.audits.test04 import OfficialTest04
 from compliance.audits.test06 import OfficialTest06
 from compliance.audits.two_modes import OutputConsistency, OutputLength
-from runs.errors import InputError
+from runs.errors import ExecutionError, InputError
+from runs.files import write_atomic, write_json
+from runs.loadgen.detail_log import DetailLog
+from runs.reading import MAX_LOG_BYTES, read_as, read_record
+from runs.record.layout import RunDir, audit_record
+from runs.record.leg import LOG_HASHES, FinishedLeg
+from runs.record.manifest import read_manifest
+from runs.record.unfinished import unfinished
 
 AUDITS: dict[str, AuditTest] = {
     test.name: test
     for test in (OutputCaching(), OfficialTest04(), OfficialTest06(), OutputConsistency(), OutputLength())
 }
+IDS = ("stop_ids", "bos_ids", "special_ids")  # of tokens, in a request and in a record
+_FIX = "run the audit again"
 
 
 def find_audit(name: str) -> AuditTest:
@@ -22,3 +37,164 @@ def find_audit(name: str) -> AuditTest:
     if name not in AUDITS:
         raise InputError(f"--test {name}: there is no such audit", f"choose from {', '.join(AUDITS)}")
     return AUDITS[name]
+
+
+def legs_in_turn(
+    test: AuditTest, request: AuditRequest, finish: Callable[[LegSpec], LegArtifacts]
+) -> list[LegArtifacts]:
+    """The legs that the test plans, each finished by `finish`; the test sees it before it plans the next."""
+    finished: list[LegArtifacts] = []
+    planner = test.legs(request)
+    spec: LegSpec | None = next(planner)
+    while spec is not None:
+        finished.append(finish(spec))
+        try:
+            spec = planner.send(finished[-1])
+        except StopIteration:
+            spec = None
+    return finished
+
+
+# The record and the files beside it -----------------------------------------------------------------------------------
+
+
+class AuditRecord(BaseModel):
+    """What `audit_<test>.json` holds; `model_extra` are the test's own details. Somebody's word: legs are judged."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    schema_version: Literal[1]
+    test: str
+    passed: bool
+    official: bool
+    required: bool
+    reason: Annotated[str, Field(min_length=1)]
+    rule: str
+    findings: list[dict[str, Any]]
+    legs: list[dict[str, Any]]
+
+
+def write_audit(folder: Path, result: AuditResult) -> None:
+    """Write `audit_<test>.json`, copies of logs, then the text the official tools read; each atomically.
+
+    The record is written first, so that no bare PASS can be left behind by a crash.
+    """
+    write_json(audit_record(folder, result.test), result.record())
+    for name, source in result.copies.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_atomic(folder / name, source.read_bytes())
+    write_atomic(folder / result.text_name, result.text)
+
+
+def read_audit(folder: Path, test: str) -> AuditRecord:
+    """The record of a test in its directory.
+
+    Raises:
+        InputError: missing, damaged, of another version or test.
+    """
+    path = audit_record(folder, test)
+    record = read_as(path, AuditRecord, _FIX, within=folder)
+    if record.test != test:
+        raise InputError(f"{path}: test: it is of {record.test[:40]!r}", _FIX)
+    return record
+
+
+def files_that_differ(folder: Path, result: AuditResult) -> Iterator[Path]:
+    """Files beside an audit's record that are not what the legs' files give."""
+    wanted = {result.text_name: result.text.encode()}
+    fix = "give the leg's own files"
+    wanted |= {name: read_record(source, fix, max_bytes=MAX_LOG_BYTES) for name, source in result.copies.items()}
+    for name, content in wanted.items():
+        path = folder / name
+        try:
+            found = read_record(path, "", max_bytes=len(content))
+        except InputError:  # it is not there, or larger
+            found = None
+        if found != content:
+            yield path
+
+
+# Judged again ---------------------------------------------------------------------------------------------------------
+
+
+def logs_in(folder: Path) -> dict[str, DetailLog]:
+    """The detail log of every leg in an audit's directory, by its label."""
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {path.name: FinishedLeg(RunDir(path)).detail for path in there if RunDir(path).detail.is_file()}
+
+
+def request_beside(leg: FinishedLeg) -> AuditRequest:
+    """What an audit of a leg's system was asked for, as far as the leg tells."""
+    official = leg.manifest is not None and leg.manifest.official
+    model = leg.benchmark.model if official else None  # no other is official
+    return AuditRequest(
+        scenario=leg.scenario,
+        loadgen_key=leg.benchmark.loadgen_key,
+        loaded_count=leg.detail.integer("qsl_reported_total_count"),
+        stop_ids=tuple(model.stop_ids if model else ()),
+        bos_ids=tuple(model.bos_ids if model else ()),
+        special_ids=tuple(model.special_ids if model else ()),
+    )
+
+
+def judged_again(folder: Path, name: str, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
+    """An audit by its own rules, from the legs in its directory. Of its record only what makes a rule stricter counts.
+
+    Args:
+        request: of `request_beside`.
+
+    Raises:
+        HarnessError: the record or a leg is missing, damaged or changed, is one too many, or allows no verdict.
+    """
+    test, record = find_audit(name), read_audit(folder, name)
+    details = record.model_extra or {}
+    logs = logs_in(folder)
+    try:
+        ids = {name: {*getattr(request, name), *details.get(name, ())} for name in IDS}
+        request = AuditRequest.model_validate(request.model_dump() | ids)
+        request = request.model_copy(update=dict(test.asked(request.scenario, logs, details)))
+        named = sorted(str(leg["label"]) for leg in record.legs)
+    except (KeyError, TypeError, ValidationError) as error:
+        raise InputError(f"{audit_record(folder, name)} is damaged: {error}", _FIX) from error
+    if named != sorted(logs):
+        raise InputError(f"{folder}: the record names the legs {named}, and {sorted(logs)} are there", _FIX)
+    test.validate(request)
+    return judged_as_planned(folder, test, request)
+
+
+def judged_as_planned(folder: Path, test: AuditTest, request: AuditRequest) -> tuple[AuditResult, list[LegArtifacts]]:
+    """The verdict on the legs in an audit's directory, which have to be those that it plans.
+
+    Raises:
+        HarnessError: a leg is missing, did not finish, was changed, is one too many, or allows no verdict.
+    """
+    logs = logs_in(folder)
+    if PERFORMANCE in logs:  # what chance chose
+        seed = logs[PERFORMANCE].get("effective_accuracy_log_rng_seed")
+        request = request.model_copy(update={"log_seed": seed})
+    legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
+    if left := sorted(logs.keys() - {leg.spec.label for leg in legs}):
+        raise InputError(f"{folder}: the audit has no legs {left}", _FIX)
+    return test.verify(request, legs), legs
+
+
+def leg_as_left(folder: Path, spec: LegSpec) -> LegArtifacts:
+    """A leg in an audit's directory, with its files as it left them.
+
+    Raises:
+        InputError: its record is missing or damaged.
+        ExecutionError: it did not finish, a log of it was changed, or its audit.config is another or had no effect.
+    """
+    leg = FinishedLeg(RunDir(folder / spec.label))
+    manifest = leg.manifest or read_manifest(leg.run.manifest)
+    if manifest.status != "finished":
+        raise ExecutionError(f"{leg.run.root}: {unfinished(manifest)}")
+    recorded, found = manifest.observed.get(LOG_HASHES) or {}, leg.hashes
+    if changed := sorted(name for name in recorded | found if recorded.get(name) != found.get(name)):
+        raise ExecutionError(f"{leg.run.root}: not the files that the leg left: {', '.join(changed)}")
+    artifacts = LegArtifacts(spec, leg)
+    artifacts.check_engaged()
+    given = read_record(leg.run.audit_config, _FIX).decode(errors="replace") if leg.run.audit_config.exists() else None
+    if given != spec.render():
+        raise ExecutionError(f"{leg.run.audit_config} is not what the audit gives this leg", _FIX)
+    return artifacts

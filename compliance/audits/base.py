@@ -6,7 +6,7 @@ force afterwards: the proof that LoadGen took it.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,12 +30,15 @@ from runs.record.requests_log import RequestTable, read_requests
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]+")
 EXISTING = ("ref", "run")  # labels of runs that were there before the audit
+PERFORMANCE = "performance"  # label of a leg whose logged answers are looked at
 PERFORMANCE_MODE = 2  # LoadGen's number for it
 _AS_LOGGED = {
     "mode": "test_mode", "min_duration": "min_duration_ms", "max_duration": "max_duration_ms",
     "performance_sample_count_override": "performance_sample_count",
 }  # fmt: skip
 _SWITCHES = ("performance_issue_unique", "performance_issue_same", "sample_concatenate_permutation")
+NAMED_IN_MESSAGES = 3  # faulty samples or answers
+SHOWN = ("mean", "p50", "p90", "p99")
 
 
 @dataclass(frozen=True)
@@ -45,19 +48,21 @@ class LegSpec:
     label: str  # name of the leg's directory
     mode: Mode = "performance"  # performance or accuracy
     settings: Mapping[str, int] = field(default_factory=dict)  # LoadGen settings by key; none = no audit.config
-    # `effective_*` values (without that prefix) that the detail log must show afterwards
-    in_force: Mapping[str, Any] = field(default_factory=dict)
+    scenario: Scenario = "Offline"  # of a leg with settings
     requested: int | None = None  # samples the leg has to answer; None = whatever LoadGen issues
 
     def __post_init__(self) -> None:
         if not _LABEL.fullmatch(self.label):
             raise ValueError(f"label {self.label!r}: only letters, digits, - and _")
 
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """The `effective_*` values (without that prefix) that the detail log must show afterwards."""
+        return in_force(self.settings, self.scenario)
+
     def render(self) -> str | None:
         """The audit.config as text; None where the leg has none."""
-        if not self.settings:
-            return None
-        return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items())
+        return "".join(f"*.*.{key} = {value}\n" for key, value in self.settings.items()) or None
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,20 @@ class LegArtifacts:
             facts["cached_prompt_tokens"] = self.manifest.observed.get("cached_prompt_tokens")
         return facts
 
+    def lines(self) -> Iterator[str]:
+        """The leg for people: scenario, rates and validity in one line, then a line for each kind of latency."""
+        numbers = self.numbers
+        rates = ((numbers.samples_per_second, "samples/s"), (numbers.tokens_per_second, "tokens/s"))
+        told = ", ".join(f"{value:.6g} {unit}" for value, unit in rates if value is not None)
+        yield (
+            f"{self.spec.label}: {self.detail.scenario}, {told}, {self.completed} of {self.requested} samples, "
+            f"LoadGen says {self.detail.validity}"
+        )
+        for name, values in (("latency", numbers.latency_ns), ("TTFT", numbers.ttft_ns), ("TPOT", numbers.tpot_ns)):
+            if values is not None:
+                shown = ", ".join(f"{one} {getattr(values, one) / 1e6:.3f} ms" for one in SHOWN)
+                yield f"{self.spec.label}: {name} {shown}"
+
 
 class AuditRequest(BaseModel):
     """What is audited. Counts are samples; `sample_index` are places in LoadGen's set of loaded samples."""
@@ -171,6 +190,34 @@ class AuditRequest(BaseModel):
     bos_ids: tuple[int, ...] = ()
     special_ids: tuple[int, ...] = ()  # other special ids of the tokenizer
     log_seed: int | None = None  # chooses the answers that a leg logs; None = drawn
+
+    def threshold_or(self, default: float) -> float:
+        """The threshold, in the open interval (0, 1).
+
+        Raises:
+            InputError: outside.
+        """
+        value = default if self.threshold is None else self.threshold
+        if not 0 < value < 1:
+            raise InputError(f"--threshold {value:g} is not between 0 and 1", "give a share such as 0.1")
+        return value
+
+    def samples_or(self, default: int) -> int:
+        """The number of samples, at most as many as are loaded.
+
+        Raises:
+            InputError: below 1, or more than are loaded.
+        """
+        count = min(default, self.loaded_count) if self.samples is None else self.samples
+        if count < 1:
+            raise InputError(f"--samples {count} is below 1", "give a count of at least 1")
+        if count > self.loaded_count:
+            raise InputError(
+                f"--samples {count} is more than the {self.loaded_count} samples that LoadGen can load; "
+                "it would repeat them",
+                f"give at most {self.loaded_count}",
+            )
+        return count
 
 
 @dataclass
@@ -239,17 +286,14 @@ class AuditTest(ABC):
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         """Judge the finished legs from their files (ExecutionError where they allow no verdict)."""
 
-    def drawn(self, request: AuditRequest, logs: Mapping[str, DetailLog]) -> AuditRequest:
-        """`request` with what chance chose for the legs that are there (their logs by label)."""
-        return request
-
-    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
-        """`request` with all that was chosen for the legs that are there, as far as nobody else says it.
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the legs that are there were asked for: fields of `AuditRequest` that nobody else tells.
 
         Args:
+            logs: theirs, by label.
             told: details of the audit's record, which may make a rule stricter, never milder.
         """
-        return self.drawn(request, logs)
+        return {}
 
     def need(self, legs: list[LegArtifacts], at_least: int) -> None:
         """Refuse to judge an incomplete set of legs."""
@@ -290,32 +334,7 @@ def asked_count(log: DetailLog) -> int:
     return log.integer("effective_samples_per_query" if log.scenario == "Offline" else "effective_min_query_count")
 
 
-def threshold_of(request: AuditRequest, default: float) -> float:
-    """The threshold, an open interval (0, 1).
-
-    Raises:
-        InputError: outside.
-    """
-    value = default if request.threshold is None else request.threshold
-    if not 0 < value < 1:
-        raise InputError(f"--threshold {value:g} is not between 0 and 1", "give a share such as 0.1")
-    return value
-
-
-def count_of(request: AuditRequest, default: int) -> int:
-    """The number of samples, at most as many as are loaded.
-
-    Raises:
-        InputError: below 1.
-        InputError: more than are loaded.
-    """
-    count = min(default, request.loaded_count) if request.samples is None else request.samples
-    if count < 1:
-        raise InputError(f"--samples {count} is below 1", "give a count of at least 1")
-    if count > request.loaded_count:
-        raise InputError(
-            f"--samples {count} is more than the {request.loaded_count} samples that LoadGen can load; "
-            "it would repeat them",
-            f"give at most {request.loaded_count}",
-        )
-    return count
+def text_of(head: str, rule: str, legs: Sequence[LegArtifacts], checks: Sequence[Finding]) -> str:
+    """An audit's text: the official wording, then the rule, the legs and every check."""
+    lines = [f"rule: {rule}", *(line for leg in legs for line in leg.lines()), *(f"check: {check}" for check in checks)]
+    return head + "\n".join(lines) + "\n"

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from compliance.audits.audit_record import performance_text
 from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
@@ -23,13 +22,11 @@ from compliance.audits.base import (
     LegPlanner,
     LegSpec,
     asked_count,
-    count_of,
-    in_force,
-    threshold_of,
+    text_of,
 )
-from compliance.audits.pace import Comparison, Pace, compare_paces, pace_of
+from compliance.audits.pace import Comparison, compare_paces, pace_of
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
-from runs.benchmark import LOADGEN_SCENARIO, Scenario
+from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.loadgen.detail_log import DetailLog
 
@@ -39,7 +36,7 @@ FEW_SAMPLES = 4
 FEW_FROM_SAMPLES = 16  # fewer queries than this cannot repeat the few often enough
 REFERENCE, FEW = "reference", "few"
 # Suffixes of the rounds: a leg over its limit is run again, and a third time if it is no further over it than CLOSE.
-ROUNDS = AGAIN, THIRD = "-again", "-third"
+ROUNDS = _, AGAIN, THIRD = "", "-again", "-third"
 CLOSE = 1.10
 _REPEAT = re.compile(r"repeat-(\d{1,6})")
 # A second reference leg twice as fast as the first is no drift of the machine: the answers were kept somewhere.
@@ -59,8 +56,8 @@ class OutputCaching(AuditTest):
                 "fixes the samples/s, so a system that caches everything looks like one that does not",
                 "audit the same system with --scenario Offline or SingleStream",
             )
-        threshold_of(request, DEFAULT_THRESHOLD[request.scenario])
-        samples = count_of(request, DEFAULT_SAMPLES[request.scenario])
+        request.threshold_or(DEFAULT_THRESHOLD[request.scenario])
+        samples = request.samples_or(DEFAULT_SAMPLES[request.scenario])
         if request.audit_samples is not None and request.audit_samples < 1:
             raise InputError(f"--audit-samples {request.audit_samples} is below 1", "give a count of at least 1")
         if len(set(request.sample_index)) != len(request.sample_index):
@@ -73,30 +70,35 @@ class OutputCaching(AuditTest):
                     f"give 0 to {samples - 1}, or auto",
                 )
 
-    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
         if REFERENCE not in logs:
             raise InputError(f"{', '.join(logs) or 'no leg'}: none is the reference", "run the audit again")
         indices = [found[1] for label in logs if (found := _REPEAT.fullmatch(label))]
         repeats = [log for label, log in logs.items() if not label.startswith(REFERENCE)]
-        default, threshold = DEFAULT_THRESHOLD.get(request.scenario), told.get("threshold")
-        chosen = {
+        default, threshold = DEFAULT_THRESHOLD.get(scenario), told.get("threshold")
+        return {
             "samples": logs[REFERENCE].integer("effective_performance_sample_count"),
             "audit_samples": min(map(asked_count, repeats), default=None),
             "sample_index": tuple(map(int, indices)),
             "threshold": threshold if isinstance(threshold, float) and default and 0 < threshold < default else None,
         }
-        return request.model_copy(update=chosen)
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         scenario = request.scenario
-        samples = count_of(request, DEFAULT_SAMPLES[scenario])
+        samples = request.samples_or(DEFAULT_SAMPLES[scenario])
+        threshold = request.threshold_or(DEFAULT_THRESHOLD[scenario])
         audit_samples = request.audit_samples or samples
-        reference = yield from _taken(_spec(scenario, REFERENCE, samples, samples, unique=True))
-        indices = request.sample_index or (nearest_mean(reference),)
-        repeats = [_spec(scenario, f"repeat-{index}", samples, audit_samples, same_index=index) for index in indices]
+        unique = _spec(scenario, REFERENCE, samples, samples, performance_issue_unique=1)
+        reference = yield from _taken(unique)
+        repeats = [
+            _spec(
+                scenario, f"repeat-{index}", samples, audit_samples,
+                performance_issue_same=1, performance_issue_same_index=index,
+            )
+            for index in request.sample_index or (nearest_mean(reference),)
+        ]  # fmt: skip
         if samples >= FEW_FROM_SAMPLES:
             repeats.append(_spec(scenario, FEW, FEW_SAMPLES, audit_samples))
-        threshold = threshold_of(request, DEFAULT_THRESHOLD[scenario])
         suspects = []
         for spec in repeats:
             leg = yield from _taken(spec)
@@ -109,44 +111,54 @@ class OutputCaching(AuditTest):
         for spec in suspects:
             leg = yield from _taken(_named(spec, AGAIN))
             taken.append((spec, leg))
-        unique = _spec(scenario, REFERENCE, samples, samples, unique=True)
         reference = yield from _taken(_named(unique, AGAIN))
         compared = [(spec, compare_paces(pace_of(reference), pace_of(leg), threshold)) for spec, leg in taken]
         close = [spec for spec, found in compared if not found.passed and found.excess < CLOSE]
-        if close:
-            yield _named(unique, THIRD)
-            for spec in close:
-                yield _named(spec, THIRD)
+        for spec in [unique, *close] if close else ():
+            yield _named(spec, THIRD)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
-        threshold = threshold_of(request, DEFAULT_THRESHOLD[request.scenario])
-        pairs = _pairs(self, legs)
-        comparisons = [_mildest(rounds, threshold) for rounds in pairs]
-        checks = [check for leg in legs for check in _completeness(leg, threshold)]
+        self.need(legs, 2)
+        for leg in legs:
+            _check_issued(leg)
+        threshold = request.threshold_or(DEFAULT_THRESHOLD[request.scenario])
+        comparisons = [_mildest(rounds, threshold) for rounds in _pairs(legs)]
+        checks = [_completeness(leg, threshold) for leg in legs]
         checks += [check for comparison in comparisons for check in comparison.checks]
         checks += _second_reference(legs)
         checks += [check for leg in legs for check in _direct_evidence(leg)]
         worst = max(comparisons, key=lambda comparison: (not comparison.passed, comparison.excess))
+        audit = next(leg for leg in legs if leg.spec.label == worst.label)
+        score = worst.decisive
+        scores = f"{worst.label}: {score.test:.6g} against {score.reference:.6g} {worst.unit} of reference"
         failed = [check for check in checks if not check.passed]
-        scores = f"{worst.label}: {worst.test_score:.6g} against {worst.reference_score:.6g} {worst.unit} of reference"
-        broken = f"{failed[0].text}: {failed[0].found}" if failed else ""
-        rule = _rule(request, threshold)
+        if failed:
+            broken = f"{failed[0].text}: {failed[0].found}"
+            said, reason = f"TEST FAIL: {broken}, required {failed[0].required}", f"{broken} ({scores})"
+        else:
+            said, reason = "TEST PASS", f"{scores}, limit {score.limit:.6g}"
+        head = f"Verifying performance.\nreference score = {score.reference}\ntest score = {score.test}\n{said}\n"
+        rule = _rule(request.scenario, threshold)
         return self.result(
             checks,
             legs,
-            reason=f"{broken} ({scores})" if failed else f"{scores}, limit {worst.limit:.6g}",
+            reason=reason,
             rule=rule,
             text_name="verify_performance.txt",
-            text=performance_text(
-                worst.reference_score,
-                worst.test_score,
-                not failed,
-                f"{broken}, required {failed[0].required}" if failed else "",
-                rule,
-                legs,
-                checks,
-            ),
-            details=_details(legs, worst, threshold, comparisons),
+            text=text_of(head, rule, legs, checks),
+            details={
+                "threshold": threshold,
+                "ref_qps": score.reference,
+                "audit_qps": score.test,
+                "unit": worst.unit,
+                "ref_completed": legs[0].completed,
+                "ref_requested": legs[0].requested,
+                "audit_completed": audit.completed,
+                "audit_requested": audit.requested,
+                "decided_by": worst.label,
+                "paces": [pace_of(leg).as_json() for leg in legs],
+                "comparisons": [comparison.as_json() for comparison in comparisons],
+            },
         )
 
 
@@ -167,9 +179,7 @@ def nearest_mean(reference: LegArtifacts) -> int:
     return loaded.index(chosen)
 
 
-def _spec(
-    scenario: Scenario, label: str, loaded: int, count: int, *, unique: bool = False, same_index: int | None = None
-) -> LegSpec:
+def _spec(scenario: Scenario, label: str, loaded: int, count: int, **others: int) -> LegSpec:
     """A leg that loads the first `loaded` samples and issues `count` queries of them.
 
     Without a minimum duration the counts are exact: Offline's 1.1 × target_qps × min_duration is 0, and SingleStream
@@ -177,9 +187,9 @@ def _spec(
     """
     settings = {
         "mode": PERFORMANCE_MODE,
-        "performance_issue_unique": int(unique),
-        "performance_issue_same": int(same_index is not None),
-        "performance_issue_same_index": same_index or 0,
+        "performance_issue_unique": 0,
+        "performance_issue_same": 0,
+        "performance_issue_same_index": 0,
         "performance_sample_count_override": loaded,
         "sample_concatenate_permutation": 0,
         "min_query_count": count,
@@ -187,7 +197,7 @@ def _spec(
         "max_duration": 0,
         "max_query_count": 0,
     }
-    return LegSpec(label, settings=settings, in_force=in_force(settings, scenario), requested=count)
+    return LegSpec(label, settings=settings | others, scenario=scenario, requested=count)
 
 
 def _named(spec: LegSpec, suffix: str) -> LegSpec:
@@ -218,30 +228,18 @@ def _check_issued(leg: LegArtifacts) -> None:
         )
 
 
-def _pairs(test: OutputCaching, legs: list[LegArtifacts]) -> list[list[tuple[LegArtifacts, LegArtifacts]]]:
+def _pairs(legs: list[LegArtifacts]) -> list[list[tuple[LegArtifacts, LegArtifacts]]]:
     """For each repeating leg its (reference, leg) of the first round, and of those that followed."""
-    test.need(legs, 2)
     by_label = {leg.spec.label: leg for leg in legs}
-    for leg in legs:
-        _check_issued(leg)
-    first = legs[0]
-    if first.spec.label != REFERENCE or len(by_label) != len(legs):
-        raise ExecutionError(f"{test.name}: the legs {list(by_label)} do not start with one reference", "run it again")
-    pairs = []
-    for leg in legs[1:]:
-        if leg.spec.label.endswith(ROUNDS):
-            continue
-        rounds = [(first, leg)]
-        for suffix in ROUNDS:
-            again = by_label.get(leg.spec.label + suffix)
-            if again is None:
-                continue
-            if REFERENCE + suffix not in by_label:
-                raise ExecutionError(f"{test.name}: {again.spec.label} has no reference", "run the audit again")
-            rounds.append((by_label[REFERENCE + suffix], again))
-        pairs.append(rounds)
-    test.need((pairs and legs) or [], 2)
-    return pairs
+    first, *repeats = by_label
+    if first != REFERENCE or len(by_label) != len(legs):
+        text = f"{OutputCaching.name}: the legs {list(by_label)} do not start with one reference"
+        raise ExecutionError(text, "run the audit again")
+    return [
+        [(by_label[REFERENCE + suffix], by_label[label + suffix]) for suffix in ROUNDS if label + suffix in by_label]
+        for label in repeats
+        if not label.endswith(ROUNDS[1:])
+    ]
 
 
 def _mildest(rounds: list[tuple[LegArtifacts, LegArtifacts]], threshold: float) -> Comparison:
@@ -270,9 +268,9 @@ def _second_reference(legs: list[LegArtifacts]) -> Iterator[Finding]:
     "audit",
     ("caching-answered", "error", OURS, "the samples asked for were answered", AUDIT_AGAIN),
 )  # fmt: skip
-def _completeness(leg: LegArtifacts, threshold: float) -> Iterator[Finding]:
+def _completeness(leg: LegArtifacts, threshold: float) -> Finding:
     needed = leg.requested * (1 - threshold)
-    yield applied(
+    return applied(
         "caching-answered",
         f"{leg.spec.label}: samples answered",
         leg.completed >= needed,
@@ -301,12 +299,9 @@ def _direct_evidence(leg: LegArtifacts) -> Iterator[Finding]:
     yield applied("caching-tokens", f"{label}: prompt tokens from a cache", cached == 0, f"{cached:,}", "0", path)
 
 
-def _rule(request: AuditRequest, threshold: float) -> str:
-    first = (
-        "1 / mean latency, and samples/s"
-        if LOADGEN_SCENARIO[request.scenario] == "Offline"
-        else "1 / mean end-to-end latency, and 1 / median TTFT"
-    )
+def _rule(scenario: Scenario, threshold: float) -> str:
+    offline = "1 / mean latency, and samples/s"
+    first = offline if scenario == "Offline" else "1 / mean end-to-end latency, and 1 / median TTFT"
     return (
         f"{first}, of a leg of repeated samples must stay below (1 + threshold) × that of unique samples, threshold "
         f"{threshold:g} (TTFT 0.5); the limit is raised where the repeated samples are shorter than the mean, and by "
@@ -314,23 +309,3 @@ def _rule(request: AuditRequest, threshold: float) -> str:
         "limit counts when a second pair of legs says the same, and where it is close a third; a later reference less "
         "than twice as fast as the first; no prompt token from a cache"
     )
-
-
-def _details(
-    legs: list[LegArtifacts], worst: Comparison, threshold: float, comparisons: list[Comparison]
-) -> dict[str, Any]:
-    paces: list[Pace] = [pace_of(leg) for leg in legs]
-    audit = next(leg for leg in legs if leg.spec.label == worst.label)
-    return {
-        "threshold": threshold,
-        "ref_qps": worst.reference_score,
-        "audit_qps": worst.test_score,
-        "unit": worst.unit,
-        "ref_completed": legs[0].completed,
-        "ref_requested": legs[0].requested,
-        "audit_completed": audit.completed,
-        "audit_requested": audit.requested,
-        "decided_by": worst.label,
-        "paces": [pace.as_json() for pace in paces],
-        "comparisons": [comparison.as_json() for comparison in comparisons],
-    }

@@ -5,7 +5,7 @@ by the ratio of the lengths at most; so the limit is raised by that ratio, and n
 what a busy machine may have taken from the reference, so that an honest system never fails for that.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,28 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """A rate of both legs; more is faster."""
+
+    name: str
+    reference: float
+    test: float
+    limit: float  # the first value that is too fast
+
+    @property
+    def excess(self) -> float:
+        """How far the leg lies over its limit; 1 = at it."""
+        return self.test / self.limit
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """A leg against its reference. `excess` is how far the faster measure lies over its limit (1 = at it)."""
+    """A leg against its reference."""
 
     label: str
     unit: str
-    reference_score: float
-    test_score: float
-    limit: float
-    excess: float
+    decisive: Measure  # of the rates of whole answers, the one that is nearest its limit or furthest over it
+    excess: float  # of the fastest measure
     checks: tuple[Finding, ...]
 
     @property
@@ -72,8 +85,16 @@ class Comparison:
         return all(check.passed for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        checks = [check.as_json() for check in self.checks]
-        return {**asdict(replace(self, checks=())), "checks": checks, "passed": self.passed}
+        return {
+            "label": self.label,
+            "unit": self.unit,
+            "reference_score": self.decisive.reference,
+            "test_score": self.decisive.test,
+            "limit": self.decisive.limit,
+            "excess": self.excess,
+            "checks": [check.as_json() for check in self.checks],
+            "passed": self.passed,
+        }
 
 
 def pace_of(leg: LegArtifacts) -> Pace:
@@ -113,42 +134,42 @@ def pace_of(leg: LegArtifacts) -> Pace:
     "audit",
     ("caching-pace", "error", OURS, "repeated samples are not answered faster than unique ones",
      "find out what is kept between queries; run the audit again on an idle machine"),
+    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
 )  # fmt: skip
 def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
     """Is `test` faster than `reference` by more than its lengths and the threshold explain?"""
+    offline = test.scenario == "Offline"
     lengths = {**test.lengths, **reference.lengths}  # the reference's own, where it has the sample
-    shorter_prompts = _mean(lengths, test.issued, 0) / _mean(lengths, reference.issued, 0)
-    shorter_outputs = _mean(lengths, test.issued, 1) / _mean(lengths, reference.issued, 1)
-    allowance = 1 / min(1.0, shorter_prompts, shorter_outputs)
-    latency = _Measure(
-        "1 / mean latency",
-        *_rates(
-            reference.mean_latency_ns,
-            test.mean_latency_ns,
-            OFFLINE_MEAN_NS if test.scenario == "Offline" else LATENCY_FLOOR_NS,
-        ),
-        allowance * reference.mean_latency_ns / reference.steady_latency_ns,
-    )
-    if test.scenario == "Offline":
+    prompts, outputs = (_mean(lengths, test.issued, one) / _mean(lengths, reference.issued, one) for one in (0, 1))
+    allowance = 1 / min(1.0, prompts, outputs)
+    measures = [
+        _measure(
+            "1 / mean latency",
+            (reference.mean_latency_ns, test.mean_latency_ns),
+            OFFLINE_MEAN_NS if offline else LATENCY_FLOOR_NS,
+            threshold,
+            allowance * reference.mean_latency_ns / reference.steady_latency_ns,
+        )
+    ]
+    if offline:
         # All samples at once: the run lasts as long as its longest answer, its mean latency does not.
-        tail = max(1.0, _longest(lengths, reference.issued) / _longest(lengths, test.issued))
-        unit = "1/s (1 / mean latency)"
-        measures = [
-            latency,
-            _Measure(
+        longest = [max(lengths[index][1] for index in pace.issued) for pace in (reference, test)]
+        count = len(reference.issued)
+        undisturbed = _without(count * 1e9 / reference.samples_per_second, OFFLINE_LAST_NS)
+        measures.append(
+            _measure(
                 "samples/s",
-                *_rates(_sample_ns(reference), _sample_ns(test), OFFLINE_RUN_FLOOR_NS / len(reference.issued)),
-                allowance
-                * tail
-                * _without(len(reference.issued) * 1e9 / reference.samples_per_second, OFFLINE_LAST_NS),
-            ),
-        ]
-    else:
-        unit = "samples/s (1 / mean latency)"
-        measures = [latency]
-    measures = [measure.within(threshold) for measure in measures]
+                (1e9 / reference.samples_per_second, 1e9 / test.samples_per_second),
+                OFFLINE_RUN_FLOOR_NS / count,
+                threshold,
+                allowance * max(1.0, longest[0] / longest[1]) * undisturbed,
+            )
+        )
+    decisive = max(measures, key=lambda measure: measure.excess)
     if reference.median_ttft_ns and test.median_ttft_ns is not None:
-        measures.append(_ttft(reference.median_ttft_ns, test.median_ttft_ns, 1 / min(1.0, shorter_prompts)))
+        # Both floored: an engine that answers at once has no prompt to save.
+        times_ns = max(reference.median_ttft_ns, TTFT_FLOOR_NS), max(test.median_ttft_ns, TTFT_FLOOR_NS)
+        measures.append(_measure("1 / median TTFT", times_ns, 0, TTFT_THRESHOLD, 1 / min(1.0, prompts)))
     checks = [
         applied(
             "caching-pace",
@@ -159,48 +180,28 @@ def compare_paces(reference: Pace, test: Pace, threshold: float) -> Comparison:
         )
         for measure in measures
     ]
-    checks.append(_same_lengths(reference, test))
-    decisive = max(measures[: 2 if test.scenario == "Offline" else 1], key=lambda measure: measure.test / measure.limit)
-    return Comparison(
-        label=test.label,
-        unit=decisive.name if decisive.name == "samples/s" else unit,
-        reference_score=decisive.reference,
-        test_score=decisive.test,
-        limit=decisive.limit,
-        excess=max(measure.test / measure.limit for measure in measures),
-        checks=tuple(checks),
+    known = [index for index in test.issued if index in reference.lengths]
+    expected = _mean(reference.lengths, known, 1) if known else test.mean_output_tokens
+    found = _mean(test.lengths, known, 1) if known else test.mean_output_tokens
+    checks.append(
+        applied(
+            "caching-lengths",
+            f"{test.label}: mean output tokens",
+            abs(found / expected - 1) <= LENGTH_SHARE,
+            f"{found:.2f}",
+            f"{expected:.2f} ± {LENGTH_SHARE:.0%}, as in {reference.label}",
+        )
     )
+    unit = decisive.name if decisive.name == "samples/s" else f"{'1/s' if offline else 'samples/s'} (1 / mean latency)"
+    excess = max(measure.excess for measure in measures)
+    return Comparison(test.label, unit, decisive, excess, tuple(checks))
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """A rate of both legs; more is faster. `limit` is the first value that is too fast."""
-
-    name: str
-    reference: float
-    test: float
-    allowance: float
-    limit: float = 0.0
-
-    def within(self, threshold: float) -> "_Measure":
-        limit = self.reference * (1 + threshold) * self.allowance
-        return _Measure(self.name, self.reference, self.test, self.allowance, limit)
-
-
-def _ttft(reference_ns: float, test_ns: float, allowance: float) -> _Measure:
-    """1 / median time to first token, both floored: an engine that answers at once has no prompt to save."""
-    reference, test = 1e9 / max(reference_ns, TTFT_FLOOR_NS), 1e9 / max(test_ns, TTFT_FLOOR_NS)
-    return _Measure("1 / median TTFT", reference, test, allowance).within(TTFT_THRESHOLD)
-
-
-def _rates(reference_ns: float, test_ns: float, floor_ns: float) -> tuple[float, float]:
-    """1/s of both; where the reference is below the floor, both are taken to be no faster than that."""
-    floor_ns = floor_ns if reference_ns < floor_ns else 0.0
-    return 1e9 / max(reference_ns, floor_ns), 1e9 / max(test_ns, floor_ns)
-
-
-def _sample_ns(pace: Pace) -> float:
-    return 1e9 / pace.samples_per_second
+def _measure(name: str, times_ns: tuple[float, float], floor_ns: float, threshold: float, allowance: float) -> Measure:
+    """The rates of both, by their times; where the reference is below the floor, both are taken to be no faster."""
+    floor_ns = floor_ns if times_ns[0] < floor_ns else 0
+    reference, test = (1e9 / max(time_ns, floor_ns) for time_ns in times_ns)
+    return Measure(name, reference, test, reference * (1 + threshold) * allowance)
 
 
 def _steady(leg: LegArtifacts, mean_ns: float) -> float:
@@ -217,27 +218,5 @@ def _without(time_ns: float, disturbance_ns: float) -> float:
     return time_ns / max(time_ns - disturbance_ns, time_ns / 2)
 
 
-@decides(
-    "audit",
-    ("caching-lengths", "error", OURS, "repeated answers are as long as in the reference", AUDIT_AGAIN),
-)  # fmt: skip
-def _same_lengths(reference: Pace, test: Pace) -> Finding:
-    """Answers to repeated samples, as long as in the reference leg."""
-    known = [index for index in test.issued if index in reference.lengths]
-    expected = _mean(reference.lengths, known, 1) if known else test.mean_output_tokens
-    found = _mean(test.lengths, known, 1) if known else test.mean_output_tokens
-    return applied(
-        "caching-lengths",
-        f"{test.label}: mean output tokens",
-        abs(found / expected - 1) <= LENGTH_SHARE,
-        f"{found:.2f}",
-        f"{expected:.2f} ± {LENGTH_SHARE:.0%}, as in {reference.label}",
-    )
-
-
 def _mean(lengths: dict[int, tuple[int, float]], issued: list[int], which: int) -> float:
     return float(np.mean([lengths[index][which] for index in issued]))
-
-
-def _longest(lengths: dict[int, tuple[int, float]], issued: list[int]) -> float:
-    return max(lengths[index][1] for index in issued)

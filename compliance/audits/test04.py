@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.audits.audit_record import own_lines
 from compliance.audits.base import (
     PERFORMANCE_MODE,
     AuditRequest,
@@ -18,7 +17,7 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    in_force,
+    text_of,
 )
 from compliance.finding import OURS, Finding, applied, decides
 from runs.errors import InputError, SetupError
@@ -76,7 +75,7 @@ class OfficialTest04(AuditTest):
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         yield LegSpec("reference")
-        yield LegSpec("repeat", settings=SETTINGS, in_force=in_force(SETTINGS, request.scenario))
+        yield LegSpec("repeat", settings=SETTINGS, scenario=request.scenario)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
@@ -84,9 +83,8 @@ class OfficialTest04(AuditTest):
         outcome = official_outcome(reference.run.summary, test.run.summary)
         scores = f"test score {outcome.test_score}, reference score {outcome.reference_score}"
         said = next((line for line in outcome.text.splitlines() if line.startswith("TEST")), "no verdict")
-        checks = _own_judgement(reference, test)
         known = [leg for leg in legs if leg.run.detail.exists()]
-        lines = own_lines(RULE, known, checks)
+        checks = _own_judgement(reference, test) if len(known) == len(legs) else []
         return self.result(
             checks,
             known,
@@ -94,7 +92,7 @@ class OfficialTest04(AuditTest):
             reason=f"{said} ({scores})",
             rule=RULE,
             text_name="verify_performance.txt",
-            text=outcome.text + "\n".join(lines) + "\n",
+            text=text_of(outcome.text, RULE, known, checks),
             details={
                 "official_text": outcome.text,
                 "reference_score": outcome.reference_score,
@@ -111,33 +109,28 @@ def official_outcome(reference: Path, test: Path) -> OfficialOutcome:
         InputError: a file cannot be read, or a score is no number (the script would end in a traceback).
     """
     one, other = _Summary(reference, "reference"), _Summary(test, "test")
-    warnings = one.warnings
-    stop = f"TEST FAIL: {one.title} results are invalid" if one.invalid else ""
-    if not stop:
-        warnings = warnings + other.warnings
-        if other.invalid:
-            stop = f"TEST FAIL: {other.title} results are invalid"
-        elif one.scenario != other.scenario:
-            stop = "Test and reference scenarios do not match!"
-    if stop:
-        return OfficialOutcome("\n".join(["Verifying performance.", *warnings, stop, ""]), None, None, False)
-    fast = one.value <= FAST_SCORES.get(one.scenario, float("-inf"))
-    passed = other.value < one.value * (1 + (FAST_THRESHOLD if fast else THRESHOLD))
-    lines = [
-        "Verifying performance.",
-        *warnings,
-        f"reference score = {one.score}",
-        f"test score = {other.score}",
-        "TEST PASS" if passed else "TEST FAIL: Test score invalid",
-    ]
-    return OfficialOutcome("\n".join(lines) + "\n", one.score, other.score, passed)
+    lines, passed = ["Verifying performance.", *one.warnings], False
+    score: str | None = None
+    test_score: str | None = None
+    if one.invalid:
+        lines.append("TEST FAIL: Reference results are invalid")
+    elif other.invalid:
+        lines += [*other.warnings, "TEST FAIL: Test results are invalid"]
+    elif one.scenario != other.scenario:
+        lines += [*other.warnings, "Test and reference scenarios do not match!"]
+    else:
+        fast = one.value <= FAST_SCORES.get(one.scenario, float("-inf"))
+        passed = other.value < one.value * (1 + (FAST_THRESHOLD if fast else THRESHOLD))
+        score, test_score = one.score, other.score
+        lines += [*other.warnings, f"reference score = {score}", f"test score = {test_score}"]
+        lines.append("TEST PASS" if passed else "TEST FAIL: Test score invalid")
+    return OfficialOutcome("\n".join(lines) + "\n", score, test_score, passed)
 
 
 class _Summary:
     """A summary as the official script reads it: line by line, the last score counts, nothing after an INVALID."""
 
     def __init__(self, path: Path, role: str) -> None:
-        self.title = role.capitalize()
         self.scenario = ""
         self.score = "0"
         self.invalid = False
@@ -179,31 +172,21 @@ class _Summary:
 @decides("audit", ("test04-judgement", "note", OURS, "what end-to-end numbers say beside the official comparison", ""))
 def _own_judgement(reference: LegArtifacts, test: LegArtifacts) -> list[Finding]:
     """End-to-end numbers of both runs; they inform and do not decide."""
-    if not (reference.run.detail.exists() and test.run.detail.exists()):
-        return []
-    scenario = reference.detail.scenario
+    scenario, name = reference.detail.scenario, "own judgement (does not decide)"
     if scenario == "Server":
-        return [
-            applied(
-                "test04-judgement",
-                "own judgement (does not decide)",
-                True,
-                "none: the arrival rate fixes samples/s, a cache would not show",
-                "see --test output_caching in Offline or SingleStream",
-            )
-        ]
-    if reference.numbers.latency_ns is None or test.numbers.latency_ns is None:
+        none = "none: the arrival rate fixes samples/s, a cache would not show"
+        see = "see --test output_caching in Offline or SingleStream"
+        return [applied("test04-judgement", name, True, none, see)]
+    one, other = reference.numbers.latency_ns, test.numbers.latency_ns
+    if one is None or other is None or min(one.mean, other.mean) <= 0:
         return []
-    if min(reference.numbers.latency_ns.mean, test.numbers.latency_ns.mean) <= 0:
-        return []
-    limit = FAST_THRESHOLD if scenario == "SingleStream" else THRESHOLD
-    ratio = reference.numbers.latency_ns.mean / test.numbers.latency_ns.mean
+    limit, ratio = 1 + (FAST_THRESHOLD if scenario == "SingleStream" else THRESHOLD), one.mean / other.mean
     return [
         applied(
             "test04-judgement",
-            "own judgement (does not decide): 1 / mean end-to-end latency, test / reference",
-            ratio < 1 + limit,
+            f"{name}: 1 / mean end-to-end latency, test / reference",
+            ratio < limit,
             f"{ratio:.4f}",
-            f"below {1 + limit:g} where both runs have samples of one length",
+            f"below {limit:g} where both runs have samples of one length",
         )
     ]

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compliance.audits.base import (
+    NAMED_IN_MESSAGES,
+    PERFORMANCE,
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
@@ -19,7 +21,6 @@ from compliance.audits.base import (
     LegArtifacts,
     LegPlanner,
     LegSpec,
-    in_force,
 )
 from compliance.evidence.plausibility import shared_answers
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
@@ -39,7 +40,6 @@ SETTINGS = {
     "sample_concatenate_permutation": 0,
 }
 OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
-NAMED_IN_MESSAGES = 3
 # verify_accuracy.txt: what the official script writes, and its last line. [compliance/TEST06/run_verification.py]
 TEXT_NAME = "verify_accuracy.txt"
 FIRST, END, LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
@@ -63,8 +63,7 @@ class OfficialTest06(AuditTest):
             )
 
     def legs(self, request: AuditRequest) -> LegPlanner:
-        effective = in_force(SETTINGS, request.scenario)
-        yield LegSpec("performance", settings=SETTINGS, in_force=effective, requested=LOGGED_SAMPLES)
+        yield LegSpec(PERFORMANCE, settings=SETTINGS, scenario=request.scenario, requested=LOGGED_SAMPLES)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 1)
@@ -85,7 +84,10 @@ class OfficialTest06(AuditTest):
             checks,
             [leg],
             kept=f"{len(leg.entries)} logged answers kept every rule",
-            rule=rule(request.stop_ids, request.bos_ids, max_tokens),
+            rule=f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids "
+            "and as many as were counted; outside Offline a first-token record equal to the answer's start; no "
+            f"begin-of-sequence id {_listed(request.bos_ids)}; an end-of-sequence id {_listed(request.stop_ids)} at "
+            "most once and only last; no other special id of the tokenizer",
             text_name=TEXT_NAME,
             text=text,
             details={
@@ -98,15 +100,6 @@ class OfficialTest06(AuditTest):
             },
             copies={f"accuracy/{leg.run.accuracy_log.name}": leg.run.accuracy_log},
         )
-
-
-def rule(stop_ids: Collection[int], bos_ids: Collection[int], max_tokens: int) -> str:
-    return (
-        f"exactly {LOGGED_SAMPLES} logged answers, each of {MIN_TOKENS_LOADGEN_ACCEPTS} to {max_tokens} ids and as "
-        "many as were counted; outside Offline a first-token record equal to the answer's start; no begin-of-sequence "
-        f"id {_listed(bos_ids)}; an end-of-sequence id {_listed(stop_ids)} at most once and only last; "
-        "no other special id of the tokenizer"
-    )
 
 
 @decides(
@@ -144,82 +137,86 @@ def judge_entries(
     Returns:
         All checks, passed or not; an empty log fails the first.
     """
-    dtype = dtype_of(entries)
+    dtype, total, needs_first = dtype_of(entries), len(entries), scenario != "Offline"
     stops = np.array(sorted(stop_ids), np.int64)
     begins = np.array(sorted(set(bos_ids) - set(stop_ids)), np.int64)
     others = np.array(sorted(set(special_ids) - set(stop_ids) - set(bos_ids)), np.int64)
-    needs_first = scenario != "Offline"
     wrong: defaultdict[str, list[str]] = defaultdict(list)  # by the rule that is broken
-    lengths: list[int] = []
     answers: list[tuple[int, Ids]] = []
     for entry in entries:
         place = f"sample {entry.qsl_idx} (seq_id {entry.seq_id})"
-        ids = _ids(entry.data, dtype)
+        ids = as_ids(entry.data, dtype)
         if ids is None or np.any(ids < 0):
             wrong["test06-ids"].append(place)
             continue
-        lengths.append(len(ids))
         answers.append((entry.qsl_idx, ids))
-        if not MIN_TOKENS_LOADGEN_ACCEPTS <= len(ids) <= (max_tokens or len(ids)):
-            wrong["test06-length"].append(f"{place}: {len(ids)}")
-        if entry.token_count != len(ids):
-            wrong["test06-token-count"].append(f"{place}: {entry.token_count} for {len(ids)} ids")
-        if problem := _first_token_problem(entry, ids, dtype, needs_first):
-            wrong["test06-first-token"].append(f"{place}: {problem}")
-        if len(begin_places := _places_of(begins, ids)):
-            wrong["test06-begin"].append(f"{place}: at {begin_places[0]}")
-        if len(other_places := _places_of(others, ids)):
-            at = int(other_places[0])
-            wrong["test06-special-ids"].append(f"{place}: {ids[at]} at {at}")
-        stop_places = _places_of(stops, ids)
-        if len(stop_places) > 1:
-            wrong["test06-end-once"].append(f"{place}: {len(stop_places)} times")
-        if np.any(stop_places < len(ids) - 1):
-            wrong["test06-end-last"].append(f"{place}: at {int(stop_places[0])} of {len(ids)}")
-    total = len(entries)
+        count, most = len(ids), max_tokens or len(ids)
+        begin, other, stop = (_places_of(wanted, ids) for wanted in (begins, others, stops))
+        faults = {
+            "test06-length": "" if MIN_TOKENS_LOADGEN_ACCEPTS <= count <= most else f"{count}",
+            "test06-token-count": "" if entry.token_count == count else f"{entry.token_count} for {count} ids",
+            "test06-first-token": _first_token_problem(entry, ids, dtype, needs_first),
+            "test06-begin": f"at {begin[0]}" if len(begin) else "",
+            "test06-special-ids": f"{ids[other[0]]} at {other[0]}" if len(other) else "",
+            "test06-end-once": f"{len(stop)} times" if len(stop) > 1 else "",
+            "test06-end-last": f"at {stop[0]} of {count}" if np.any(stop < count - 1) else "",
+        }
+        for rule, fault in faults.items():
+            if fault:
+                wrong[rule].append(f"{place}: {fault}")
+    lengths = [len(ids) for _, ids in answers]
     span = f"{min(lengths)} to {max(lengths)} ids" if lengths else "no ids"
+    longest = f"to {max_tokens}" if max_tokens else "or more"
+    first = "a record" if needs_first else "none in Offline, or"
+    rows = [  # rule, its name here, what is said of answers that all keep it, what is required
+        ("test06-ids", "whole token ids", f"all {total} are {dtype.name}", f"{dtype.name} ids of at least 0"),
+        ("test06-length", "length", span, f"{MIN_TOKENS_LOADGEN_ACCEPTS} {longest} ids"),
+        ("test06-token-count", "token count", "", "as many as there are ids"),
+        ("test06-first-token", "first token", "", f"{first} equal to the answer's start"),
+        ("test06-begin", "begin-of-sequence id", "", f"no {_listed(begins.tolist())}"),
+        ("test06-special-ids", "other special ids", "",
+         f"none of the tokenizer's {len(others)} special ids but those that end"),
+        ("test06-end-once", "end-of-sequence id once", "", f"at most one of {_listed(stops.tolist())}"),
+        ("test06-end-last", "end-of-sequence id last", "", "nothing after it"),
+    ]  # fmt: skip
     name = "number of logged answers"
     checks = [applied("test06-count", name, total == expected_count, str(total), f"{expected_count}")]
-
-    def add(name: str, rule: str, required: str, found: str = "") -> None:
-        bad = wrong[rule]
-        more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
-        said = f"{len(bad)} of {total} answers do not" if bad else found or f"all {total} answers do"
-        where = f" ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})" if bad else ""
-        checks.append(applied(rule, name, not bad and total > 0, said + where, required, answers=len(bad)))
-
-    add("whole token ids", "test06-ids", f"{dtype.name} ids of at least 0", f"all {total} are {dtype.name}")
-    most = f"to {max_tokens}" if max_tokens else "or more"
-    add("length", "test06-length", f"{MIN_TOKENS_LOADGEN_ACCEPTS} {most} ids", span)
-    add("token count", "test06-token-count", "as many as there are ids")
-    if needs_first:
-        add("first token", "test06-first-token", "a record equal to the answer's start")
-    else:
-        add("first token", "test06-first-token", "none in Offline, or equal to the answer's start")
-    add("begin-of-sequence id", "test06-begin", f"no {_listed(begins.tolist())}")
-    if len(others):
-        add(
-            "other special ids",
-            "test06-special-ids",
-            f"none of the tokenizer's {len(others)} special ids but those that end",
-        )
-    add("end-of-sequence id once", "test06-end-once", f"at most one of {_listed(stops.tolist())}")
-    add("end-of-sequence id last", "test06-end-last", "nothing after it")
+    for rule, name, kept, required in rows:
+        if rule == "test06-special-ids" and not len(others):
+            continue
+        found, bad = kept or f"all {total} answers do", wrong[rule]
+        if bad:
+            more = f" and {len(bad) - NAMED_IN_MESSAGES} more" if len(bad) > NAMED_IN_MESSAGES else ""
+            found = f"{len(bad)} of {total} answers do not ({'; '.join(bad[:NAMED_IN_MESSAGES])}{more})"
+        checks.append(applied(rule, name, not bad and total > 0, found, required, answers=len(bad)))
     if shared := shared_answers(answers):
         checks.append(shared)
     return checks
 
 
-def official_text(entries: Sequence[AccuracyEntry], *, scenario: str, stop_id: int = OFFICIAL_STOP_ID) -> str:
+def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
     """What the official script writes to `verify_accuracy.txt` for these answers.
 
-    It is told the data type found here. `stop_id` is its own default, which is what it compares with unless given
-    another; given one on its command line it compares with a text and finds nothing.
+    It is told the data type found here, and looks for OFFICIAL_STOP_ID: given another id on its command line it
+    compares with a text and finds nothing. What it would stumble over is False.
     """
     dtype = dtype_of(entries)
-    first = "Skipped" if scenario == "Offline" else str(_as_official(entries, dtype, _official_first))
-    ends = _as_official(entries, dtype, lambda entry, ids, kind: _official_end(ids, stop_id))
-    lengths = _as_official(entries, dtype, lambda entry, ids, kind: len(ids) == entry.token_count)
+    answers = [(entry, as_ids(entry.data, dtype)) for entry in entries]
+
+    def holds(look: Callable[[AccuracyEntry, Ids], bool]) -> bool:
+        return all(ids is not None and look(entry, ids) for entry, ids in answers)
+
+    def first_token(entry: AccuracyEntry, ids: Ids) -> bool:
+        first = None if entry.token_data is None else as_ids(entry.token_data, dtype)
+        if first is None:
+            return False
+        both = min(len(first), len(ids))  # equal as far as both reach
+        return np.array_equal(first[:both], ids[:both])
+
+    # Not two stop ids at the end; the very first id is never looked at.
+    ends = holds(lambda _, ids: not (len(ids) > 2 and ids[-1] == ids[-2] == OFFICIAL_STOP_ID))
+    lengths = holds(lambda entry, ids: len(ids) == entry.token_count)
+    first = "Skipped" if scenario == "Offline" else str(holds(first_token))
     passed = ends and lengths and first != "False"
     return f"{FIRST}: {first}\n{END}: {ends}\n{LENGTH}: {lengths}\n{COMPLETE if passed else INCOMPLETE}\n"
 
@@ -231,7 +228,7 @@ def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:
     return np.dtype("<i8") if answers and wide else np.dtype("<i4")
 
 
-def _ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
+def as_ids(data: bytes, dtype: np.dtype[Any]) -> Ids | None:
     """Ids as int64 numbers; None where the bytes are not whole ids."""
     return np.frombuffer(data, dtype).astype(np.int64) if len(data) % dtype.itemsize == 0 else None
 
@@ -247,38 +244,12 @@ def _places_of(wanted: Ids, ids: Ids) -> Ids:
 def _first_token_problem(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any], needed: bool) -> str:
     if not entry.token_data:
         return "no record" if needed else ""
-    first = _ids(entry.token_data, dtype)
+    first = as_ids(entry.token_data, dtype)
     if first is None:
         return f"{len(entry.token_data)} bytes"
     if len(first) > len(ids) or not np.array_equal(first, ids[: len(first)]):
         return f"{first[:4].tolist()} for an answer that starts with {ids[:4].tolist()}"
     return ""
-
-
-def _as_official(
-    entries: Sequence[AccuracyEntry],
-    dtype: np.dtype[Any],
-    look: Callable[[AccuracyEntry, Ids, np.dtype[Any]], bool],
-) -> bool:
-    """Whether a look at each answer holds for all; what the script would stumble over is False."""
-    for entry in entries:
-        ids = _ids(entry.data, dtype)
-        if ids is None or not look(entry, ids, dtype):
-            return False
-    return True
-
-
-def _official_first(entry: AccuracyEntry, ids: Ids, dtype: np.dtype[Any]) -> bool:
-    """Equal as far as both reach."""
-    if entry.token_data is None or (first := _ids(entry.token_data, dtype)) is None:
-        return False
-    both = min(len(first), len(ids))
-    return bool(np.array_equal(first[:both], ids[:both]))
-
-
-def _official_end(ids: Ids, stop_id: int) -> bool:
-    """Not two stop ids at the end; the very first id is never looked at."""
-    return not (len(ids) > 2 and ids[-1] == stop_id and ids[-2] == stop_id)
 
 
 def _listed(ids: Collection[int]) -> str:

@@ -6,13 +6,15 @@ output_length (the idea of TEST09): performance answers are as long as those of 
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from compliance.audits.base import (
+    NAMED_IN_MESSAGES,
+    PERFORMANCE,
     PERFORMANCE_MODE,
     AuditRequest,
     AuditResult,
@@ -21,54 +23,48 @@ from compliance.audits.base import (
     LegPlanner,
     LegSpec,
     asked_count,
-    count_of,
-    in_force,
-    threshold_of,
+    text_of,
 )
-from compliance.audits.test06 import Ids, dtype_of
+from compliance.audits.test06 import Ids, as_ids, dtype_of
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
+from runs.benchmark import Scenario
 from runs.errors import ExecutionError, InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
 from runs.loadgen.detail_log import DetailLog
+from runs.record.leg import ACCURACY
 
 DEFAULT_SAMPLES = 100
 MOST_LOGGED = 1_000  # answers that LoadGen logs in the performance leg, chosen at random
 # An answer that differs does so at any place, half of it on average; twice that again for chance.
 DIFFERENT_ANSWERS_PER_TOKEN = 4
-NAMED_IN_MESSAGES = 3
-PERFORMANCE = "performance"  # the label of the leg whose answers are looked at
+
+Answers = list[tuple[AccuracyEntry, Ids]]  # as LoadGen logged them, and as ids
 
 
 class TwoModeAudit(AuditTest):
     """An accuracy leg over all samples, and a performance leg with logged answers."""
 
+    heading: str  # of its text
     default_threshold: float
     knobs = frozenset({"samples", "threshold"})
     existing = ("accuracy", "performance")
 
     def validate(self, request: AuditRequest) -> None:
         super().validate(request)
-        threshold_of(request, self.default_threshold)
-        count_of(request, DEFAULT_SAMPLES)
+        request.threshold_or(self.default_threshold)
+        request.samples_or(DEFAULT_SAMPLES)
 
-    def drawn(self, request: AuditRequest, logs: Mapping[str, DetailLog]) -> AuditRequest:
-        seed = logs[PERFORMANCE].integer("effective_accuracy_log_rng_seed") if PERFORMANCE in logs else None
-        return request.model_copy(update={"log_seed": seed})
-
-    def asked(self, request: AuditRequest, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> AuditRequest:
-        samples = asked_count(logs[PERFORMANCE]) if PERFORMANCE in logs else None
-        return self.drawn(request, logs).model_copy(update={"samples": samples})
+    def asked(self, scenario: Scenario, logs: Mapping[str, DetailLog], told: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"samples": asked_count(logs[PERFORMANCE])} if PERFORMANCE in logs else {}
 
     def legs(self, request: AuditRequest) -> LegPlanner:
         yield LegSpec("accuracy", "accuracy")
-        samples = count_of(request, DEFAULT_SAMPLES)
-        logged = min(samples, MOST_LOGGED)
-        # which answers are looked at is not known beforehand
-        seed = secrets.randbits(63) if request.log_seed is None else request.log_seed
+        samples = request.samples_or(DEFAULT_SAMPLES)
         settings = {
             "mode": PERFORMANCE_MODE,
-            "accuracy_log_rng_seed": seed,
-            "accuracy_log_sampling_target": logged,
+            # which answers are looked at is not known beforehand
+            "accuracy_log_rng_seed": secrets.randbits(63) if request.log_seed is None else request.log_seed,
+            "accuracy_log_sampling_target": min(samples, MOST_LOGGED),
             "min_query_count": samples,
             "min_duration": 0,
             "max_duration": 0,
@@ -77,68 +73,117 @@ class TwoModeAudit(AuditTest):
             "performance_issue_same": 0,
             "sample_concatenate_permutation": 0,
         }
-        effective = in_force(settings, request.scenario)
-        yield LegSpec(PERFORMANCE, settings=settings, in_force=effective, requested=samples)
+        yield LegSpec(PERFORMANCE, settings=settings, scenario=request.scenario, requested=samples)
 
     def verify(self, request: AuditRequest, legs: list[LegArtifacts]) -> AuditResult:
         self.need(legs, 2)
-        accuracy, performance = legs[:2]
-        return self.compare(accuracy, performance, threshold_of(request, self.default_threshold))
+        threshold = request.threshold_or(self.default_threshold)
+        checks, others = self.compare(_accuracy_answers(legs[0]), _logged_answers(legs[1]), legs[1], threshold)
+        head = f"{self.heading} check pass: {all(check.passed for check in checks)}\n"
+        return self.result(checks, legs[:2], text=text_of(head, others["rule"], (), checks), **others)
 
     @abstractmethod
-    def compare(self, accuracy: LegArtifacts, performance: LegArtifacts, threshold: float) -> AuditResult:
-        """Judge the two legs."""
+    def compare(
+        self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
+    ) -> tuple[list[Finding], dict[str, Any]]:
+        """Judge the performance leg: checks, and further fields of the result.
 
-    def told(
-        self, legs: tuple[LegArtifacts, LegArtifacts], checks: list[Finding], heading: str, rule: str, **others: Any
-    ) -> AuditResult:
-        """The outcome, with a text of our own under a heading."""
-        passed = all(check.passed for check in checks)
-        lines = [f"{heading} check pass: {passed}", f"rule: {rule}", *(f"check: {check}" for check in checks), ""]
-        return self.result(checks, legs, rule=rule, text="\n".join(lines), **others)
+        Args:
+            answers: the first to each sample of the accuracy leg.
+            logged: the performance leg's, maybe none.
+        """
 
 
 class OutputConsistency(TwoModeAudit):
     name = "output_consistency"
     summary = "Answers of a performance leg are those of the accuracy leg, token by token."
+    heading = "Output consistency"
     # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
     # rounding decides a near tie, and everything after it differs. docs/audits.md has what was measured.
     default_threshold = 0.05
 
-    def compare(self, accuracy: LegArtifacts, performance: LegArtifacts, threshold: float) -> AuditResult:
-        entries, answers = accuracy_answers(accuracy)
-        logged = logged_answers(performance)
-        checks: list[Finding] = []
-        if logged:
-            checks.append(_tokens(logged_ids=[(e.qsl_idx, ids) for e, ids in logged], answers=answers, limit=threshold))
+    def compare(
+        self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
+    ) -> tuple[list[Finding], dict[str, Any]]:
+        least, least_equal = 1 - threshold, 1 - DIFFERENT_ANSWERS_PER_TOKEN * threshold
+        checks = [_tokens(logged, answers, least)] if logged else []
         if performance.run.requests.exists():
-            digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in answers.items()}
-            checks.append(_answers(performance, digests, DIFFERENT_ANSWERS_PER_TOKEN * threshold))
-            checks.append(_own_record(performance))
+            checks += _hashes(performance, answers, least_equal)
         if not checks:
             raise ExecutionError(
                 f"{performance.run.root} has neither logged answers nor a requests.jsonl",
                 "run the audit's own legs with --scenario, or log answers with --audit-conf",
             )
         rule = (
-            f"of the tokens of each logged performance answer, those before the first difference to the accuracy leg's "
-            f"answer to the same sample; over all answers at least {1 - threshold:.4g} of the longer answers' tokens; "
-            f"and by their hashes at least {1 - DIFFERENT_ANSWERS_PER_TOKEN * threshold:.4g} of all answers equal"
+            "of the tokens of each logged performance answer, those before the first difference to the accuracy leg's "
+            f"answer to the same sample; over all answers at least {least:.4g} of the longer answers' tokens; "
+            f"and by their hashes at least {least_equal:.4g} of all answers equal"
         )
-        return self.told(
-            (accuracy, performance),
-            checks,
-            "Output consistency",
-            rule,
-            kept=checks[0].sentence,
-            text_name="verify_accuracy.txt",
-            details={"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(entries)},
-        )
+        return checks, {
+            "rule": rule,
+            "kept": checks[0].sentence,
+            "text_name": "verify_accuracy.txt",
+            "details": {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)},
+        }
+
+
+@decides(
+    "audit",
+    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
+)  # fmt: skip
+def _tokens(logged: Answers, answers: dict[int, Ids], least: float) -> Finding:
+    agreed = total = 0
+    different = []
+    for entry, ids in logged:
+        expected = answers.get(entry.qsl_idx, ids[:0])
+        common, longer = _common_start(ids, expected), max(len(ids), len(expected))
+        agreed += common
+        total += longer
+        if common < longer:
+            where = f"from token {common}" if entry.qsl_idx in answers else "not in the accuracy leg"
+            different.append(f"sample {entry.qsl_idx} {where}")
+    share = agreed / total if total else 0.0
+    found = f"{share:.4f} of {total:,} ({len(different)} of {len(logged)} answers differ)"
+    if share < least:
+        found += f" ({'; '.join(different[:NAMED_IN_MESSAGES])})"
+    name = "tokens equal up to the first difference"
+    return applied("consistency-tokens", name, share >= least, found, f"at least {least:.4g}", share=share)
+
+
+def _common_start(one: Ids, other: Ids) -> int:
+    both = min(len(one), len(other))
+    different = np.flatnonzero(one[:both] != other[:both])
+    return int(different[0]) if len(different) else both
+
+
+@decides(
+    "audit",
+    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
+    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
+)  # fmt: skip
+def _hashes(performance: LegArtifacts, answers: dict[int, Ids], least: float) -> Iterator[Finding]:
+    """By our record: all answers against the accuracy leg's, and LoadGen's log against it."""
+    table, where = performance.requests, performance.run.requests
+    digests = {index: sha256(ids.astype("<i4").tobytes()).hexdigest() for index, ids in answers.items()}
+    pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
+    different = [index for index, digest in pairs if digests.get(index) != digest]
+    total = len(table)
+    share = 1 - len(different) / total if total else 0.0
+    passed, found = total > 0 and share >= least, f"{share:.4f} of all {total:,}"
+    found += "" if passed else f" (samples {different[:NAMED_IN_MESSAGES]})"
+    name = "answers equal, by hash"
+    yield applied("consistency-hashes", name, passed, found, f"at least {least:.4g}", where, share=share)
+    recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
+    wrong = [one.seq_id for one in performance.entries if recorded.get(one.seq_id) != sha256(one.data).hexdigest()]
+    found = f"{len(wrong)} of {len(performance.entries)} differ"
+    found += f" (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else ""
+    yield applied("consistency-record", "logged answers are the recorded ones", not wrong, found, "none", where)
 
 
 class OutputLength(TwoModeAudit):
     name = "output_length"
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
+    heading = "Output length"
     default_threshold = 0.10
 
     @decides(
@@ -146,9 +191,18 @@ class OutputLength(TwoModeAudit):
         ("length-samples", "error", OURS, "both legs answered the same samples", AUDIT_AGAIN),
         ("length-mean", "error", OURS, "performance answers are as long as the accuracy leg's", AUDIT_AGAIN),
     )  # fmt: skip
-    def compare(self, accuracy: LegArtifacts, performance: LegArtifacts, threshold: float) -> AuditResult:
-        _, answers = accuracy_answers(accuracy)
-        issued = _lengths(performance)
+    def compare(
+        self, answers: dict[int, Ids], logged: Answers, performance: LegArtifacts, threshold: float
+    ) -> tuple[list[Finding], dict[str, Any]]:
+        issued = [(entry.qsl_idx, len(ids)) for entry, ids in logged]
+        if performance.run.requests.exists():
+            table = performance.requests
+            issued = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
+        if not issued:
+            raise ExecutionError(
+                f"{performance.run.root} has no output lengths: no requests.jsonl, and no logged answer",
+                "run the audit's own legs with --scenario, or log answers with --audit-conf",
+            )
         unknown = sorted({index for index, _ in issued} - answers.keys())
         found = float(np.mean([length for _, length in issued]))
         # A performance leg may issue some samples often and others never: the same ones are compared.
@@ -173,159 +227,61 @@ class OutputLength(TwoModeAudit):
                 performance.run.root,
             ),
         ]
-        rule = f"mean output tokens of the performance leg within ± {threshold:g} of the accuracy leg's, same samples"
-        return self.told(
-            (accuracy, performance),
-            checks,
-            "Output length",
-            rule,
-            kept=checks[-1].sentence,
-            text_name="verify_output_len.txt",
-            details={
+        return checks, {
+            "rule": f"mean output tokens of the performance leg within ± {threshold:g} of the accuracy leg's, same "
+            "samples",
+            "kept": checks[-1].sentence,
+            "text_name": "verify_output_len.txt",
+            "details": {
                 "threshold": threshold,
                 "performance_mean_tokens": found,
                 "accuracy_mean_tokens": expected,
                 "accuracy_mean_tokens_all": float(np.mean([len(ids) for ids in answers.values()])),
                 "ratio": ratio if ratio != float("inf") else None,
             },
-        )
+        }
 
 
-def accuracy_answers(leg: LegArtifacts) -> tuple[dict[int, AccuracyEntry], dict[int, Ids]]:
-    """The first answer to each sample of the accuracy leg: as logged, and as ids.
+def _accuracy_answers(leg: LegArtifacts) -> dict[int, Ids]:
+    """The first answer to each sample of the accuracy leg.
 
     Raises:
         InputError: it is no accuracy leg.
         ExecutionError: it answered nothing.
     """
-    if leg.detail.mode != "AccuracyOnly":
+    if leg.leg.mode != ACCURACY:
         raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", "--ref must name an accuracy leg")
     first: dict[int, AccuracyEntry] = {}
     for entry in leg.entries:
         first.setdefault(entry.qsl_idx, entry)
     if not first:
         raise ExecutionError(f"{leg.run.accuracy_log} holds no answer", "run the accuracy leg again")
-    return first, {entry.qsl_idx: ids for entry, ids in as_ids(leg, list(first.values()))}
+    return {entry.qsl_idx: ids for entry, ids in _with_ids(leg, list(first.values()))}
 
 
-def logged_answers(leg: LegArtifacts) -> list[tuple[AccuracyEntry, Ids]]:
-    """The logged answers of a performance leg, maybe none.
-
+def _logged_answers(leg: LegArtifacts) -> Answers:
+    """
     Raises:
         InputError: it is no performance leg.
     """
-    if leg.detail.mode != "PerformanceOnly":
+    if not leg.leg.is_performance:
         raise InputError(f"{leg.run.root} is a {leg.detail.mode} run", "--run must name a performance leg")
-    return as_ids(leg, leg.entries if leg.run.accuracy_log.exists() else [])
+    return _with_ids(leg, leg.entries if leg.run.accuracy_log.exists() else [])
 
 
-def as_ids(leg: LegArtifacts, entries: list[AccuracyEntry]) -> list[tuple[AccuracyEntry, Ids]]:
-    """Entries with their ids as int64 numbers.
-
+def _with_ids(leg: LegArtifacts, entries: list[AccuracyEntry]) -> Answers:
+    """
     Raises:
         ExecutionError: an answer is not made of whole ids.
     """
     dtype = dtype_of(entries)
-    pairs = []
+    answers = []
     for entry in entries:
-        if len(entry.data) % dtype.itemsize:
+        ids = as_ids(entry.data, dtype)
+        if ids is None:
             raise ExecutionError(
                 f"{leg.run.accuracy_log}: sample {entry.qsl_idx} (seq_id {entry.seq_id}) has {len(entry.data)} bytes",
                 "the log must hold int32 or int64 token ids",
             )
-        pairs.append((entry, np.frombuffer(entry.data, dtype).astype(np.int64)))
-    return pairs
-
-
-def agreed_tokens(one: Ids, other: Ids) -> int:
-    """Length of the common start of two lists of ids."""
-    both = min(len(one), len(other))
-    different = np.flatnonzero(one[:both] != other[:both])
-    return int(different[0]) if len(different) else both
-
-
-@decides(
-    "audit",
-    ("consistency-tokens", "error", OURS, "performance answers are the accuracy leg's, by tokens", AUDIT_AGAIN),
-)  # fmt: skip
-def _tokens(logged_ids: list[tuple[int, Ids]], answers: dict[int, Ids], limit: float) -> Finding:
-    agreed = total = 0
-    different = []
-    for index, ids in logged_ids:
-        expected = answers.get(index)
-        common = agreed_tokens(ids, expected) if expected is not None else 0
-        longer = max(len(ids), len(expected) if expected is not None else 0)
-        agreed += common
-        total += longer
-        if common < longer:
-            where = f"from token {common}" if expected is not None else "not in the accuracy leg"
-            different.append(f"sample {index} {where}")
-    share = agreed / total if total else 0.0
-    passed, where = share >= 1 - limit, "; ".join(different[:NAMED_IN_MESSAGES])
-    found = f"{share:.4f} of {total:,} ({len(different)} of {len(logged_ids)} answers differ)"
-    return applied(
-        "consistency-tokens",
-        "tokens equal up to the first difference",
-        passed,
-        found if passed else f"{found} ({where})",
-        f"at least {1 - limit:.4g}",
-        share=share,
-    )
-
-
-@decides(
-    "audit",
-    ("consistency-hashes", "error", OURS, "performance answers are the accuracy leg's, by hashes", AUDIT_AGAIN),
-)  # fmt: skip
-def _answers(performance: LegArtifacts, digests: dict[int, str], limit: float) -> Finding:
-    table = performance.requests
-    pairs = zip(table.sample_index.tolist(), table.output_sha256, strict=True)
-    different = [index for index, digest in pairs if digests.get(index) != digest]
-    total = len(table)
-    share = 1 - len(different) / total if total else 0.0
-    passed, found = total > 0 and share >= 1 - limit, f"{share:.4f} of all {total:,}"
-    return applied(
-        "consistency-hashes",
-        "answers equal, by hash",
-        passed,
-        found if passed else f"{found} (samples {different[:NAMED_IN_MESSAGES]})",
-        f"at least {1 - limit:.4g}",
-        performance.run.requests,
-        share=share,
-    )
-
-
-@decides(
-    "audit",
-    ("consistency-record", "error", OURS, "LoadGen's log and our record tell of the same answers", AUDIT_AGAIN),
-)  # fmt: skip
-def _own_record(performance: LegArtifacts) -> Finding:
-    """LoadGen's log and our record tell of the same answers."""
-    table = performance.requests
-    recorded = dict(zip(table.seq.tolist(), table.output_sha256, strict=True))
-    wrong = [e.seq_id for e in performance.entries if recorded.get(e.seq_id) != sha256(e.data).hexdigest()]
-    found = f"{len(wrong)} of {len(performance.entries)} differ"
-    return applied(
-        "consistency-record",
-        "logged answers are the recorded ones",
-        not wrong,
-        f"{found} (seq_id {wrong[:NAMED_IN_MESSAGES]})" if wrong else found,
-        "none",
-        performance.run.requests,
-    )
-
-
-def _lengths(performance: LegArtifacts) -> list[tuple[int, int]]:
-    """(sample index, output tokens) of each answer: from our record of all requests, else from the logged ones."""
-    logged = logged_answers(performance)
-    if performance.run.requests.exists():
-        table = performance.requests
-        pairs = list(zip(table.sample_index.tolist(), table.output_tokens.tolist(), strict=True))
-    else:
-        pairs = [(entry.qsl_idx, len(ids)) for entry, ids in logged]
-    if not pairs:
-        raise ExecutionError(
-            f"{performance.run.root} has no output lengths: no requests.jsonl, and no logged answer",
-            "run the audit's own legs with --scenario, or log answers with --audit-conf",
-        )
-    return pairs
+        answers.append((entry, ids))
+    return answers

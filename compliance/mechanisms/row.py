@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from compliance.audits.rejudge import judged_again, request_beside
+from compliance.audits.audit_registry import judged_again, request_beside
 from compliance.evidence.accuracy import ScoreSources
 from compliance.mechanisms.declaration import FIELD_NAMES, SUPPORT_STATUS, Declaration, declare
 from compliance.mechanisms.engine_facts import EngineFacts, declared_settings, facts_of_run, misdeclared

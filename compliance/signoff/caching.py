@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from compliance.audits.audit_record import read_audit
+from compliance.audits.audit_registry import judged_again, read_audit, request_beside
 from compliance.audits.output_caching import OutputCaching
-from compliance.audits.rejudge import judged_again, request_beside
 from compliance.finding import Finding, fail, note, warn
 from compliance.signoff.bundle import one_system
 from compliance.signoff.coherence import one_model

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from compliance.audits.audit_registry import request_beside
 from compliance.audits.base import AuditTest, LegArtifacts, LegSpec
-from compliance.audits.rejudge import request_beside
 from compliance.audits.two_modes import OutputConsistency, OutputLength
 from compliance.finding import Finding, fail, note
 from compliance.signoff.caching import caching, pace

@@ -5,18 +5,21 @@ The runs are only read.
 """
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import orjson
+from jinja2 import Environment, FileSystemLoader
 
+from compliance.audits.test06 import TEXT_NAME
 from compliance.evidence.truncate import submitted_accuracy
-from compliance.submission.build_texts import scenario_readme
+from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.gates import Judged
-from compliance.submission.measurements import measurements
+from compliance.submission.measurements import measurements, model_name
 from compliance.submission.source import CODE_FOLDER, README, Source
 from compliance.submission.system import SystemDescription
 from compliance.submission.tree import MOST_FILE_BYTES, REHEARSAL_MARK, Place, Tree
@@ -26,28 +29,28 @@ from runs.reading import read_record
 from runs.record.layout import RunDir
 from runs.record.leg import LOG_HASHES
 from runs.record.manifest import Manifest
+from runs.record.servers import clients
 
 _RERUN = "run the leg again"
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"), trim_blocks=True, lstrip_blocks=True
+)
+_OF_THE_MANIFEST = ("accelerator", "engine", "harness", "host", "loadgen", "mechanism", "model", "software")
+_FILES = ("_path", "_conf", "_dir")  # options whose value is a path on the machine
+# Options that a README leaves out; what is declared stands in its table of facts.
+_NOT_OF_THE_RUN = frozenset({"output_log_dir", "signing_key", "mechanism"})
 
 
 @dataclass(frozen=True)
 class TreePlan:
     """Everything that goes into a tree of one system."""
 
-    tree: Tree
-    division: str
-    organisation: str
-    system: str
+    request: SubmitRequest
     results: list[Judged]
     description: SystemDescription
-    measurements: dict[str, str]  # what the submitter says
     source: Source
     documentation: Mapping[str, bytes]  # by path in documentation/
     rehearsal: list[str]  # why it is a rehearsal; empty if it is none
-
-    def place(self, judged: Judged) -> Place:
-        candidate = judged.candidate
-        return Place(self.division, self.organisation, self.system, candidate.benchmark, candidate.scenario)
 
 
 @dataclass
@@ -82,12 +85,12 @@ def build(plan: TreePlan) -> Built:
         SetupError: its place is taken or cannot be written, or a file is too large for a submission.
         InputError: a leg lacks a file. ExecutionError: a leg's file changed meanwhile.
     """
-    root = plan.tree.root
+    root = plan.request.output
     refuse_taken(root)
     draft = root.absolute().with_name(f".{root.absolute().name}.{os.getpid()}.tmp")
     try:
         draft.mkdir(parents=True)
-        _fill(plan, Tree(draft, plan.tree.round))
+        _fill(plan, Tree(draft, plan.request.round))
         files = _measure(draft)
         draft.replace(root)
     except OSError as error:
@@ -100,20 +103,22 @@ def build(plan: TreePlan) -> Built:
 def _fill(plan: TreePlan, tree: Tree) -> None:
     for judged in plan.results:
         _scenario(plan, tree, judged)
-    _json(tree.system(plan.division, plan.organisation, plan.system), dict(plan.description.values))
-    source = tree.source(plan.division, plan.organisation)
-    _write(source / README, plan.source.readme())
+    home = plan.request.division, plan.request.organisation
+    _json(tree.system(*home, plan.request.system_name), dict(plan.description.values))
+    _write(tree.source(*home) / README, plan.source.readme())
     for name, content in plan.source.files.items():
-        _write(source / CODE_FOLDER / name, content)
+        _write(tree.source(*home) / CODE_FOLDER / name, content)
     for name, content in plan.documentation.items():
-        _write(tree.documentation(plan.division, plan.organisation) / name, content)
+        _write(tree.documentation(*home) / name, content)
     if plan.rehearsal:
         lines = [REHEARSAL_MARK, "", "This tree must not be uploaded:", *(f"- {reason}" for reason in plan.rehearsal)]
         _write(tree.rehearsal_file(), "\n".join(lines) + "\n")
 
 
 def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
-    candidate, place = judged.candidate, plan.place(judged)
+    request, candidate = plan.request, judged.candidate
+    home = request.division, request.organisation, request.system_name
+    place = Place(*home, candidate.benchmark, candidate.scenario)
     manifests = candidate.manifests()
     performance, accuracy = candidate.performance, candidate.accuracy
     if performance is None or accuracy is None:
@@ -126,7 +131,7 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
         folder = tree.audit(place, test)
         copies.append((audit.run, RunDir(folder / "performance" / "run_1"), test))
         _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
-        _write(folder / "verify_accuracy.txt", read_record(audit.folder / "verify_accuracy.txt", _RERUN))
+        _write(folder / TEXT_NAME, read_record(audit.folder / TEXT_NAME, _RERUN))
     for run, to, name in copies:  # the trace stays behind
         _copy(run.summary, to.summary, manifests[name])
         _copy(run.detail, to.detail, manifests[name])
@@ -135,20 +140,70 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
     submitted = submitted_accuracy(accuracy.run)
     _write(tree.accuracy(place).accuracy_log, submitted.log)
     _write(tree.accuracy(place).accuracy_text, submitted.text)
-    _json(tree.measurements(place), measurements(manifests["performance"], plan.measurements, plan.rehearsal))
+    said = measurements(manifests["performance"], request.given.measurements, plan.rehearsal)
+    _json(tree.measurements(place), said)
     _write(tree.user_conf(place), read_record(performance.run.user_conf, _RERUN))
-    _write(tree.readme(place), scenario_readme(judged, place, tree, plan.rehearsal))
+    _write(tree.readme(place), _readme(judged, place, tree, plan.rehearsal))
+
+
+def _readme(judged: Judged, place: Place, tree: Tree, rehearsal: list[str]) -> str:
+    """README.md of one scenario."""
+    manifests = judged.candidate.manifests()
+    manifest = manifests["performance"]
+    text = _ENVIRONMENT.get_template("scenario_readme.md").render(
+        place=place,
+        round=tree.round,
+        mark=REHEARSAL_MARK,
+        rehearsal=rehearsal,
+        parts=judged.verdict.parts if judged.verdict is not None else [],
+        code=f"{tree.source(place.division, place.organisation).name}/{CODE_FOLDER}",
+        code_folder=CODE_FOLDER,
+        commands=[_command(name, one) for name, one in manifests.items()],
+        plan=manifest.resolved,
+        model_name=model_name(manifest),
+        over_network=bool(clients(manifest)),
+        **{name: getattr(manifest, name) for name in _OF_THE_MANIFEST},
+    )
+    return text.rstrip() + "\n"
+
+
+def _command(name: str, manifest: Manifest) -> str:
+    """The leg's options, without the place of its output; of files the name only."""
+    words = ["python", "main.py"]
+    asked = dict(manifest.asked)
+    if manifest.resolved.audit:
+        words += ["audit", "--test", name]
+        for key in ("audit_conf", "accuracy"):
+            asked.pop(key, None)
+    for key, value in asked.items():
+        if key not in _NOT_OF_THE_RUN and value is not False and value is not None:
+            words += _option(key, value)
+    return shlex.join(words)
+
+
+def _option(key: str, value: Any) -> list[str]:
+    flag = "--" + key.replace("_", "-")
+    if value is True:
+        return [flag]
+    if isinstance(value, dict):
+        return [word for name, one in value.items() for word in (flag, f"{name}={one}")]
+    if isinstance(value, list):
+        return [word for one in value for word in (flag, str(one))]
+    is_hub_id = key == "model_path" and not PurePath(str(value)).is_absolute()
+    if key.endswith(_FILES) and not is_hub_id:
+        return [flag, PurePath(str(value)).name]
+    return [flag, str(value)]
 
 
 def _copy(source: Path, target: Path, manifest: Manifest) -> None:
     """Copy one of LoadGen's logs; it must still be the one that the leg left."""
     if not source.is_file():
-        raise InputError(f"{source} is missing", "run the leg again")
+        raise InputError(f"{source} is missing", _RERUN)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     recorded = (manifest.observed.get(LOG_HASHES) or {}).get(source.name)
     if recorded is not None and recorded != sha256_of(target):
-        raise ExecutionError(f"{source} is not the file that the leg left", "run the leg again")
+        raise ExecutionError(f"{source} is not the file that the leg left", _RERUN)
 
 
 def _write(path: Path, content: bytes | str) -> None:

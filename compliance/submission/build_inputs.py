@@ -1,11 +1,14 @@
 """What was named on the command line: results, each with its legs and audits, and where each belongs in a tree."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from compliance.audits.audit_registry import AUDITS
+from compliance.audits.base import PERFORMANCE as AUDIT_LEG
+from compliance.evidence.accuracy import ScoreSources
+from compliance.submission.system import SystemFile
+from compliance.submission.tree import Division
 from compliance.verify.find_results import ResultLegs, campaign_results, find_results
 from runs.benchmark import Scenario
 from runs.benchmarks import BENCHMARKS, SUBMISSIONS
@@ -13,9 +16,27 @@ from runs.errors import InputError
 from runs.record.layout import ResultDir, RunDir, audit_record
 from runs.record.leg import ACCURACY, PERFORMANCE, FinishedLeg
 from runs.record.manifest import Manifest, read_manifest
+from runs.rounds import Round
 
 # Audits that a submission of this benchmark has a place for; whatever others were run are none of its business.
 SUBMITTED_TESTS = tuple(sorted({name for one in SUBMISSIONS.values() for name in one.audits}))
+
+
+@dataclass(frozen=True)
+class SubmitRequest:
+    """What is to be built from what."""
+
+    results: list[Path]
+    output: Path
+    organisation: str
+    system_name: str
+    division: Division
+    round: Round
+    given: SystemFile
+    source: Path | None = None
+    documentation: Path | None = None
+    rehearsal: bool = False  # what is not official may enter; every other rule stays
+    sources: ScoreSources = field(default_factory=ScoreSources)  # what the answers are scored with
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,7 @@ class Audit:
 
     @cached_property
     def leg(self) -> FinishedLeg:
-        return FinishedLeg(_audit_leg(self.folder))
+        return FinishedLeg(RunDir(self.folder / AUDIT_LEG))
 
     @property
     def run(self) -> RunDir:
@@ -67,6 +88,11 @@ class Candidate:
         return [leg for leg in (self.performance, self.accuracy) if leg is not None]
 
     @property
+    def all_legs(self) -> list[FinishedLeg]:
+        """Those of audits, too."""
+        return [*self.legs, *(audit.leg for audit in self.audits.values())]
+
+    @property
     def homes(self) -> list[ResultDir]:
         """The result's directory: as it was named, and by the places of its legs."""
         roots = [leg.run.root.absolute() for leg in self.legs]
@@ -77,6 +103,11 @@ class Candidate:
         """The record of every leg, audits included, by a name for people."""
         found = {leg.mode.removesuffix("Only").lower(): leg.manifest for leg in self.legs if leg.manifest is not None}
         return found | {audit.test: audit.manifest for audit in self.audits.values()}
+
+    @property
+    def record(self) -> Manifest | None:
+        """The record of its first leg, the performance leg where it is there."""
+        return next(iter(self.manifests().values()), None)
 
 
 def gather(paths: list[Path]) -> list[Candidate]:
@@ -90,12 +121,9 @@ def gather(paths: list[Path]) -> list[Candidate]:
             not there.
         HarnessError: a leg cannot be read.
     """
-    leg_paths: list[Path] = []
-    audit_paths: list[Path] = []
-    for path in paths:
-        for legs, audits in _parts(path):
-            leg_paths += legs
-            audit_paths += audits
+    parts = [_parts(path) for path in paths]
+    leg_paths = [path for legs, _ in parts for path in legs]
+    audit_paths = [path.resolve() for _, audits in parts for path in audits]
     candidates: dict[tuple[str, str], Candidate] = {}
     for result in find_results(leg_paths) if leg_paths else []:
         if result.error is not None:
@@ -109,30 +137,34 @@ def gather(paths: list[Path]) -> list[Candidate]:
                 f"two results for {benchmark}/{scenario}: {_listed(earlier.result)} and {_listed(result)}",
                 "name the one that is to be submitted",
             )
-    _add_audits(candidates, [_audit(path) for path in dict.fromkeys(path.resolve() for path in audit_paths)])
+    for path in dict.fromkeys(audit_paths):
+        audit = _audit(path)
+        candidate = candidates.get((audit.benchmark, audit.scenario))
+        if candidate is None:
+            raise InputError(
+                f"{path}: {audit.test} of {audit.benchmark}/{audit.scenario}, of which no result was named",
+                "name the result as well, or leave the audit out",
+            )
+        twin = candidate.audits.setdefault(audit.test, audit)
+        if twin is not audit:
+            raise InputError(
+                f"two {audit.test} for {candidate.name}: {twin.folder} and {path}",
+                "name the one that is to be submitted",
+            )
     if not candidates:
         raise InputError(f"no result in {', '.join(map(str, paths))}", "name a campaign's or a result's directory")
     return [candidates[key] for key in sorted(candidates)]
 
 
-def _parts(path: Path) -> Iterator[tuple[list[Path], list[Path]]]:
+def _parts(path: Path) -> tuple[list[Path], list[Path]]:
     """Directories of legs and of audits in one path."""
     if any(audit_record(path, test).is_file() for test in AUDITS):
-        yield [], [path]
-        return
-    campaign = campaign_results(path)
-    if campaign:
-        for root in campaign:
-            yield [root], _audits_of(ResultDir(root))
-        return
+        return [], [path]
+    if campaign := campaign_results(path):
+        return list(campaign), [audit for root in campaign for audit in _audits_of(ResultDir(root))]
     audits = _audits_of(ResultDir(path))
     holds_legs = any((path / part).exists() for part in ("performance", "accuracy", RunDir(path).manifest.name))
-    yield [path] if holds_legs or not audits else [], audits
-
-
-def _audit_leg(folder: Path) -> RunDir:
-    """The only leg of TEST06."""
-    return RunDir(folder / "performance")
+    return [path] if holds_legs or not audits else [], audits
 
 
 def _audits_of(result: ResultDir) -> list[Path]:
@@ -148,26 +180,10 @@ def _audit(folder: Path) -> Audit:
         )
     if test not in SUBMITTED_TESTS:
         raise InputError(f"{folder}: {test} has no place in a submission of this benchmark", "leave it out")
-    plan = read_manifest(_audit_leg(folder).manifest).resolved
+    plan = read_manifest(RunDir(folder / AUDIT_LEG).manifest).resolved
     if plan.loadgen_key not in BENCHMARKS:
         raise InputError(f"{folder}: unknown benchmark {plan.loadgen_key}", "give an audit of this benchmark")
     return Audit(test, folder, BENCHMARKS[plan.loadgen_key].submission_name, plan.scenario)
-
-
-def _add_audits(candidates: dict[tuple[str, str], Candidate], audits: list[Audit]) -> None:
-    for audit in audits:
-        candidate = candidates.get((audit.benchmark, audit.scenario))
-        if candidate is None:
-            raise InputError(
-                f"{audit.folder}: {audit.test} of {audit.benchmark}/{audit.scenario}, of which no result was named",
-                "name the result as well, or leave the audit out",
-            )
-        earlier = candidate.audits.setdefault(audit.test, audit)
-        if earlier is not audit:
-            raise InputError(
-                f"two {audit.test} for {candidate.name}: {earlier.folder} and {audit.folder}",
-                "name the one that is to be submitted",
-            )
 
 
 def _listed(result: ResultLegs) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +13,18 @@ from compliance.signoff.caching import audit_problems
 from compliance.signoff.evidence import Evidence
 from compliance.signoff.signoff_verdict import SignOff
 from compliance.submission.build import Built, TreePlan, build, refuse_taken
-from compliance.submission.build_inputs import Candidate, gather
+from compliance.submission.build_inputs import Candidate, SubmitRequest, gather
 from compliance.submission.calibration_check import Documents, lacking, with_calibration
-from compliance.submission.gates import Judged, Terms, judge_candidate, judge_set, refusal, unofficial_reasons
+from compliance.submission.gates import Judged, judge_candidate, judge_set, refusal, unofficial_reasons
 from compliance.submission.source import Source, read_documentation, read_source
-from compliance.submission.system import SystemDescription, SystemFile, describe
-from compliance.submission.tree import Division, Tree
+from compliance.submission.system import SystemDescription, describe
 from compliance.verdict import Verdict
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import InputError, SetupError
 from runs.record.manifest import Manifest
-from runs.rounds import Round
 
 # Of a directory, on every file system and in the official scripts.
 _NAME = re.compile(r"[A-Za-z0-9_+][A-Za-z0-9._+-]*")
-
-
-@dataclass(frozen=True)
-class SubmitRequest:
-    """What is to be built from what."""
-
-    results: list[Path]
-    output: Path
-    organisation: str
-    system_name: str
-    division: Division
-    round: Round
-    given: SystemFile
-    source: Path | None = None
-    documentation: Path | None = None
-    rehearsal: bool = False
-    sources: ScoreSources = field(default_factory=ScoreSources)
 
 
 @dataclass
@@ -147,11 +128,10 @@ def judge(
     request: SubmitRequest, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]
 ) -> SubmitOutcome:
     """The rules on each result, then on all of them together."""
-    terms = Terms(request.division, request.round, request.rehearsal, sources)
     judged = []
     for candidate in candidates:
         say(f"verifying {candidate.name}")
-        judged.append(judge_candidate(candidate, terms))
+        judged.append(judge_candidate(candidate, replace(request, sources=sources)))
     refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
     return SubmitOutcome(judged, _notes(request, unofficial_reasons(judged)), findings=refusals)
@@ -180,18 +160,8 @@ def tree_plan(request: SubmitRequest, outcome: SubmitOutcome, source: Source, do
         InputError: fields of the system's description are missing.
     """
     rehearsal = unofficial_reasons(outcome.judged) if request.rehearsal else []
-    return TreePlan(
-        tree=Tree(request.output, request.round),
-        division=request.division,
-        organisation=request.organisation,
-        system=request.system_name,
-        results=outcome.judged,
-        description=_describe(request, [one.candidate for one in outcome.judged], rehearsal),
-        measurements=dict(request.given.measurements),
-        source=source,
-        documentation=documents,
-        rehearsal=rehearsal,
-    )
+    description = _describe(request, [one.candidate for one in outcome.judged], rehearsal)
+    return TreePlan(request, outcome.judged, description, source, documents, rehearsal)
 
 
 def _directories(candidates: list[Candidate]) -> list[Path]:

@@ -12,31 +12,26 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from compliance.audits import test06
-from compliance.audits.audit_record import read_audit
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.audit_registry import AUDITS, IDS, files_that_differ, judged_again, read_audit, request_beside
 from compliance.audits.base import EXISTING
-from compliance.audits.rejudge import IDS, files_that_differ, judged_again, request_beside
-from compliance.evidence.accuracy import ScoreSources
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.caching import output_caching_passed
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
 from compliance.submission.system_detect import memory_gib
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK
 from runs.benchmarks import SUBMISSIONS
 from runs.errors import HarnessError, InputError
-from runs.loadgen.detail_log import DetailLog
 from runs.reading import MAX_LOG_BYTES, read_whole
 from runs.record.conditions import Conditions, differences, node_conditions, plan_conditions, shown
 from runs.record.layout import audit_record
 from runs.record.leg import ACCURACY
 from runs.record.manifest import Manifest
 from runs.record.servers import all_elsewhere, as_served, clients, reuse_unseen
-from runs.rounds import Round, round_of
+from runs.rounds import round_of
 
 
 def refusal(rule: str, where: str, reason: str, fix: str) -> Finding:
@@ -59,16 +54,6 @@ class Judged:
     unofficial: list[str] = field(default_factory=list)  # every reason, these included
 
 
-@dataclass(frozen=True)
-class Terms:
-    """By what a result is judged."""
-
-    division: Division
-    in_round: Round
-    rehearsal: bool  # what is not official may enter; every other rule stays
-    sources: ScoreSources  # what the answers are scored with
-
-
 Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why, and what to do
 
 
@@ -81,76 +66,67 @@ Reasons = Iterator[tuple[str, str, str]]  # the rule that refuses a result, why,
     ("submit/one-configuration", "error", "[rules] closed division", "the legs of a result ran in one configuration",
      "run the legs again in one configuration"),
 )  # fmt: skip
-def judge_candidate(candidate: Candidate, terms: Terms) -> Judged:
+def judge_candidate(candidate: Candidate, request: SubmitRequest) -> Judged:
     """Hold one result and its audits to the rules; reads the files anew."""
     judged = Judged(candidate)
-
-    def refuse(reasons: Iterable[tuple[str, str, str]]) -> None:
-        judged.refusals += [refusal(rule, candidate.name, reason, fix) for rule, reason, fix in reasons]
-
-    for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
-        if leg is None:
-            fix = f"run it, and name its directory beside {candidate.result.home}"
-            refuse([("submit/leg-missing", f"there is no {mode} leg", fix)])
-        elif leg.manifest is None:
-            reason = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
-            refuse([("submit/not-ours", reason, "give a run of this harness")])
-    if judged.refusals:
-        return judged
-    judged.verdict = verify_result(candidate.result, sources=terms.sources)
-    failed = _failed(judged.verdict, terms.division)
-    for rule, reason in _failures(judged.verdict, failed):
-        fix = f"{find_rule(rule).fix}; see `main.py verify {candidate.result.home} --official`"
-        refuse([(rule, reason, fix)])
-    judged.shown = list(dict.fromkeys(_not_official(candidate, terms.sources.dataset_path)))
-    judged.unofficial = list(dict.fromkeys([*judged.shown, *_unofficial(judged.verdict, failed)]))
-    if terms.division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
-        judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
-    for in_open, reasons in _RULES:
-        if in_open or terms.division != "open":
-            refuse(reasons(judged, terms))
+    reasons = [*_absent(candidate)]
+    if not reasons:
+        judged.verdict = verdict = verify_result(candidate.result, sources=request.sources)
+        failed = _failed(verdict, request.division)
+        fix = f"see `main.py verify {candidate.result.home} --official`"
+        reasons = [(rule, said, f"{find_rule(rule).fix}; {fix}") for rule, said in _failures(verdict, failed)]
+        judged.shown = [*dict.fromkeys(_not_official(candidate, request.sources.dataset_path))]
+        judged.unofficial = [*dict.fromkeys([*judged.shown, *_unofficial(verdict, failed)])]
+        if request.division == "network" and not all(map(all_elsewhere, candidate.manifests().values())):
+            judged.unofficial.append("the record does not show every server on another machine than LoadGen's")
+        for in_open, rules in _RULES:
+            if in_open or request.division != "open":
+                reasons += rules(judged, request)
+    judged.refusals = [refusal(rule, candidate.name, said, fix) for rule, said, fix in reasons]
     return judged
 
 
-def _claims_to_be_official(judged: Judged, terms: Terms) -> Reasons:
+def _absent(candidate: Candidate) -> Reasons:
+    for mode, leg in (("performance", candidate.performance), ("accuracy", candidate.accuracy)):
+        if leg is None:
+            fix = f"run it, and name its directory beside {candidate.result.home}"
+            yield "submit/leg-missing", f"there is no {mode} leg", fix
+        elif leg.manifest is None:
+            said = f"{leg.run.root} has no manifest.json: nothing tells how it was run"
+            yield "submit/not-ours", said, "give a run of this harness"
+
+
+def _claims_to_be_official(judged: Judged, request: SubmitRequest) -> Reasons:
     # The open division takes other models and engine options; made-up data and engines it does not.
-    reasons = judged.shown if terms.division == "open" else judged.unofficial
-    for reason in reasons if not terms.rehearsal else ():
+    reasons = judged.shown if request.division == "open" else judged.unofficial
+    for reason in reasons if not request.rehearsal else ():
         fix = "run it as an official one, or build a marked tree with --rehearsal"
         yield "submit/not-official", f"not official: {reason}", fix
 
 
-def _wrong_seeds(judged: Judged, terms: Terms) -> Reasons:
-    logs: list[DetailLog] = [leg.detail for leg in judged.candidate.legs]
-    logs += [audit.leg.detail for audit in judged.candidate.audits.values() if audit.run.detail.is_file()]
-    for log in logs:
-        if log.seeds != terms.in_round.seeds:
+def _wrong_seeds(judged: Judged, request: SubmitRequest) -> Reasons:
+    for log in (leg.detail for leg in judged.candidate.all_legs if leg.run.detail.is_file()):
+        if log.seeds != request.round.seeds:
             of = round_of(log.seeds) or "no known round"
-            reason = f"{log.path}: the seeds are those of {of}, not of {terms.in_round}"
             rule = "accuracy-seeds" if log.mode == ACCURACY else "perf-seeds"
-            yield rule, reason, f"run it in round {terms.in_round}, or choose the round with --round"
+            fix = f"run it in round {request.round}, or choose the round with --round"
+            yield rule, f"{log.path}: the seeds are those of {of}, not of {request.round}", fix
 
 
-def _missing_audits(judged: Judged, terms: Terms) -> Reasons:
+def _audits(judged: Judged, request: SubmitRequest) -> Reasons:
+    """The required ones are there, and what the records of all say is still true: each is judged again from its leg's
+    files."""
     candidate = judged.candidate
-    for test in SUBMISSIONS[candidate.benchmark].audits:
+    required = SUBMISSIONS[candidate.benchmark].audits if request.division != "open" else ()
+    for test in dict.fromkeys([*required, *candidate.audits]):
+        fix = f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
         if test not in candidate.audits:
-            reason = f"{test} is missing, which {candidate.benchmark} needs in every scenario"
-            yield "audit-missing", reason, _run_audit(test, candidate)
-
-
-def _submitted_audits(judged: Judged, terms: Terms) -> Reasons:
-    """What their records say must still be true: each is judged again from its leg's files."""
-    for audit in judged.candidate.audits.values():
+            yield "audit-missing", f"{test} is missing, which {candidate.benchmark} needs in every scenario", fix
+            continue
         try:
-            for rule, reason in _audit_failures(audit):
-                yield rule, reason, _run_audit(audit.test, judged.candidate)
+            yield from ((rule, said, fix) for rule, said in _audit_failures(candidate.audits[test]))
         except HarnessError as error:
-            yield "submit/audit", error.message, _run_audit(audit.test, judged.candidate)
-
-
-def _run_audit(test: str, candidate: Candidate) -> str:
-    return f"run `main.py audit --test {test} --scenario {candidate.scenario} ...` and name its directory"
+            yield "submit/audit", error.message, fix
 
 
 def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
@@ -174,13 +150,13 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         broken = result.of("error")
         again = f"{audit.test} judged again from {audit.run.root} does not pass"
         yield from ((found.rule, f"{again}: {found.sentence}") for found in broken)
-    if test06.COMPLETE not in result.text:
+    if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
     different = files_that_differ(audit.folder, result)
     yield from (("submit/audit", f"{path} is not what the legs' files give") for path in different)
 
 
-def _audits_beside(judged: Judged, terms: Terms) -> Reasons:
+def _audits_beside(judged: Judged, request: SubmitRequest) -> Reasons:
     """Audits that are not submitted, but lie beside a result and do not pass.
 
     Nobody has to run them; what they showed is not left out, though. Legs of their own are judged again.
@@ -203,7 +179,7 @@ def _audits_beside(judged: Judged, terms: Terms) -> Reasons:
             yield "submit/audit", f"{test} beside it {said}", fix
 
 
-def _mixed(judged: Judged, terms: Terms) -> Reasons:
+def _mixed(judged: Judged, request: SubmitRequest) -> Reasons:
     facts = {name: configuration(manifest) for name, manifest in judged.candidate.manifests().items()}
     reference = facts.pop("performance")
     for name, found in facts.items():
@@ -211,25 +187,24 @@ def _mixed(judged: Judged, terms: Terms) -> Reasons:
             yield "submit/one-configuration", reason, "run the legs again in one configuration"
 
 
-def _network(judged: Judged, terms: Terms) -> Reasons:
+def _network(judged: Judged, request: SubmitRequest) -> Reasons:
     """Whether LoadGen reached the system as the division has it; open has both. [rules: Network Division]"""
-    candidate, division = judged.candidate, terms.division
+    candidate, division = judged.candidate, request.division
     fix = "run the legs again with --network-sut" if division == "network" else "submit with --division network"
     suite = SUBMISSIONS[candidate.benchmark].suite
     if division == "network" and suite != "datacenter":
         yield "suite-benchmark", f"the network division has no {suite} systems", fix
-    for leg in (*candidate.legs, *(audit.leg for audit in candidate.audits.values())):
+    for leg in candidate.all_legs:
         if leg.detail.is_network != (division == "network"):
             reason = f"the system calls itself {leg.detail.get('sut_name')!r}, in division {division}"
             yield "perf-network", f"{leg.run.detail}: {reason}", fix
 
 
 # What a result is asked, in the order in which it is told, and whether the open division asks it, too.
-_RULES: tuple[tuple[bool, Callable[[Judged, Terms], Reasons]], ...] = (
+_RULES: tuple[tuple[bool, Callable[[Judged, SubmitRequest], Reasons]], ...] = (
     (True, _claims_to_be_official),
     (True, _wrong_seeds),
-    (False, _missing_audits),
-    (True, _submitted_audits),
+    (True, _audits),
     (False, _audits_beside),
     (True, _mixed),
     (False, _network),
@@ -255,12 +230,12 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             for name in SUBMISSIONS[benchmark].missing(there):
                 fix = f"a {division} submission of {benchmark} needs it"
                 yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
-    first = next(iter(candidates))
-    for other in candidates:
-        for one, another in zip(_systems(first), _systems(other), strict=False):
-            for reason in named_differences(one, another, (first.name, other.name)):
-                fix = "submit results of one system; another has a tree entry of its own"
-                yield refusal("submit/one-system", other.name, reason, fix)
+    recorded = [(candidate.name, one) for candidate in candidates if (one := candidate.record) is not None]
+    for name, manifest in recorded[1:]:
+        names, facts = (recorded[0][0], name), (system_facts(recorded[0][1]), system_facts(manifest))
+        for reason in named_differences(*facts, names):
+            fix = "submit results of one system; another has a tree entry of its own"
+            yield refusal("submit/one-system", name, reason, fix)
     if division != "open":
         yield from _other_models(candidates)
 
@@ -272,43 +247,35 @@ def _other_models(candidates: list[Candidate]) -> Iterator[Finding]:
     """
     first: dict[tuple[str, str], tuple[str, dict[str, object]]] = {}
     for candidate in candidates:
-        for manifest in list(candidate.manifests().values())[:1]:
-            weights = manifest.weights
-            files = configuration(manifest)["model"]
-            parts: dict[str, dict[str, object]] = {
-                "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights and weights.shape},
-                str(weights and weights.precision): {"model": files},
-            }
-            for kind, facts in parts.items():
-                name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
-                for reason in named_differences(theirs, facts, (name, candidate.name)):
-                    yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
+        if (manifest := candidate.record) is None:
+            continue
+        weights = manifest.weights
+        parts: dict[str, dict[str, object]] = {
+            "": {"data set": manifest.resolved.dataset_sha256, "model's shape": weights and weights.shape},
+            str(weights and weights.precision): {"model": configuration(manifest)["model"]},
+        }
+        for kind, facts in parts.items():
+            name, theirs = first.setdefault((candidate.benchmark, kind), (candidate.name, facts))
+            for reason in named_differences(theirs, facts, (name, candidate.name)):
+                yield refusal("submit/one-model", candidate.name, reason, "run all scenarios with that one")
 
 
 def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
     """Where a server does not count what it takes from a cache, the audit has to show that it takes nothing."""
-    audited = [
-        as_served(candidate.performance.manifest)
-        for candidate in candidates
-        if candidate.performance is not None
-        and candidate.performance.manifest is not None
-        and output_caching_passed(candidate.performance)
-    ]
+    legs = [leg for leg in (candidate.performance for candidate in candidates) if leg is not None]
+    audited = [as_served(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
     for candidate in candidates:
-        for name, manifest in candidate.manifests().items():
-            if reuse_unseen(manifest) and as_served(manifest) not in audited:
-                yield refusal(
-                    "submit/prompt-reuse",
-                    candidate.name,
-                    f"{name}: the server does not count prompt tokens from a cache, and no audit output_caching of it "
-                    "passed",
-                    "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs",
-                )
-                break
-
-
-def _systems(candidate: Candidate) -> list[dict[str, object]]:
-    return [system_facts(manifest) for manifest in list(candidate.manifests().values())[:1]]
+        unseen = (
+            name for name, one in candidate.manifests().items() if reuse_unseen(one) and as_served(one) not in audited
+        )
+        for name in [*unseen][:1]:
+            yield refusal(
+                "submit/prompt-reuse",
+                candidate.name,
+                f"{name}: the server does not count prompt tokens from a cache, and no audit output_caching of it "
+                "passed",
+                "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs",
+            )
 
 
 def _failed(verdict: Verification, division: Division) -> list[tuple[LegVerdict, Finding]]:

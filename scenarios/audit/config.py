@@ -15,7 +15,6 @@ from scenarios.leg.config import RunConfig, merged, split_config
 # An audit plans these itself.
 NOT_FOR_AUDITS = frozenset({"accuracy", "audit_conf"})
 
-
 _field = partial(option_field, group="audit")
 
 
@@ -55,21 +54,26 @@ class AuditOptions(BaseModel):
             return ",".join(map(str, value))
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
-    def indices(self) -> tuple[int, ...]:
-        """The places asked for; none = auto.
+    def knobs(self) -> dict[str, Any]:
+        """The fields of an `AuditRequest` that were asked for; no places = auto.
 
         Raises:
-            InputError: not whole numbers.
+            InputError: the places are not whole numbers.
         """
-        if self.sample_index is None or self.sample_index == "auto":
-            return ()
+        words = [] if self.sample_index in (None, "auto") else str(self.sample_index).split(",")
         try:
-            return tuple(int(word) for word in self.sample_index.split(","))
+            places = tuple(int(word) for word in words)
         except ValueError as error:
             raise InputError(
                 f"--sample-index {self.sample_index}: not whole numbers",
                 "write --sample-index 3, --sample-index 3,17 or --sample-index auto",
             ) from error
+        return {
+            "samples": self.samples,
+            "audit_samples": self.audit_samples,
+            "sample_index": places,
+            "threshold": self.threshold,
+        }
 
 
 def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> tuple[AuditOptions, dict[str, Any]]:
@@ -93,10 +97,8 @@ def load_audit(file: Path | None, own: dict[str, Any], legs: dict[str, Any]) -> 
         raise InputError(what, "see `main.py audit --help`")
     if (options.ref is None) != (options.run is None):
         raise InputError("--ref and --run go together", "give both, or neither to run the audit's own legs")
-    if options.ref is not None and legs.keys() - {"output_log_dir", "scenario"}:
-        raise InputError(
-            "--ref and --run judge existing runs; options of a run have no effect then: "
-            + ", ".join("--" + name.replace("_", "-") for name in sorted(legs.keys() - {"output_log_dir", "scenario"})),
-            "leave them out",
-        )
+    if options.ref is not None and (idle := sorted(legs.keys() - {"output_log_dir", "scenario"})):
+        named = ", ".join("--" + name.replace("_", "-") for name in idle)
+        text = f"--ref and --run judge existing runs; options of a run have no effect then: {named}"
+        raise InputError(text, "leave them out")
     return options, legs

@@ -11,10 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from compliance.audits.audit_record import write_audit
-from compliance.audits.audit_registry import find_audit
+from compliance.audits.audit_registry import find_audit, legs_in_turn, write_audit
 from compliance.audits.base import EXISTING, AuditRequest, AuditResult, AuditTest, LegArtifacts, LegSpec
-from compliance.audits.rejudge import legs_in_turn
 from qsl.model_files import special_ids
 from runs.benchmark import LOADGEN_SCENARIO, SCENARIOS, Scenario
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, SetupError
@@ -57,83 +55,53 @@ def run_audit(
     Raises:
         HarnessError: no verdict: bad input, refused, a leg failed, or its files allow none.
     """
-    # Between legs, too, a signal ends the audit without a verdict.
-    with signals_raise():
+    tell = partial(say, console)
+    with signals_raise():  # between legs, too, a signal ends the audit without a verdict
         test = find_audit(options.test)
-        return (
-            _show_plan(test, options, legs, console, done)
-            if dry_run
-            else _run_audit(test, options, legs, console, done, previous)
-        )
+        existing = options.ref is not None and options.run is not None
+        if existing and dry_run:
+            raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
+        config = None if existing else make_config(legs)
+        folder = _folder(legs, test, "existing" if config is None else config.scenario)
+        _refuse_existing(folder)
+        if config is None:
+            request, finished = _existing(test, options)
+        else:
+            # Prepared once before the first leg: what cannot run is refused before anything starts.
+            first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
+            request = audit_request(options, config.scenario, first)
+            test.validate(request)
+            if dry_run:
+                _show_plan(test, request, first, folder, tell)
+                done(audit_record(folder, test.name))
+                return ExitCode.OK
+            _make(folder)
+            finish = partial(_run_one, config=config, folder=folder, console=console, previous=previous)
+            finished = legs_in_turn(test, request, finish)
+        result = _verdict(test, request, finished)
+        _make(folder)
+        write_audit(folder, result)
+        done(audit_record(folder, result.test))
+        _print(tell, result, folder)
+        return ExitCode.OK if result.passed else ExitCode.NEGATIVE
 
 
 def _show_plan(
-    test: AuditTest, options: AuditOptions, legs: dict[str, Any], console: Console, done: Callable[[Path], None]
-) -> ExitCode:
-    tell = partial(say, console)
-    if options.ref is not None:
-        raise InputError("--dry-run: with --ref and --run no leg is run", "leave --dry-run out")
-    config = make_config(legs)
-    folder = _folder(legs, test, config.scenario)
-    _refuse_existing(folder)
-    leg = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
-    request = audit_request(options, config.scenario, leg)
-    test.validate(request)
+    test: AuditTest, request: AuditRequest, leg: PreparedLeg, folder: Path, tell: Callable[[str], None]
+) -> None:
     first = next(test.legs(request))
     count = expected_count(leg, first.mode, dict(first.settings))
-    tell(f"{test.name}, {config.scenario}: {test.summary}")
+    tell(f"{test.name}, {request.scenario}: {test.summary}")
     tell(f"  first leg, {first.label}: {counted(count.samples, 'sample')}, about {duration(count.expected_s)}")
     for key, number in first.settings.items():
         tell(f"    {key} = {number}")
     tell(f"  goes to {folder}; further legs follow from what the first one shows")
     tell("dry run: nothing was started or written")
-    done(audit_record(folder, test.name))
-    return ExitCode.OK
-
-
-def _run_audit(
-    test: AuditTest,
-    options: AuditOptions,
-    legs: dict[str, Any],
-    console: Console,
-    done: Callable[[Path], None],
-    previous: Previous,
-) -> ExitCode:
-    if options.ref is not None and options.run is not None:
-        folder = _folder(legs, test, "existing")
-        _refuse_existing(folder)
-        request, finished = _existing(test, options, options.ref, options.run)
-    else:
-        config = make_config(legs)
-        folder = _folder(legs, test, config.scenario)
-        _refuse_existing(folder)
-        request, finished = _run_legs(test, options, config, folder, console, previous)
-    result = _verdict(test, request, finished)
-    _make(folder)
-    write_audit(folder, result)
-    done(audit_record(folder, result.test))
-    _print(console, result, folder)
-    return ExitCode.OK if result.passed else ExitCode.NEGATIVE
-
-
-def _run_legs(
-    test: AuditTest, options: AuditOptions, config: RunConfig, folder: Path, console: Console, previous: Previous
-) -> tuple[AuditRequest, list[LegArtifacts]]:
-    """Check everything, then run leg after leg."""
-
-    tell = partial(say, console)
-    # Prepared once before the first leg: what cannot run is refused before anything starts.
-    first = prepare(_leg_config(config, LegSpec("check"), folder, None), tell)
-    request = audit_request(options, config.scenario, first)
-    test.validate(request)
-    _make(folder)
-    return request, legs_in_turn(test, request, lambda spec: _run_one(spec, config, folder, console, previous))
 
 
 def _run_one(spec: LegSpec, config: RunConfig, folder: Path, console: Console, previous: Previous) -> LegArtifacts:
-    text = spec.render()
     conf: Path | None = None
-    if text is not None:
+    if (text := spec.render()) is not None:
         conf = folder / f"{spec.label}.audit.config"
         write_atomic(conf, text)
     leg_config = _leg_config(config, spec, folder, conf)
@@ -159,24 +127,20 @@ def audit_request(options: AuditOptions, scenario: Scenario, leg: PreparedLeg) -
         scenario=scenario,
         loadgen_key=leg.plan.loadgen_key,
         loaded_count=min(leg.plan.sample_count, leg.benchmark.performance_samples),
-        samples=options.samples,
-        audit_samples=options.audit_samples,
-        sample_index=options.indices(),
-        threshold=options.threshold,
+        **options.knobs(),
         stop_ids=ids.stop,
         bos_ids=ids.begin,
         special_ids=ids.other,
     )
 
 
-def _existing(
-    test: AuditTest, options: AuditOptions, reference: Path, run: Path
-) -> tuple[AuditRequest, list[LegArtifacts]]:
+def _existing(test: AuditTest, options: AuditOptions) -> tuple[AuditRequest, list[LegArtifacts]]:
     """Two runs that are there already: of ours, or bare LoadGen logs."""
     if test.existing is None:
         raise InputError(f"--test {test.name} runs its own legs", "leave out --ref and --run, and give --scenario")
     finished = []
-    for label, path, mode in zip(EXISTING, (reference, run), test.existing, strict=True):
+    for label, mode in zip(EXISTING, test.existing, strict=True):
+        path = getattr(options, label)
         directory = RunDir(path)
         if not directory.summary.is_file():
             raise InputError(
@@ -190,10 +154,7 @@ def _existing(
         scenario=_scenario_of(finished[1].run),
         loadgen_key="",
         loaded_count=10**9,
-        samples=options.samples,
-        audit_samples=options.audit_samples,
-        sample_index=options.indices(),
-        threshold=options.threshold,
+        **options.knobs(),
     )
     test.validate(request)
     return request, finished
@@ -241,15 +202,14 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def _print(console: Console, result: AuditResult, folder: Path) -> None:
-    line = partial(say, console)
+def _print(tell: Callable[[str], None], result: AuditResult, folder: Path) -> None:
     kind = "official" if result.official else "our own"
     required = "required" if result.required else "not required for this benchmark"
-    line("")
-    line(f"audit {result.test} ({kind}, {required}): {'PASS' if result.passed else 'FAIL'}")
-    line(f"  {result.reason}")
+    tell("")
+    tell(f"audit {result.test} ({kind}, {required}): {'PASS' if result.passed else 'FAIL'}")
+    tell(f"  {result.reason}")
     for check in result.findings:
-        line(f"  {check}")
-    line(f"  rule: {result.rule}")
+        tell(f"  {check}")
+    tell(f"  rule: {result.rule}")
     names = [audit_record(folder, result.test).name, result.text_name, *result.copies]
-    line(f"  written to {folder}: {', '.join(names)}")
+    tell(f"  written to {folder}: {', '.join(names)}")

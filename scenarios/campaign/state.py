@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from compliance.accuracy.metrics import METRICS
-from compliance.audits.base import AuditResult
-from compliance.audits.rejudge import files_that_differ, leg_as_left, legs_in_turn, logs_in
+from compliance.audits.audit_registry import files_that_differ, judged_as_planned
 from compliance.evidence.leg_verdict import LegVerdict
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verdict import Outcome, Verdict
@@ -164,26 +163,14 @@ def _compared(planned: PlannedLeg, state: LegState) -> LegState:
 def _examine_audit(planned: PlannedLeg) -> LegState:
     leg = planned.leg
     try:
-        result, runs = _judge_audit(planned)
+        assert planned.audit is not None
+        result, legs = judged_as_planned(leg.folder, *planned.audit)
         record = audit_record(leg.folder, leg.kind)
         for path in files_that_differ(leg.folder, result) if record.is_file() else (record,):
             return _damaged(f"{path} is missing or was changed")
-        found = [item for run in runs for item in differences(identity_of_run(run), planned.identity)]
+        found = [item for one in legs for item in differences(identity_of_run(one.run), planned.identity)]
     except HarnessError as error:
         return LegState(Verdict(error=error))
     except OSError as error:
         return _damaged(f"{error.filename}: {error.strerror}")
     return LegState(result, result.reason, tuple(dict.fromkeys(found)) if result.passed else ())
-
-
-def _judge_audit(planned: PlannedLeg) -> tuple[AuditResult, list[RunDir]]:
-    """The verdict of an audit from the legs that lie in its directory.
-
-    Raises:
-        HarnessError: a leg is missing, did not finish, was changed, or allows no verdict.
-    """
-    assert planned.audit is not None
-    (test, request), folder = planned.audit, planned.leg.folder
-    request = test.drawn(request, logs_in(folder))
-    legs = legs_in_turn(test, request, lambda spec: leg_as_left(folder, spec))
-    return test.verify(request, legs), [leg.run for leg in legs]

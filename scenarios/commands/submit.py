@@ -8,7 +8,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from compliance.submission.build_submission import SubmitOutcome, SubmitRequest
+from compliance.submission.build_inputs import SubmitRequest
+from compliance.submission.build_submission import SubmitOutcome
 from compliance.submission.build_submission import submit as build_tree
 from compliance.submission.tree import DIVISIONS
 from runs.errors import ExitCode

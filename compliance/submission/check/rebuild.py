@@ -14,8 +14,8 @@ from pathlib import Path
 from compliance.evidence.accuracy import ScoreSources, with_scorer
 from compliance.finding import OURS, decides
 from compliance.submission.build import build
-from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, gather
-from compliance.submission.build_submission import SubmitRequest, judge, sign_off, tree_plan, unsigned_audits
+from compliance.submission.build_inputs import SUBMITTED_TESTS, Candidate, SubmitRequest, gather
+from compliance.submission.build_submission import judge, sign_off, tree_plan, unsigned_audits
 from compliance.submission.calibration_check import lacking, tells_of_calibration
 from compliance.submission.check.check_tree import Checked, SignedOff
 from compliance.submission.check.findings import (

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from compliance.audits.audit_record import write_audit
-from compliance.audits.audit_registry import AUDITS, find_audit
+from compliance.audits.audit_registry import AUDITS, find_audit, write_audit
 from compliance.audits.base import AuditRequest, AuditResult, LegArtifacts, LegSpec
 from runs.errors import ExecutionError, InputError, SetupError
 from tests.support.audit_legs import write_leg

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from compliance.audits.audit_registry import AUDITS
+from compliance.audits.audit_registry import AUDITS, judged_again, request_beside
 from compliance.audits.base import AuditRequest, AuditResult, AuditTest, LegArtifacts, LegPlanner
-from compliance.audits.rejudge import judged_again, request_beside
 from runs.errors import ExecutionError, ExitCode, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.record.layout import RunDir
