@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compliance.audits.audit_registry import find_audit
+from compliance.audits.audit_registry import find_audit, legs_in_turn
 from compliance.audits.base import AuditRequest, LegArtifacts, LegSpec
-from compliance.audits.rejudge import legs_in_turn
 from qsl.dataset import load_dataset
 from qsl.embedded.articles import bundled_dataset
 from qsl.tokenizers import BOS_ID, EOS_ID, ByteTokenizer
