@@ -6,16 +6,14 @@ two of them is compared with that in mind.
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compliance.finding import RERUN, Finding, decides, fail
 from runs.loadgen.detail_log import SIX_DIGITS, DetailLog, power_time
 from runs.loadgen.replay import REPLAYABLE, expected_order
 from runs.loadgen.schedule import poisson_offsets_ns
-from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, Numbers
+from runs.numbers.numbers import LATENCIES, PERCENTILE_NAMES, LatencyNumbers, Numbers
 from runs.record.leg import PERFORMANCE
 
 PRINTED = 2 * SIX_DIGITS  # of a quotient of two printed rates
@@ -65,22 +63,14 @@ def detail_contradictions(detail: DetailLog, numbers: Numbers | None) -> Iterato
     """All that is found in one detail log; `numbers` are those it reports, None for an accuracy run."""
     found = [("log-settings", _settings(detail)), ("log-order", _loaded_set(detail))]
     if numbers is not None and detail.has_results:
-        found += [("log-arithmetic", _arithmetic(detail, numbers)), ("log-clock", _clock(detail, numbers))]
+        several = (_counts(detail), _order(detail, numbers), _verdict(detail), _duration(detail, numbers))
+        found += [
+            ("log-arithmetic", sentences) for sentences in (*several, _rates(detail, numbers), _estimates(detail))
+        ]
+        found.append(("log-clock", _clock(detail, numbers)))
     for rule, sentences in found:
         for sentence in sentences:
             yield fail(rule, sentence, detail.path)
-
-
-def _arithmetic(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    counted = detail.counts_errors or "num_errors" in detail.values
-    if counted and detail.get("num_errors") != detail.error_count:
-        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
-    yield from _order(detail, numbers)
-    yield from _verdict(detail)
-    yield from _counts(detail)
-    yield from _duration(detail, numbers)
-    yield from _rates(detail, numbers)
-    yield from _estimates(detail)
 
 
 def duration_ns(detail: DetailLog, numbers: Numbers) -> float | None:
@@ -158,6 +148,9 @@ def _verdict(detail: DetailLog) -> Iterator[str]:
 
 
 def _counts(detail: DetailLog) -> Iterator[str]:
+    counted = detail.counts_errors or "num_errors" in detail.values
+    if counted and detail.get("num_errors") != detail.error_count:
+        yield f"num_errors is {detail.get('num_errors')}, the log has {detail.error_count} error records"
     queries, generated = detail.integer("result_query_count"), detail.integer("generated_query_count")
     if queries > generated or (queries < generated and detail.scenario != "SingleStream" and not detail.error_count):
         yield f"{queries} queries in the result, {generated} were generated"
@@ -177,35 +170,35 @@ def _duration(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
 
 
 def _clock(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    took_ns, window_s = duration_ns(detail, numbers), _power_window_s(detail)
-    if took_ns is None or numbers.latency_ns is None or window_s is None:
-        return
-    slack_s = CLOCK_S + PRINTED * took_ns / 1e9
-    # LoadGen stamps the begin before the first query and the end when the last one is complete.
-    most_s = took_ns / 1e9 + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
-    if not took_ns / 1e9 - slack_s <= window_s <= most_s + slack_s + 1:
-        yield f"power_begin and power_end are {window_s:.3f} s apart, by its results the run took {took_ns / 1e9:.3f} s"
-
-
-def _power_window_s(detail: DetailLog) -> float | None:
+    took_ns = duration_ns(detail, numbers)
     begin, end = (power_time(detail.get(key)) for key in ("power_begin", "power_end"))
-    return None if begin is None or end is None else (end - begin).total_seconds()
+    if took_ns is None or numbers.latency_ns is None or begin is None or end is None:
+        return
+    window_s, took_s = (end - begin).total_seconds(), took_ns / 1e9
+    slack_s = CLOCK_S + PRINTED * took_s
+    # LoadGen stamps the begin before the first query and the end when the last one is complete.
+    most_s = took_s + (0 if detail.scenario == "Offline" else numbers.latency_ns.max / 1e9)
+    if not took_s - slack_s <= window_s <= most_s + slack_s + 1:
+        yield f"power_begin and power_end are {window_s:.3f} s apart, by its results the run took {took_s:.3f} s"
 
 
 def _rates(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    latency = numbers.latency_ns
+    latency, queries = numbers.latency_ns, detail.integer("result_query_count")
     if latency is None or latency.max <= 0 or latency.mean <= 0:
         return
-    queries = detail.integer("result_query_count")
     if detail.scenario == "Offline":
         samples = queries * detail.integer("generated_samples_per_query")
         yield from _differs("samples/s", numbers.samples_per_second, samples * 1e9 / latency.max)
-    elif detail.scenario == "SingleStream":
+        return
+    single = detail.scenario == "SingleStream"
+    if single:
         yield from _differs("1 / mean latency", numbers.samples_per_second_without_overhead, 1e9 / latency.mean)
-        yield from _single_stream_tokens(detail, numbers)
     else:
-        yield from _schedule(detail, numbers)
-        yield from _server_tokens(detail, numbers)
+        yield from _schedule(detail, queries, numbers)
+    mean, took_ns = mean_output_tokens(detail, numbers), duration_ns(detail, numbers)
+    if mean and took_ns:
+        tokens = _single_stream_tokens if single else _server_tokens
+        yield from tokens(numbers, latency, mean, mean * queries, took_ns)
 
 
 def _differs(name: str, said: float | None, computed: float) -> Iterator[str]:
@@ -213,56 +206,49 @@ def _differs(name: str, said: float | None, computed: float) -> Iterator[str]:
         yield f"{name} is given as {said:.8g}, the log's other numbers make it {computed:.8g}"
 
 
-def _single_stream_tokens(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    mean, took_ns = mean_output_tokens(detail, numbers), duration_ns(detail, numbers)
-    if not mean or not took_ns or not numbers.tokens_per_second or numbers.latency_ns is None:
-        return
-    total = mean * detail.integer("result_query_count")
+def _single_stream_tokens(
+    numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
+) -> Iterator[str]:
     name = "tokens/s with LoadGen's overhead"
     yield from _differs(name, numbers.tokens_per_second_with_overhead, total * 1e9 / took_ns)
+    if not numbers.tokens_per_second:
+        return
     # Completed tokens/s goes on to the end of the last query.
     slack_ns = 3 * PRINTED * took_ns
     last_ns = total * 1e9 / numbers.tokens_per_second - took_ns
-    if not numbers.latency_ns.min - slack_ns <= last_ns <= numbers.latency_ns.max + slack_ns:
+    if not latency.min - slack_ns <= last_ns <= latency.max + slack_ns:
         yield (
             f"tokens/s is given as {numbers.tokens_per_second:.8g}, which makes the latency of the last query "
             f"{last_ns / 1e6:.3f} ms"
         )
 
 
-def _server_tokens(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    mean, took_ns, latency = mean_output_tokens(detail, numbers), duration_ns(detail, numbers), numbers.latency_ns
-    if not mean or not took_ns or latency is None:
-        return
+def _server_tokens(
+    numbers: Numbers, latency: LatencyNumbers, mean: float, total: float, took_ns: float
+) -> Iterator[str]:
     name = "tokens/s over the mean latency"
     yield from _differs(name, numbers.tokens_per_second_without_overhead, mean * 1e9 / latency.mean)
     said = numbers.tokens_per_second_with_overhead
     if said is not None:  # over the time to the last issue, which may be a little later than its schedule
-        most = mean * detail.integer("result_query_count") * 1e9 / took_ns
+        most = total * 1e9 / took_ns
         least = most * took_ns / (took_ns + latency.max)
         if not least * (1 - 3 * PRINTED) <= said <= most * (1 + 3 * PRINTED):
             yield f"tokens/s with LoadGen's overhead is given as {said:.8g}, it lies between {least:.8g} and {most:.8g}"
 
 
-def _schedule(detail: DetailLog, numbers: Numbers) -> Iterator[str]:
-    """The Server schedule follows from its seed."""
-    queries = detail.integer("result_query_count")
-    offsets_ns = _schedule_ns(detail, queries + 1)
-    if offsets_ns is None or len(offsets_ns) < 2 or offsets_ns[-2] <= 0:
+def _schedule(detail: DetailLog, queries: int, numbers: Numbers) -> Iterator[str]:
+    """The Server schedule follows from its seed, where this LoadGen draws as ours does: the loaded set shows it."""
+    qps = detail.number("effective_target_qps")
+    if not qps > 0 or not 1 < queries + 1 <= REPLAYABLE or expected_order(detail, queries) is None:
+        return
+    offsets_ns = np.asarray(poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, queries + 1))
+    if offsets_ns[-2] <= 0:
         return
     rate = (queries - 1) * 1e9 / float(offsets_ns[-2])
     yield from _differs("scheduled samples/s", numbers.scheduled_samples_per_second, rate)
     if not detail.error_count:
         length_ns = detail.number("generated_query_duration")
         yield from _differs("generated_query_duration", length_ns, float(offsets_ns[-1]))
-
-
-def _schedule_ns(detail: DetailLog, count: int) -> NDArray[Any] | None:
-    """Where this LoadGen draws as ours does, which the replay of the loaded set shows."""
-    qps = detail.number("effective_target_qps")
-    if not qps > 0 or not 1 < count <= REPLAYABLE or expected_order(detail, count - 1) is None:
-        return None
-    return np.asarray(poisson_offsets_ns(detail.seeds.schedule_rng_seed, qps, count))
 
 
 def _estimates(detail: DetailLog) -> Iterator[str]:
