@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from compliance.accuracy.accuracy_verdict import read_scores
 from compliance.evidence.performance import verify_performance
@@ -15,7 +14,6 @@ from compliance.report import pictures
 from compliance.report.ceiling import Device, ceiling_rows
 from compliance.report.pictures import Limit, Picture
 from compliance.report.series import cdf, time_series
-from compliance.verify.find_results import find_results
 from runs.errors import HarnessError, InputError
 from runs.loadgen.detail_log import read_detail
 from runs.loadgen.trace_log import read_trace
@@ -23,6 +21,7 @@ from runs.numbers.numbers import LatencyNumbers, Numbers
 from runs.numbers.rederive import Derived, derive, time_per_output_token_ns
 from runs.numbers.result import Result, read_result
 from runs.record.layout import RunDir
+from runs.record.leg import finished_leg
 from runs.record.manifest import Manifest, read_manifest
 from runs.record.observed import query_times_of
 from runs.record.requests_log import RequestTable, read_requests
@@ -61,13 +60,10 @@ class LegSection:
     def tokens_per_second(self) -> float | None:
         return None if self.result.reported is None else self.result.reported.tokens_per_second
 
-    def latency(self, label: str, statistic: str) -> str:
-        """A value of the table, with its limit where it has one; empty where there is none."""
-        for known, values, limit in self.latencies:
-            if known == label:
-                value = values[_STATISTICS.index(statistic)]
-                return f"{value} / {limit}" if limit else value
-        return ""
+    def p99(self, label: str) -> str:
+        """A latency, with its limit where it has one; empty where there is none."""
+        found = [(values[_STATISTICS.index("p99")], limit) for name, values, limit in self.latencies if name == label]
+        return " / ".join(text for text in found[0] if text) if found else ""
 
 
 def leg_section(root: Path, key: str, name: str, measured: Device | None) -> LegSection:
@@ -99,11 +95,15 @@ def leg_section(root: Path, key: str, name: str, measured: Device | None) -> Leg
         section.reasons += below
         section.notes.append("the scores are those of accuracy.json; `main.py verify` scores the answers again")
     else:
-        _judge(section, root)
+        _judge(section, run)
     derived = None
     if result.reported is not None:
         section.latencies = _latency_table(result, result.reported)
-        derived = _derived(section, run, requests)
+        try:
+            trace = read_trace(run.trace) if run.trace.exists() else None
+            derived = derive(read_detail(run.detail), requests, trace)
+        except HarnessError as error:
+            section.notes.append(f"no distributions: {error.message}")
     _draw(section, requests, derived)
     section.tables = [
         ("How far from the limit", ceiling_rows(manifest, requests, section.tokens_per_second, measured)),
@@ -146,15 +146,10 @@ def score_rows(run: RunDir) -> tuple[list[dict[str, Any]], list[str]]:
     return rows, below
 
 
-def _judge(section: LegSection, root: Path) -> None:
+def _judge(section: LegSection, run: RunDir) -> None:
     """Verify's findings on a performance leg by itself: those that were not kept."""
-    (result,) = find_results([root])
-    if result.error is not None:
-        section.notes.append(f"verify: {result.error.message}")
-        return
-    (leg,) = result.legs
     try:
-        part = verify_performance(leg)
+        part = verify_performance(finished_leg(run))
     except HarnessError as error:
         section.notes.append(f"verify: {error.message}")
         return
@@ -167,30 +162,15 @@ def _judge(section: LegSection, root: Path) -> None:
     ]
 
 
-def _derived(section: LegSection, run: RunDir, requests: RequestTable) -> Derived | None:
-    try:
-        return derive(read_detail(run.detail), requests, read_trace(run.trace) if run.trace.exists() else None)
-    except HarnessError as error:
-        section.notes.append(f"no distributions: {error.message}")
-        return None
-
-
-def _measures_ns(derived: Derived) -> dict[str, NDArray[np.int64]]:
-    times = derived.times
-    if times.ttft_ns is None:
-        return {"latency": times.latency_ns}
-    return {
-        "TTFT": times.ttft_ns,
-        "TPOT": time_per_output_token_ns(times.latency_ns, times.ttft_ns, derived.tokens),
-        "latency": times.latency_ns,
-    }
-
-
 def _draw(section: LegSection, requests: RequestTable, derived: Derived | None) -> None:
     over_time = time_series(requests)
     if derived is not None:
-        late = np.zeros(len(requests), dtype=bool)
-        for label, values_ns in _measures_ns(derived).items():
+        late, times = np.zeros(len(requests), dtype=bool), derived.times
+        measures_ns = {"latency": times.latency_ns}
+        if times.ttft_ns is not None:
+            per_token_ns = time_per_output_token_ns(times.latency_ns, times.ttft_ns, derived.tokens)
+            measures_ns = {"TTFT": times.ttft_ns, "TPOT": per_token_ns} | measures_ns
+        for label, values_ns in measures_ns.items():
             verdict = derived.early_stopping.verdicts.get(label.lower())
             limit_ns = derived.limits_ns.get(label.lower())
             limit = Limit(limit_ns / 1e6, verdict.late, verdict.allowed) if verdict and limit_ns else None
@@ -200,7 +180,7 @@ def _draw(section: LegSection, requests: RequestTable, derived: Derived | None) 
             if limit_ns is not None:
                 late |= values_ns > limit_ns
         if derived.scenario == "Server":
-            lateness_ns = np.maximum(derived.times.issued_ns - derived.times.scheduled_ns, 0)
+            lateness_ns = np.maximum(times.issued_ns - times.scheduled_ns, 0)
             over_time = time_series(requests, lateness_ns=lateness_ns, late=late)
     section.pictures += [
         pictures.queries_open(over_time),
