@@ -17,6 +17,7 @@ from runs.numbers.numbers import Numbers
 from runs.numbers.result import Result, result_of
 from runs.record.leg import FinishedLeg
 
+AUDIT_SETTINGS = ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
 # Where the summary prints a scenario's score.
 _SUMMARY_SCORE = {
     "Offline": "samples per second",
@@ -80,11 +81,7 @@ def _result_checks(leg: FinishedLeg, result: Result) -> Iterator[Finding]:
     said = "; ".join(result.reasons) or f"LoadGen says {detail.validity}"
     valid = result.verdict == "VALID"
     yield applied("perf-validity", "validity", valid, said, "VALID, without error records", detail.path)
-    audit = [
-        f"{name} = {int(value)}"
-        for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target")
-        if (value := detail.effective(name, 0))
-    ]
+    audit = [f"{name} = {int(value)}" for name in AUDIT_SETTINGS if (value := detail.effective(name, 0))]
     if any("audit config" in str(record.value).lower() for record in detail.warnings):
         audit.append("LoadGen found an audit configuration")
     said, required = "; ".join(audit) or "no audit settings", "a normal run, without audit settings"

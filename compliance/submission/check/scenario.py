@@ -10,7 +10,7 @@ from pathlib import Path
 
 from compliance.accuracy.metrics import metric_of
 from compliance.evidence.accuracy import ScoreSources, verify_accuracy
-from compliance.evidence.performance import verify_performance
+from compliance.evidence.performance import AUDIT_SETTINGS, verify_performance
 from compliance.evidence.truncate import CUT, SHOWN_BYTES, is_truncated
 from compliance.finding import RERUN, Finding, Severity, UnknownRuleError, decides
 from compliance.submission.check.audit import TEST, check_audit
@@ -222,7 +222,7 @@ def _check_accuracy(result: Result) -> ComparedLeg | None:
     if count != benchmark.accuracy_samples:
         said = f"the run covers {count} samples"
         findings.add("accuracy-samples", detail.path, said, f"{benchmark.accuracy_samples}")
-    for name in ("performance_issue_same", "performance_issue_unique", "accuracy_log_sampling_target"):
+    for name in AUDIT_SETTINGS:
         if detail.effective(name, 0):
             said = f"effective_{name} is {detail.effective(name)}"
             findings.add("accuracy-audit-settings", detail.path, said, "no audit settings")
