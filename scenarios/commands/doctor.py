@@ -41,9 +41,8 @@ from scenarios.command_line.paths import PATH
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
-from sut.endpoint.dialects.dialect import Dialect
-from sut.endpoint.dialects.openai import VllmTokens
-from sut.endpoint.questions import choose_dialect, learn
+from sut.endpoint.dialects import Dialect, VllmTokens
+from sut.endpoint.server import choose_dialect, learn
 from sut.replicas.cluster.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
 

@@ -1,6 +1,7 @@
 """(l) What HTTP costs: the client against a server that computes nothing, and Offline legs through `vllm serve`."""
 
 import json
+import shlex
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,14 +16,13 @@ from runs.errors import ExecutionError
 from runs.record.manifest import read_manifest
 from runs.record.observed import CONTENTION
 from sut.endpoint.client_speed import PACED_PER_S, instant_server, measure_client
-from sut.endpoint.served import words
 
 from .rates import server_leg
 from .report import BenchPart, at_least, at_most
 from .sizes import Sizes
 from .tools.legs import engine_plan, offline_leg
 from .tools.models import TINY, make_llama
-from .tools.programs import vllm_serve
+from .tools.programs import VLLM, vllm_serve
 
 OUTPUT_TOKENS = 128
 # Of LLM.generate on a CPU, and so of an Offline leg; vllm serve would take half of each.
@@ -105,8 +105,8 @@ def _bench_serve(work: Path, url: str, model: Path, data: Path, order: list[int]
     texts = work / "texts.jsonl"
     prompts = tokenizer.batch_decode([rows[index] for index in order])
     texts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts))
-    command = words(
-        f"vllm bench serve --backend openai --base-url {url} --model {model} --dataset-name custom "
+    command = shlex.split(
+        f"{VLLM} bench serve --backend openai --base-url {url} --model {model} --dataset-name custom "
         f"--dataset-path {texts} --custom-output-len {OUTPUT_TOKENS} --skip-chat-template --disable-shuffle "
         f"--num-prompts {len(order)} --request-rate inf --ignore-eos --temperature 0 "
         f"--save-result --result-dir {work} --result-filename result.json"

@@ -11,9 +11,8 @@ from urllib.parse import urlsplit
 
 from runs.errors import InputError, SetupError
 
-_KEY = re.compile(r"[!-~]{1,4096}")  # what may stand in a header's value
 _HIDDEN = "[key]"
-LEAST_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
+_LEAST_CUT = 4  # at least so many first characters of a key at the end of a text are hidden as part of it
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,23 @@ class ServerAddress:
         """The value of a request's Host header."""
         return self.url.split("://", 1)[1].removesuffix(self.path)
 
+    def no_connection(self, error: BaseException) -> SetupError:
+        """Why a connection could not be opened, from an exception or those that caused it."""
+        reasons = [error]
+        while (reason := reasons[-1].__cause__ or reasons[-1].__context__) is not None:
+            reasons.append(reason.exceptions[0] if isinstance(reason, BaseExceptionGroup) else reason)
+        for reason in reasons:
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                return SetupError(
+                    f"server {self.url}: its certificate is not valid: {reason.verify_message}",
+                    "name the certificate authority's file with --api-ca",
+                )
+        texts = [reason.strerror for reason in reasons if isinstance(reason, OSError) and reason.strerror]
+        return SetupError(
+            f"server {self.url} accepts no connection: {texts[0] if texts else error}",
+            "start it, or correct the address",
+        )
+
 
 def addresses(text: str) -> list[ServerAddress]:
     """`--api-server`: one URL, or several with commas between them.
@@ -75,8 +91,8 @@ def addresses(text: str) -> list[ServerAddress]:
         InputError: one of them is no address, or is named twice.
     """
     found = [ServerAddress.parse(part.strip()) for part in text.split(",")]
-    for place, address in enumerate(found):
-        if address in found[:place]:
+    for address in found:
+        if found.count(address) > 1:
             raise InputError(f"--api-server names {address.url} twice", "name each server once")
     return found
 
@@ -100,7 +116,7 @@ class Access:
         key = os.environ.get(key_variable)
         if not key:
             raise InputError(f"--api-key-env {key_variable}: there is no such variable", "export it before the run")
-        if not _KEY.fullmatch(key):
+        if not re.fullmatch(r"[!-~]{1,4096}", key):  # what may stand in a header's value
             raise InputError(
                 f"--api-key-env {key_variable}: the key has spaces or characters outside ASCII", "export the bare key"
             )
@@ -125,5 +141,5 @@ class Access:
             return text
         text = text.replace(self.key, _HIDDEN)
         # A shortened error may end within the key.
-        cut = next((size for size in range(len(self.key) - 1, LEAST_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
+        cut = next((size for size in range(len(self.key) - 1, _LEAST_CUT - 1, -1) if text.endswith(self.key[:size])), 0)
         return text[:-cut] + _HIDDEN if cut else text

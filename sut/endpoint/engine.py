@@ -5,8 +5,8 @@ have several engines, each in a process of its own.
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,32 +16,15 @@ from runs.errors import ExecutionError, HarnessError, SetupError
 from runs.record.servers import COUNTS_REUSE, ON_THIS_MACHINE
 from runs.wording import printable
 from sut.endpoint.address import Access, ServerAddress
-from sut.endpoint.client import Client, ClientRecord
-from sut.endpoint.dialects.dialect import Dialect
+from sut.endpoint.client import Client
+from sut.endpoint.dialects import Dialect
 from sut.endpoint.exchange import FEW_ANSWERS, LEFT_OUT_SHARE
-from sut.endpoint.probes import PROBE_TOKENS, not_asked, probe
-from sut.endpoint.questions import (
-    CACHE_HITS,
-    GENERATED,
-    ServerFacts,
-    choose_dialect,
-    first_of,
-    learn,
-    read_metrics,
-)
-from sut.endpoint.served import ServedServer
+from sut.endpoint.probes import PROBE_TOKENS, probe
+from sut.endpoint.server import ServedServer, ServerFacts, choose_dialect, learn, read_counters
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 
 QUIET_S = 5.0  # without progress for so long, the server's counters are asked whether it works
 QUIET_LOOK_S = 2.0
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which of one server's clients this is; the first one probes the server, and starts it with --serve."""
-
-    place: int = 0
-    clients: int = 1
 
 
 @dataclass(eq=False)
@@ -50,7 +33,8 @@ class EndpointEngine(Engine):
     sampling: SamplingPolicy  # sent in full
     _: KW_ONLY
     streaming: bool  # whether first tokens are wanted
-    share: Share = Share()  # of the server's clients, this one's
+    place: int = 0  # among the server's clients; the first one starts the server with --serve, and probes it
+    clients: int = 1  # of this server
     dialect: str | None = None  # name of the server's language; None asks the server
     model_name: str | None = None  # at the server; None where it serves one
     key_variable: str | None = None  # environment variable that holds the key
@@ -61,7 +45,6 @@ class EndpointEngine(Engine):
     model_path: str = ""  # what the prompts were tokenised with
     declared: dict[str, Any] | None = None  # facts that no request shows; recorded as declared
     silence_s: float = 20.0  # shortest time that a stream which has begun may stand still
-    end_limit_s: float = 10.0  # from the last id to the end of the response
     times_count: bool = True  # whether anything is judged by times: not in an accuracy leg
     network_sut: bool = False  # whether the leg is for the Network division
     serve: str | None = None  # command that starts the server; None for one that runs
@@ -77,35 +60,30 @@ class EndpointEngine(Engine):
         self._lost: BaseException | None = None
         self._watching: asyncio.Task[None] | None = None
         self._generated = 0.0  # by the server's own counter, where it has one
-        self._generated_before: float | None = None
-        self._hits_before: float | None = None
 
     async def start(self) -> EngineReport:
         address, access = self._address, self._access
         self._is_here = await asyncio.to_thread(address.is_here)
         if self._served is not None:
-            await self._served.start(access, owner=self.share.place == 0)
+            await self._served.start(access, owner=self.place == 0)
         learned = self._learned = await learn(address, access, self.model_name)
         kind = await choose_dialect(address, access, learned, self.dialect)
         dialect = kind(learned.model, self.sampling, streaming=self.streaming)
         allowed = min(self.connections, learned.slots or self.connections)
-        connections = -(-allowed // self.share.clients)
+        connections = -(-allowed // self.clients)
         self._client = client = Client(
             address,
             access,
             dialect,
             connections=connections,
             silence_s=self.silence_s,
-            end_limit_s=self.end_limit_s,
             times_count=self.times_count,
             vocab_size=self.vocab_size,
             on_error=self._server_lost,
         )
         await client.open()
         # By one client: with one request at a time a server's answers can be repeated.
-        probed = await probe(client, self.probe_tokens) if self.share.place == 0 else None
-        self._generated_before = first_of(learned.metrics, GENERATED)
-        self._hits_before = first_of(learned.metrics, CACHE_HITS)
+        probed = await probe(client, self.probe_tokens) if self.place == 0 else None
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._report(learned, probed, dialect, connections)
 
@@ -122,7 +100,7 @@ class EndpointEngine(Engine):
                 "declared": self.declared,
                 "told_by_the_server": learned.lasting(),
                 "probes": probed,
-                "not_asked_for": not_asked(dialect),
+                "not_asked_for": dialect.not_asked(),
             },
             prefix_caching=bool(learned.prefix_caching),
             vocab_size=self.vocab_size,
@@ -154,83 +132,72 @@ class EndpointEngine(Engine):
             if self._client.moved != moved:
                 moved, moved_s = self._client.moved, time.monotonic()
             elif time.monotonic() - moved_s > QUIET_S:
-                try:
-                    metrics, _ = await read_metrics(self._address, self._access)
-                except SetupError:
-                    pass  # the watchdog sees that nothing moves
-                else:
-                    self._generated = first_of(metrics, GENERATED) or 0.0
+                with contextlib.suppress(SetupError):  # the watchdog sees that nothing moves
+                    self._generated = (await read_counters(self._address, self._access)).generated or 0.0
             await asyncio.sleep(QUIET_LOOK_S)
 
     def generated_tokens(self) -> int | None:
         return None if self._client is None else self._client.generated
 
     async def observed(self) -> Observed:
-        client = self._client
+        client, learned = self._client, self._learned
         assert client is not None, "observed before start, or after stop"
+        assert learned is not None
         try:
-            metrics, _ = await read_metrics(self._address, self._access)
+            now = await read_counters(self._address, self._access)
         except SetupError as error:
             raise ExecutionError(error.message, error.fix) from error
-        generated = _risen(self._generated_before, first_of(metrics, GENERATED))
-        reused = _risen(self._hits_before, first_of(metrics, CACHE_HITS))
-        counted = reused is not None or client.record.answers_with_cached_count == client.record.answers
+        generated = _risen(learned.counters.generated, now.generated)
+        reused = _risen(learned.counters.cache_hits, now.cache_hits)
+        url, record = self._address.url, client.record
+        counted = reused is not None or record.answers_with_cached_count == record.answers
         facts = {
-            "server": self._address.url,
+            "server": url,
             ON_THIS_MACHINE: self._is_here,
             COUNTS_REUSE: counted,
-            **client.record.facts(),
+            **client.facts(),
             "connections_renewed": client.pool.renewed,
-            "most_waiting_for_a_connection": client.pool.most_waiting,
             # Since the start, with probes and warm-up.
             "cached_tokens_by_metrics": reused,
             "tokens_by_metrics": generated,
             "tokens_that_came": client.generated,
-            "metrics": metrics,
         }
-        reasons = self._about_caching(client.record, reused)
+        # Most servers reuse prompts across queries by default.
+        reasons = []
+        if learned.prefix_caching:
+            reasons.append(f"server {url} says that prefix caching is on")
+        elif reused or record.cached_tokens:
+            reasons.append(f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache")
         if self.network_sut and self._is_here:
-            reasons.append(f"server {self._address.url} is on LoadGen's machine; the Network division asks for two")
-        notes = list(self._notes(client.record, counted=counted))
-        if self.share.clients == 1 and generated not in (None, client.generated):
-            notes.append(
-                f"server {self._address.url} made {generated:,} tokens by its own count, and {client.generated:,} "
-                "came: another client uses it, or a proxy before it answers, cuts or adds"
-            )
-        return Observed(facts, reasons, notes)
-
-    def _notes(self, record: ClientRecord, *, counted: bool) -> Iterator[str]:
-        url, learned = self._address.url, self._learned
+            reasons.append(f"server {url} is on LoadGen's machine; the Network division asks for two")
+        notes = []
         if max(record.answers_with_their_prompt, record.answers_with_their_id) < record.answers:
-            yield (
+            notes.append(
                 f"server {url} returns neither a request's id nor its prompt: answers that a proxy exchanged would "
                 "not be noticed"
             )
         if record.first_tokens_with_others > max(FEW_ANSWERS, LEFT_OUT_SHARE * record.answers):
-            yield (
+            notes.append(
                 f"server {url}: {record.first_tokens_with_others} of {record.answers} first tokens came together with "
                 "others: they were held back"
             )
         if not counted:
-            yield (
+            notes.append(
                 f"server {url} does not count prompt tokens that it takes from a cache: only the audit output_caching "
                 "can tell"
             )
-        names = [name for name in (learned.model, learned.model_root) if name] if learned is not None else []
+        names = [name for name in (learned.model, learned.model_root) if name]
         if not any(PurePath(name).name in self.model_path for name in names):
-            yield (
+            notes.append(
                 f"server {url} calls its model {printable(', '.join(names))}, and the prompts were tokenised for "
                 f"{self.model_path}: nothing shows that these are the same"
             )
-
-    def _about_caching(self, record: ClientRecord, reused: int | None) -> list[str]:
-        """Why the leg is not official: reuse of prompts across queries, which most servers do by default."""
-        url = self._address.url
-        if self._learned is not None and self._learned.prefix_caching:
-            return [f"server {url} says that prefix caching is on"]
-        if reused or record.cached_tokens:
-            return [f"server {url} took {max(reused or 0, record.cached_tokens):,} prompt tokens from a cache"]
-        return []
+        if self.clients == 1 and generated not in (None, client.generated):
+            notes.append(
+                f"server {url} made {generated:,} tokens by its own count, and {client.generated:,} "
+                "came: another client uses it, or a proxy before it answers, cuts or adds"
+            )
+        return Observed(facts, reasons, notes)
 
     async def stop(self) -> None:
         if self._watching is not None:

@@ -1,4 +1,4 @@
-"""One request over HTTP, from its body to the answer; anything wrong with the response ends the leg."""
+"""One request over HTTP, from its body to the checked answer; anything wrong with the response ends the leg."""
 
 import time
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import orjson
 
-from sut.endpoint.dialects.dialect import BadResponse, BodyTemplate, Completion, error_words
+from sut.endpoint.dialects import BadResponse, BodyTemplate, Completion, error_words
 from sut.engine import Request
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ DONE = b"[DONE]"
 MOST_BODY_BYTES = 16 << 20  # of one response; 128 ids with text and prompt have some 20 kB
 MOST_ERROR_BYTES = 64 << 10
 GAP_FACTOR = 3.0  # a wait may last this many times the longest one so far
+END_LIMIT_S = 10.0  # from the last id to the end of the response; from a bad status to the end of its body
 FINISH_REASONS = ("stop", "length")
 LEFT_OUT_SHARE = 0.01  # of the answers: what a p99 TPOT leaves out
 FEW_ANSWERS = 10  # as many are allowed in a short leg
@@ -79,7 +80,8 @@ class Exchange:
     _request_id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self._request_id = self._client.next_request_id()
+        self._client.asked += 1
+        self._request_id = f"{self._client.name}-{self._client.asked}"
 
     # The way there ------------------------------------------------------------------------------------------
 
@@ -126,24 +128,24 @@ class Exchange:
             raise BadResponse("the stream goes on after its end")
         if payload == DONE:
             self._done = True
-        elif self._read(payload, read_ns) and self._chunks == 1 and self._client.dialect.streaming:
-            self._request.heard_ns = read_ns
-            self._request.sink.first_token(self._request, self._answer.ids[0])
-            if self._request.seq >= 0:
-                self._client.record.read_to_loadgen.add(time.time_ns() - read_ns)
+        else:
+            self._read(payload, read_ns)
 
-    def _read(self, payload: bytes, read_ns: int) -> int:
-        answer, client = self._answer, self._client
+    def _read(self, payload: bytes, read_ns: int) -> None:
+        answer, client, request = self._answer, self._client, self._request
         finished = answer.finish_reason is not None
         try:
             new = client.dialect.read(payload, answer)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise BadResponse(
                 f"the response is not of dialect {client.dialect.name} ({error}): {error_words(payload)}"
             ) from error
-        client.check_id(self._request_id, answer.request_id)
+        if answer.request_id is not None and answer.request_id.endswith(self._request_id):
+            client.ids_come_back = True
+        elif client.ids_come_back:
+            raise BadResponse(f"the answer carries the id {answer.request_id}, and the request had {self._request_id}")
         if not new:
-            return 0
+            return
         if finished:
             raise BadResponse("ids came after the finish reason")
         if len(answer.ids) > (most := client.dialect.sampling.max_tokens):
@@ -151,18 +153,17 @@ class Exchange:
         client.moved += 1
         client.generated += new
         self._chunks += 1
-        if self._chunks == 1:
-            self._first_read_ns = read_ns
-        else:
+        timed, record = request.seq >= 0, client.record
+        record.chunks += timed
+        if self._chunks > 1:
             client.slowest_token_ns = max(client.slowest_token_ns, (read_ns - self._progress_ns) // new)
+        elif client.dialect.streaming:
+            self._first_read_ns = request.heard_ns = read_ns
+            request.sink.first_token(request, answer.ids[0])
+            if timed:
+                record.read_to_loadgen.add(time.time_ns() - read_ns)
+                record.first_tokens_with_others += new > 1
         self._last_read_ns = self._progress_ns = read_ns
-        record = client.record
-        if self._request.seq >= 0:
-            record.chunks += 1
-            record.most_tokens_in_a_chunk = max(record.most_tokens_in_a_chunk, new)
-            if client.dialect.streaming and self._chunks == 1 and new > 1:
-                record.first_tokens_with_others += 1
-        return new
 
     def end(self, read_ns: int) -> None:
         """The response is complete."""
@@ -178,25 +179,48 @@ class Exchange:
             self._read(b"".join(self._parts), read_ns)
         elif not self._events.is_between_events:
             raise BadResponse("the stream ends within an event")
-        answer, request, record = self._answer, self._request, self._client.record
-        self._client.check(request, answer)
+        client, answer, request = self._client, self._answer, self._request
+        self._check()
         if request.seq >= 0:
-            record.answers += 1
-            record.tokens += len(answer.ids)
-            record.answers_with_cached_count += answer.cached_tokens is not None
-            record.cached_tokens += answer.cached_tokens or 0
-            record.answers_with_their_prompt += answer.prompt_ids is not None
-            record.answers_with_their_id += (answer.request_id or "").endswith(self._request_id)
-        if self._client.dialect.streaming and len(answer.ids) > 1:
+            client.record.count(answer, own_id=(answer.request_id or "").endswith(self._request_id))
+        if client.dialect.streaming and len(answer.ids) > 1:
             if self._last_read_ns > self._first_read_ns:
-                self._client.streamed(self._last_read_ns - self._first_read_ns)
+                client.streamed(self._last_read_ns - self._first_read_ns)
             else:
                 self._without_tpot()
-        self._client.answered(self._sent_ns, read_ns)
+        client.latest_answered_ns = max(client.latest_answered_ns, self._sent_ns)
+        client.longest_answer_ns = max(client.longest_answer_ns, read_ns - self._sent_ns)
         request.heard_ns = read_ns
         request.sink.complete(request, answer.ids, answer.finish_reason or "unknown", answer.cached_tokens or 0)
         if request.seq >= 0:
-            record.read_to_loadgen.add(time.time_ns() - read_ns)
+            client.record.read_to_loadgen.add(time.time_ns() - read_ns)
+
+    def _check(self) -> None:
+        """Check an answer before it counts.
+
+        Raises:
+            BadResponse: something is wrong with it.
+        """
+        answer, sampling, prompt_ids = self._answer, self._client.dialect.sampling, self._request.prompt_ids
+        ids, vocab_size = len(answer.ids), self._client.vocab_size
+        if answer.finish_reason is None:
+            raise BadResponse(f"the response ends after {ids} ids without a finish reason")
+        if not ids:
+            raise BadResponse("the answer has no token ids: the server gives text only, or nothing")
+        if answer.finish_reason not in FINISH_REASONS:
+            raise BadResponse(f"finish reason {answer.finish_reason!r}, not one of {', '.join(FINISH_REASONS)}")
+        if answer.completion_tokens is None or answer.prompt_tokens is None:
+            raise BadResponse("the server counts no tokens (no usage), so the number of ids cannot be checked")
+        if answer.completion_tokens != ids:
+            raise BadResponse(f"{ids} ids came, and the server counts {answer.completion_tokens}")
+        if answer.prompt_tokens != len(prompt_ids):
+            raise BadResponse(f"{len(prompt_ids)} prompt ids were sent, and the server counts {answer.prompt_tokens}")
+        if answer.prompt_ids is not None and not _same_prompt(prompt_ids, answer.prompt_ids):
+            raise BadResponse("the prompt's ids came back changed")
+        if vocab_size is not None and max(answer.ids) >= vocab_size:
+            raise BadResponse(f"id {max(answer.ids)} came, and the model's vocabulary has {vocab_size}")
+        if not sampling.min_tokens <= ids <= sampling.max_tokens:
+            raise BadResponse(f"{ids} ids came; from {sampling.min_tokens} to {sampling.max_tokens} were asked for")
 
     def _without_tpot(self) -> None:
         """All tokens were read at once. A few such answers are tolerated; with more than a p99 leaves out, the TPOT
@@ -237,16 +261,16 @@ class Exchange:
         waited_s = (now_ns - self._progress_ns) / 1e9
         most = self._client.dialect.sampling.max_tokens
         over = self._answer.finish_reason is not None or len(self._answer.ids) >= most
-        if self._status != 200 and waited_s > self._client.end_limit_s:
+        if self._status != 200 and waited_s > END_LIMIT_S:
             return self._refusal()
-        if over and waited_s > self._client.end_limit_s:
+        if over and waited_s > END_LIMIT_S:
             return f"all ids came, and no end of the response for {waited_s:.0f} s"
         if self._chunks and waited_s > silence_s:
             return f"{len(self._answer.ids)} ids came, then nothing for {waited_s:.0f} s"
         return None
 
 
-def same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
+def _same_prompt(prompt_ids: list[int], repeated: bytes) -> bool:
     """Whether the ids that the server returned, as JSON, are those that were sent."""
     if repeated == orjson.dumps(prompt_ids):
         return True

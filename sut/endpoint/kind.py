@@ -18,18 +18,15 @@ from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.servers import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses
-from sut.endpoint.engine import EndpointEngine, Share
+from sut.endpoint.dialects import DIALECTS
+from sut.endpoint.engine import EndpointEngine
 from sut.endpoint.probes import PROBE_TOKENS
-from sut.endpoint.questions import DIALECTS, read_card
-from sut.endpoint.served import words
+from sut.endpoint.server import read_card, words
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.loadgen_sut import LoadgenSut
 
 CONNECTIONS = 1024
 CLIENT = "MLPERF_ENDPOINT_CLIENT"  # of a client process: its number and how many there are
-AS_SERVED = "as the server has it"  # value of an option that only the server sets
-
-_NOT_IN_A_LOG = re.compile(r"[^ !#-\[\]-~]")  # LoadGen writes names into JSON as they are
 
 
 class EndpointOptions(BaseModel):
@@ -143,7 +140,7 @@ class EndpointKind(EngineKind[EndpointOptions]):
                 "probe_tokens": min(PROBE_TOKENS, leg.longest_prompt_tokens),
                 "vocab_size": leg.vocab_size,
                 "declared": declared.model_dump() if declared else None,
-                "enable_prefix_caching": AS_SERVED,
+                "enable_prefix_caching": "as the server has it",
             },
             unofficial_reasons=reasons,
         )
@@ -158,7 +155,8 @@ class EndpointKind(EngineKind[EndpointOptions]):
             SamplingPolicy(**plan.sampling),
             network_sut=options["network_sut"],
             streaming=plan.loadgen_scenario != "Offline",
-            share=Share(index // len(servers), clients // len(servers)),
+            place=index // len(servers),
+            clients=clients // len(servers),
             dialect=options["api_dialect"],
             model_name=options["api_model_name"],
             key_variable=options["api_key_env"],
@@ -214,9 +212,10 @@ class NetworkSut(LoadgenSut):
             return f"{NETWORK_SUT} without a name"
 
     async def _name(self) -> str:
-        nodes = await asyncio.gather(*map(self._node, self.servers))
-        return f"{NETWORK_SUT} ({', '.join(nodes)})"
-
-    async def _node(self, server: ServerAddress) -> str:
-        card = await read_card(server, self.access, self.model_name)
-        return _NOT_IN_A_LOG.sub("", f"{card['id']} of {card.get('owned_by') or 'a server'} at {server.authority}")
+        cards = await asyncio.gather(*(read_card(server, self.access, self.model_name) for server in self.servers))
+        nodes = [
+            f"{card.id} of {card.owned_by or 'a server'} at {server.authority}"
+            for card, server in zip(cards, self.servers, strict=True)
+        ]
+        # LoadGen writes names into JSON as they are.
+        return re.sub(r"[^ !#-\[\]-~]", "", f"{NETWORK_SUT} ({', '.join(nodes)})")

@@ -5,12 +5,13 @@ A failed probe refuses the leg. What no request can show (weights, precision) is
 
 import asyncio
 import dataclasses
+import itertools
 import random
 from typing import Any
 
 from runs.errors import HarnessError, SetupError
 from sut.endpoint.client import Client
-from sut.endpoint.dialects.dialect import BodyTemplate, Dialect
+from sut.endpoint.dialects import BodyTemplate
 from sut.engine import OneAnswer, Request
 
 PROBE_SEED = 20_250_715
@@ -36,9 +37,11 @@ async def probe(client: Client, tokens: int) -> dict[str, Any]:
     first = await _ask(client, prompt)
     again = await _ask(client, prompt)
     if sampling.temperature == 0 and first.ids != again.ids:
+        both = zip(first.ids, again.ids, strict=False)
+        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], both))
         raise SetupError(
             f"server {url}: the same prompt gave different ids the second time (temperature 0): "
-            f"{_difference(first.ids, again.ids)}",
+            f"different from id {same} of {len(first.ids)} and {len(again.ids)}",
             "the server must decode greedily and repeat its answers",
         )
     if (len(first.ids) == sampling.max_tokens) != (first.finish_reason == "length"):
@@ -88,16 +91,3 @@ async def _ask(client: Client, prompt: list[int], template: BodyTemplate | None 
     except HarnessError as error:
         raise SetupError(error.message, "the server must do what the benchmark asks; see docs/endpoint.md") from error
     return answer
-
-
-def _difference(first: list[int], second: list[int]) -> str:
-    both = zip(first, second, strict=False)
-    place = next((place for place, (one, other) in enumerate(both) if one != other), min(len(first), len(second)))
-    return f"different from id {place} of {len(first)} and {len(second)}"
-
-
-def not_asked(dialect: Dialect) -> list[str]:
-    """Parameters of the sampling that this dialect lacks."""
-    if dialect.has_min_tokens:
-        return []
-    return [f"{dialect.name} has no min_tokens; every answer is checked to have {dialect.sampling.min_tokens} or more"]

@@ -56,7 +56,7 @@ def _running(model: Path, folder: Path, *options: str) -> Iterator[int]:
     words = [*SERVER.format(model=model, port=port).split(), *options]
     log = folder / "server.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "sut.vllm.command", *words]
+        command = [str(Path(sys.executable).with_name("vllm")), *words]
         server = psutil.Popen(command, cwd=HARNESS_ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
         assert wait_for(lambda: _listens(port), LEG_TIMEOUT_S), log.read_text()

@@ -18,8 +18,9 @@ import psutil
 from runs.environment import HARNESS_ROOT, processor_s
 from runs.errors import ExecutionError
 from runs.record.manifest import LegPlan
-from sut.endpoint.served import words
 
+_OWN = Path(sys.executable).with_name("vllm")
+VLLM = str(_OWN) if _OWN.exists() else "vllm"  # the program of this environment
 START_TIMEOUT_S = 300.0
 # What the program has under another name, or not at all; the harness gives its own engine these for its own sake.
 _NOT_OF_THE_PROGRAM = ("disable_log_stats", "enable_log_requests")
@@ -84,7 +85,7 @@ def vllm_serve(folder: Path, model: Path, plan: LegPlan) -> Iterator[RunningServ
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     flags = [word for name, value in plan.engine_options.items() for word in _flag(name, value)] + [*_AS_IN_A_LEG]
-    command = words(f"vllm serve {model} --host 127.0.0.1 --port {port}") + flags
+    command = [VLLM, "serve", str(model), "--host", "127.0.0.1", "--port", str(port), *flags]
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
     with log.open("wb") as stream:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sut.endpoint import client_speed
-from sut.endpoint.dialects.openai import TensorRtLlm, VllmCompletions
+from sut.endpoint.dialects import TensorRtLlm, VllmCompletions
 from tests.sut.endpoint.legs import PROMPTS, answers, engine_for
 
 

@@ -101,11 +101,13 @@ def test_a_client_that_is_late_itself_does_not_blame_the_server() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])  # steps of an answer before the silence: the first id; all ids, but no end
-def test_a_response_that_stands_still_is_given_up(kept: int) -> None:
+def test_a_response_that_stands_still_is_given_up(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "END_LIMIT_S", 2.0)
+
     async def leg() -> None:
         change: Change = lambda steps: [*steps[:kept], HANG]  # noqa: E731
         async with HttpServer("/v1/completions", HonestUntilTimed(change), "vllm") as server:
-            engine = engine_for(server.url, silence_s=2.0, end_limit_s=2.0)
+            engine = engine_for(server.url, silence_s=2.0)
             await engine.start()
             (told,) = await answers(engine, PROMPTS[:1])
             assert ("no end of the response" if kept == 3 else "then nothing") in failure_of(told)

@@ -6,13 +6,13 @@ import re
 import pytest
 
 from runs.errors import SetupError
-from sut.endpoint import questions
+from sut.endpoint import server
 from sut.endpoint.address import Access, ServerAddress
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-async def _asked(answer: bytes, *, closes: bool = True) -> questions.Reply:
+async def _asked(answer: bytes, *, closes: bool = True) -> server.Reply:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -21,9 +21,9 @@ async def _asked(answer: bytes, *, closes: bool = True) -> questions.Reply:
         else:
             await asyncio.sleep(60.0)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        return await questions.ask(ServerAddress.parse(f"http://127.0.0.1:{port}"), Access(), "/v1/models")
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        return await server.ask(ServerAddress.parse(f"http://127.0.0.1:{port}"), Access(), "/v1/models")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_what_is_no_answer_is_refused(answer: bytes, words: str) -> None:
 
 
 def test_a_server_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(server, "ANSWER_TIMEOUT_S", 0.5)
     with pytest.raises(SetupError, match="did not answer /v1/models within"):
         asyncio.run(_asked(OK, closes=False))
 
@@ -53,4 +53,4 @@ def test_no_redirect_is_followed_and_nothing_is_decompressed() -> None:
     redirect = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
     assert asyncio.run(_asked(redirect)).status == 307
     packed = OK + b"content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc"
-    assert asyncio.run(_asked(packed)) == questions.Reply(200, b"abc")
+    assert asyncio.run(_asked(packed)) == server.Reply(200, b"abc")

@@ -1,0 +1,333 @@
+"""A server: the process that a leg starts with --serve, and the control questions to any server, before and after a
+leg: what it is, what it serves, what it counts."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import shlex
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from runs.errors import ExecutionError, HarnessError, InputError, SetupError
+from sut.endpoint.address import Access, ServerAddress
+from sut.endpoint.connection import USER_AGENT
+from sut.endpoint.dialects import DIALECTS, Dialect, VllmCompletions, VllmTokens, error_words
+
+ANSWER_TIMEOUT_S = 10.0
+MOST_ANSWER_BYTES = 4 << 20
+POLL_S = 0.5
+STOP_TIMEOUT_S = 10.0
+LAST_LINES = 3
+
+# Counters of prompt tokens taken from a cache, and of tokens generated. [each server's /metrics]
+_CACHE_HITS = ("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total")
+_GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total")
+_CACHE_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching", "kv_offloading_size", "sliding_window")
+_INFO_PATHS = {"sglang": "/get_server_info", "llamacpp": "/props"}  # by owner; others answer /version
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A whole response."""
+
+    status: int
+    content: bytes
+
+
+async def ask(address: ServerAddress, access: Access, path: str, body: bytes = b"") -> Reply:
+    """GET one path, or POST a body to it. No redirect is followed, and no proxy of the environment is used.
+
+    Raises:
+        SetupError: no connection, no whole response, one that is too long, or none in time.
+    """
+    import httpx  # takes a tenth of a second, and every command imports this module
+
+    fix = "is it an HTTP server?"
+    key = {"authorization": f"Bearer {access.key}"} if access.key is not None else {}
+    headers = {"user-agent": USER_AGENT, "accept-encoding": "identity", "content-type": "application/json", **key}
+    verify = access.tls_context(address) or False  # False: not https, so that there is nothing to verify
+    content = b""
+    try:
+        async with (
+            asyncio.timeout(ANSWER_TIMEOUT_S),
+            httpx.AsyncClient(verify=verify, trust_env=False, timeout=None) as client,
+            client.stream("POST" if body else "GET", address.url + path, content=body, headers=headers) as response,
+        ):
+            async for part in response.aiter_raw():
+                content += part
+                if len(content) > MOST_ANSWER_BYTES:
+                    raise SetupError(
+                        f"server {address.url}, {path}: a response of more than {MOST_ANSWER_BYTES >> 20} MiB", fix
+                    )
+    except TimeoutError as error:
+        raise SetupError(
+            f"server {address.url} did not answer {path} within {ANSWER_TIMEOUT_S:.0f} s",
+            "start it, correct the address, or see the server's log",
+        ) from error
+    except httpx.ConnectError as error:
+        raise address.no_connection(error) from error
+    except httpx.TransportError as error:
+        raise SetupError(f"server {address.url}, {path}: the response is no complete HTTP response", fix) from error
+    return Reply(response.status_code, content)
+
+
+class ModelCard(msgspec.Struct):
+    """A server's entry for a model. [vLLM, SGLang, TensorRT-LLM: ModelCard; llama.cpp: /v1/models]"""
+
+    id: str
+    owned_by: str | None = None
+    root: str | None = None
+    max_model_len: int | None = None
+
+
+class _ModelList(msgspec.Struct):
+    data: list[ModelCard]
+
+
+class _ServerInfo(msgspec.Struct):
+    version: str | None = None
+    build_info: str | None = None  # llama.cpp's version
+    total_slots: int | None = None  # llama.cpp: requests at a time
+    disable_radix_cache: bool | None = None  # SGLang's prefix caching
+
+
+_Form = TypeVar("_Form")
+
+
+def _decoded(reply: Reply, form: type[_Form]) -> _Form | None:
+    """None where the content is not of this form."""
+    try:
+        return msgspec.json.decode(reply.content, type=form)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a server counted since its start, summed over labels; None for what it does not count."""
+
+    cache_hits: float | None = None
+    generated: float | None = None
+    cache_configuration: dict[str, str] = field(default_factory=dict)  # vLLM's
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a server reports of itself; None and empty where it does not."""
+
+    owner: str | None
+    version: str | None
+    model: str
+    model_root: str | None
+    max_model_len: int | None
+    prefix_caching: bool | None
+    slots: int | None  # llama.cpp: requests at a time
+    cache_configuration: dict[str, str]
+    counters: Counters
+
+    def lasting(self) -> dict[str, Any]:
+        """All that does not change while the server runs; equal for equal servers."""
+        facts = dataclasses.asdict(self)
+        del facts["counters"]
+        return facts
+
+
+async def learn(address: ServerAddress, access: Access, model_name: str | None) -> ServerFacts:
+    """Ask a server for everything that it reports.
+
+    Raises:
+        SetupError, InputError: see `read_card`.
+    """
+    card = await read_card(address, access, model_name)
+    path = _INFO_PATHS.get(card.owned_by or "", "/version")
+    info = _decoded(await ask(address, access, path), _ServerInfo) or _ServerInfo()
+    counters = await read_counters(address, access)
+    caching: bool | None = None
+    if (said := counters.cache_configuration.get("enable_prefix_caching")) is not None:
+        caching = said == "True"
+    elif info.disable_radix_cache is not None:
+        caching = not info.disable_radix_cache
+    return ServerFacts(
+        owner=card.owned_by,
+        version=info.version or info.build_info,
+        model=card.id,
+        model_root=card.root,
+        max_model_len=card.max_model_len,
+        prefix_caching=caching,
+        slots=info.total_slots,
+        cache_configuration=counters.cache_configuration,
+        counters=counters,
+    )
+
+
+async def read_card(address: ServerAddress, access: Access, model_name: str | None) -> ModelCard:
+    """The server's entry for the model of this name, or for its only one.
+
+    Raises:
+        SetupError: it does not answer, refuses, or lists no models.
+        InputError: it serves another model, or several and none was named.
+    """
+    reply = await ask(address, access, "/v1/models")
+    own_address = "give the server's own address, http://HOST:PORT, without the path of an interface"
+    if reply.status != 200:
+        said = access.hidden(error_words(reply.content.strip().split(b"\n")[0]))
+        raise SetupError(
+            f"server {address.url}, GET /v1/models: status {reply.status}: {said or 'empty body'}",
+            "give a key with --api-key-env" if reply.status in (401, 403) else own_address,
+        )
+    listed = _decoded(reply, _ModelList)
+    if listed is None or not listed.data:
+        raise SetupError(f"server {address.url} lists no models at /v1/models", own_address)
+    names = [card.id for card in listed.data]
+    if model_name is None and len(names) > 1:
+        raise InputError(
+            f"server {address.url} serves several models: {', '.join(names[:5])}", "name one with --api-model-name"
+        )
+    if model_name is not None and model_name not in names:
+        raise InputError(
+            f"--api-model-name {model_name}: server {address.url} serves {', '.join(names[:5])}", "name one of these"
+        )
+    return listed.data[0 if model_name is None else names.index(model_name)]
+
+
+async def choose_dialect(
+    address: ServerAddress, access: Access, facts: ServerFacts, asked: str | None
+) -> type[Dialect]:
+    """The dialect that was asked for, one of `DIALECTS`; else the server's own.
+
+    Raises:
+        SetupError: the server is of no known kind.
+    """
+    if asked is not None:
+        return DIALECTS[asked]
+    found = next((dialect for dialect in DIALECTS.values() if dialect.owner == facts.owner), None)
+    if found is None:
+        raise SetupError(
+            f"server {address.url} identifies itself as {facts.owner!r}, which is no known kind of server",
+            f"give --api-dialect: {', '.join(DIALECTS)}",
+        )
+    # vLLM's other route makes no text. It answers a body without fields so where it is there, else with 403 or 404.
+    if found is VllmCompletions and (await ask(address, access, VllmTokens.path, b"{}")).status in (400, 422):
+        return VllmTokens
+    return found
+
+
+async def read_counters(address: ServerAddress, access: Access) -> Counters:
+    """Ask for the server's metrics.
+
+    Raises:
+        SetupError: the server does not answer at all.
+    """
+    reply = await ask(address, access, "/metrics")
+    if reply.status != 200:
+        return Counters()
+    sums: defaultdict[str, float] = defaultdict(float)
+    configuration: dict[str, str] = {}
+    try:
+        for family in text_string_to_metric_families(reply.content.decode("utf-8", "replace")):
+            for sample in family.samples:
+                sums[sample.name] += sample.value
+                if sample.name == "vllm:cache_config_info":
+                    configuration = {name: sample.labels[name] for name in _CACHE_SETTINGS if name in sample.labels}
+    except ValueError:  # TensorRT-LLM has JSON there
+        return Counters()
+    hits, generated = (next((sums[n] for n in names if n in sums), None) for names in (_CACHE_HITS, _GENERATED))
+    return Counters(hits, generated, configuration)
+
+
+def words(command: str) -> list[str]:
+    """A `--serve` command as the program and its arguments.
+
+    Raises:
+        InputError: no command, or an open quotation mark.
+    """
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--serve {command!r}: {error}", "quote it as a shell would") from error
+    if not found:
+        raise InputError("--serve: the command is empty", 'write, for example, --serve "vllm serve MODEL"')
+    return found
+
+
+@dataclass(eq=False)
+class ServedServer:
+    """The process of one `--serve` command, in the leg's process group, so that it ends with the leg."""
+
+    command: str  # not given to a shell
+    log: Path  # takes its output
+    address: ServerAddress  # where it will listen
+    _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+
+    async def start(self, access: Access, *, owner: bool) -> None:
+        """Start it and wait until it answers; the leg's own time limit bounds the wait.
+
+        Args:
+            owner: whether to start it; the other clients of the same server only wait.
+
+        Raises:
+            SetupError: something else answers there already, or the process ends.
+        """
+        if owner:
+            if await self._answers(access):
+                raise SetupError(
+                    f"--serve: a server already answers at {self.address.url}", "end it, or leave --serve out to use it"
+                )
+            self._launch()
+        while not await self._answers(access):
+            try:
+                self.check()
+            except ExecutionError as error:
+                raise SetupError(error.message, error.fix) from error
+            await asyncio.sleep(POLL_S)
+
+    def _launch(self) -> None:
+        command = words(self.command)
+        # Programs of this environment come first.
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+        try:
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "PATH": path},
+                )
+        except OSError as error:
+            raise SetupError(f"--serve {command[0]}: {error.strerror}", "name an existing program") from error
+
+    async def _answers(self, access: Access) -> bool:
+        try:
+            return (await ask(self.address, access, "/v1/models")).status == 200
+        except HarnessError:
+            return False
+
+    def check(self) -> None:
+        """Raise ExecutionError if the process has ended."""
+        code = self._process.poll() if self._process is not None else None
+        if code is None:
+            return
+        last = ["no output"]
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").split("\n")
+            last = [line.strip() for line in lines if line.strip()][-LAST_LINES:]
+        raise ExecutionError(f"the server ended with status {code}: {' / '.join(last)}", f"see {self.log.name}")
+
+    async def stop(self) -> None:
+        """End the process: SIGTERM, then SIGKILL."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.to_thread(self._process.wait, STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
