@@ -32,7 +32,7 @@ def figures(path: Path) -> dict[str, dict[str, object]]:
     return {figure["name"]: figure for figure in part["figures"]}
 
 
-@pytest.mark.slow  # imports torch and transformers
+@pytest.mark.long  # imports torch and transformers
 def test_a_part_by_itself_writes_its_json_and_prints_a_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_part_by_itself_writes_its_json_and_prints_a_table(
     assert str(out) in printed
 
 
-@pytest.mark.slow  # LoadGen runs at several rates
+@pytest.mark.long  # LoadGen runs at several rates
 def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
     part = null_path.run(tmp_path, dataclasses.replace(SMALLEST, null_rates=(500.0, 500.0)))
     assert {figure.name for figure in part.figures} >= {"Server rate held, ours", "Server rate held, bare", "added p99"}
@@ -58,7 +58,7 @@ def test_the_null_path_measures_both_sides(tmp_path: Path) -> None:
     assert not (tmp_path / "rate-0-bare" / "offline" / "requests.jsonl").exists()
 
 
-@pytest.mark.slow  # four legs
+@pytest.mark.long  # four legs
 def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
     data = write_rows(tmp_path / "rows.json", SMALLEST.rows, 256)
     engine = {"engine": "dummy", "dummy_slots": 16, "dummy_ttft_ms": 20, "dummy_tpot_ms": 1}  # 2,048 take 10 s or more
@@ -71,7 +71,7 @@ def test_a_real_size_is_measured_and_its_long_leg_cut(tmp_path: Path) -> None:
     assert 0 < len(whole) < SMALLEST.real_samples
 
 
-@pytest.mark.slow  # imports torch and transformers
+@pytest.mark.long  # imports torch and transformers
 def test_scores_of_both_sides_are_equal(tmp_path: Path) -> None:
     part = scoring.run(tmp_path, SMALLEST)
     assert [figure.name for figure in part.figures] == ["ours", "reference procedure", "ours ÷ reference"]
@@ -128,7 +128,7 @@ def test_made_texts_and_rows_are_the_same_every_time(tmp_path: Path) -> None:
     assert all(10 <= token < 1024 for row in json.loads(one.read_text()) for token in row["tok_input"])
 
 
-@pytest.mark.slow  # two legs
+@pytest.mark.long  # two legs
 def test_a_leg_is_run_as_a_user_runs_it_and_one_under_way_is_stopped(tmp_path: Path) -> None:
     options = {"scenario": "Server", "engine": "dummy", "dummy_fault": ["swallow@100000"]}
     conf: dict[str, object] = {"min_duration": 300, "target_qps": 500}
@@ -149,6 +149,7 @@ def test_a_leg_is_run_as_a_user_runs_it_and_one_under_way_is_stopped(tmp_path: P
         run_leg(leg.run, options, conf)
 
 
+@pytest.mark.long
 @pytest.mark.vllm
 def test_the_engine_beside_the_legs_answers_stops_and_ends(tmp_path: Path) -> None:
     model = make_llama(tmp_path / "model", TINY)

@@ -62,7 +62,7 @@ def test_the_image_has_the_locked_vllm() -> None:
     assert ("COPY", ". .") in instructions()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_steps_of_the_image(tmp_path: Path) -> None:
     """Run where there is a vLLM already: a Python that sees this environment's packages stands for the base image's."""
     checkout = tmp_path / "harness"

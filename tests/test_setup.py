@@ -68,7 +68,7 @@ def test_accelerators_without_a_locked_vllm_are_not_taken_for_none(set_up: SetUp
     assert "accelerators of AMD, for which no vLLM is locked here: make setup VLLM=installed" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_environment_around_what_is_installed(
     set_up: SetUp, checkout: Path, bare_python: Path, tmp_path: Path
 ) -> None:
@@ -100,7 +100,6 @@ def test_what_is_lacking_is_asked_for_and_nothing_else(set_up: SetUp, bare_pytho
     assert "mlcommons-loadgen==6.0.17" in done.stderr  # the first of the list; there is no index to have it from
 
 
-@pytest.mark.slow
 @pytest.mark.vllm
 def test_the_vllm_of_a_cpu_environment_starts() -> None:
     environment = HARNESS_ROOT / ".venv"

@@ -15,7 +15,7 @@ from compliance.submission.system import read_system_file
 from runs.errors import HarnessError
 from runs.record.layout import CampaignDir
 from runs.rounds import CURRENT_ROUND
-from tests.support.once import once
+from tests.support.once import AUDITED_LEG, kept
 from tests.support.submission_legs import CALIBRATION, SYSTEM, copy_of, lower_limits, make_campaign
 
 Submit = Callable[..., SubmitOutcome]
@@ -23,8 +23,8 @@ X = "x"
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> CampaignDir:
-    return CampaignDir(once(tmp_path_factory, "submission-legs", make_campaign) / "campaign")
+def made() -> CampaignDir:
+    return CampaignDir(kept("submission-legs", make_campaign, AUDITED_LEG) / "campaign")
 
 
 @pytest.fixture

@@ -52,10 +52,8 @@ def test_every_rule_that_is_left_out_somewhere_is_a_rule_on_legs() -> None:
     assert {rule_id for rule_id in on_legs if is_asked(rule_id, "open")} < told < on_legs
 
 
-def test_verify_gives_the_same_verdict_without_a_word(
-    wordless: Callable[[], None], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
-    legs = DummyLegs(tmp_path_factory)
+def test_verify_gives_the_same_verdict_without_a_word(wordless: Callable[[], None], tmp_path: Path) -> None:
+    legs = DummyLegs()
     folders = [legs(scenario, mode) for scenario in ("Offline", "Server") for mode in ("performance", "accuracy")]
     folders += [legs.copy(tmp_path / name, "Server").root for name in ("edited", "foreign", "lacking", "cut")]
     edited, foreign, lacking, cut = folders[-4:]
@@ -81,8 +79,8 @@ def test_verify_gives_the_same_verdict_without_a_word(
     assert judged() == before
 
 
-def test_a_finding_has_one_id_in_every_command(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
-    legs = DummyLegs(tmp_path_factory)
+def test_a_finding_has_one_id_in_every_command(tmp_path: Path) -> None:
+    legs = DummyLegs()
     run = legs.copy(tmp_path / "edited", "Server")
     run.summary.write_text(run.summary.read_text().replace("min_duration (ms): 1500", "min_duration (ms): 1501"))
     (part,) = verify_result(find_results([run.root])[0]).parts

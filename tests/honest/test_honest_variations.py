@@ -31,8 +31,8 @@ FLAGGED = {
 class Judge:
     """Results of this machine, each made once, and what is said of copies of them; one scorer for all."""
 
-    def __init__(self, factory: pytest.TempPathFactory, scorer: Scorer) -> None:
-        self._legs, self._sources = DummyLegs(factory), ScoreSources(scorer=scorer)
+    def __init__(self, scorer: Scorer) -> None:
+        self._legs, self._sources = DummyLegs(), ScoreSources(scorer=scorer)
         self._plain: dict[str, tuple[str, frozenset[str]]] = {}
 
     def copy(self, scenario: str, folder: Path, legs: DummyLegs | None = None) -> Pair:
@@ -61,9 +61,9 @@ class Judge:
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def judge():  # type: ignore[no-untyped-def]
     with Scorer() as scorer:
-        yield Judge(tmp_path_factory, scorer)
+        yield Judge(scorer)
 
 
 CASES = [
@@ -141,13 +141,11 @@ LEGS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", LEGS)
-def test_an_unusual_leg_is_accepted(
-    judge: Judge, tmp_path: Path, name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_an_unusual_leg_is_accepted(judge: Judge, tmp_path: Path, name: str) -> None:
     options, settings = LEGS[name]
-    root = judge.copy(options, tmp_path / "result", DummyLegs(tmp_path_factory, settings)).root
+    root = judge.copy(options, tmp_path / "result", DummyLegs(settings)).root
     outcome, broken = judge.verified(root)
     assert not {rule for rule in broken if find_rule(rule).kind == "contradiction"}, outcome
     decision, reasons = judge.signed(root)
@@ -168,7 +166,7 @@ def _surroundings(name: str, folder: Path) -> Mapping[str, str]:
     return {"LC_ALL": name, "LOCPATH": str(folder), "TZ": "Australia/Eucla"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", LOCALES)
 def test_legs_may_be_run_and_judged_in_any_language_and_zone(tmp_path: Path, name: str) -> None:
     around = _surroundings(name, tmp_path)

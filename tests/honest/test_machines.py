@@ -10,7 +10,7 @@ from compliance.signoff.judge import sign_off
 from tests.conftest import ROOT
 from tests.support.legs import USER_CONF
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 # By name: what a namespace of its own has in place of what the kernel tells; EMPTY is an empty file.
 MACHINES = {

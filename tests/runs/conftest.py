@@ -17,9 +17,9 @@ settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
-def loadgen_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def loadgen_runs() -> Runs:
     """Real runs by name (`tests.support.loadgen_runs`). Read them only; take `copied_run` to change one."""
-    return Runs(tmp_path_factory)
+    return Runs()
 
 
 @pytest.fixture

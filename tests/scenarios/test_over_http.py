@@ -51,7 +51,7 @@ def _audit(folder: Path, test: str) -> dict[str, Any]:
     return dict(json.loads((folder / "out" / "audit" / test / f"audit_{test}.json").read_text()))
 
 
-@pytest.mark.timed
+@pytest.mark.long
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_box_that_answers_from_a_cache_is_caught(keeps: bool, run: Run, tmp_path: Path) -> None:
     finished = run("audit", "Offline", Computing(1.0, keeps=keeps), "--test", "output_caching", "--samples", 20)
@@ -65,7 +65,7 @@ def test_another_audit_works_unchanged(run: Run, tmp_path: Path) -> None:
     assert _audit(tmp_path, "TEST06")["passed"] is True
 
 
-@pytest.mark.timed
+@pytest.mark.long
 def test_a_rate_is_found_and_confirmed(run: Run, tmp_path: Path) -> None:
     finished = run("tune", "Server", Computing(0.1), "--offline-qps", 100, "--max-probes", 2)
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr

@@ -17,7 +17,7 @@ USER_CONF = """
 *.Offline.min_query_count = 64
 *.Offline.target_qps = 50
 *.Server.target_qps = 100
-*.Server.min_duration = 6000
+*.Server.min_duration = 5000
 """
 
 

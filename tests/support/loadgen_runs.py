@@ -1,13 +1,11 @@
-"""Real LoadGen runs around the null SUT, each made once per test session."""
+"""Real LoadGen runs around the null SUT, each made once."""
 
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from runs.record.layout import RunDir
 from tests.support.null_sut import Spec, start
-from tests.support.once import once
+from tests.support.once import kept
 
 EDGE = "llama3_1-8b-edge"
 INTERACTIVE = "llama3_1-8b-interactive"
@@ -111,13 +109,10 @@ ALL: dict[str, Spec] = {**VALID, **{name: spec for name, (spec, _) in INVALID.it
 
 
 class Runs:
-    """Makes a run when it is first asked for, and keeps it."""
-
-    def __init__(self, factory: pytest.TempPathFactory) -> None:
-        self._factory = factory
+    """Makes a run when it is first asked for."""
 
     def __getitem__(self, name: str) -> RunDir:
         def make(folder: Path) -> None:
             start(replace(ALL[name], outdir=str(folder / name)))
 
-        return RunDir(once(self._factory, f"loadgen-{name}", make) / name)
+        return RunDir(kept(f"loadgen-{name}", make) / name)

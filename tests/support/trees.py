@@ -15,7 +15,7 @@ from runs.record.layout import RunDir
 from runs.rounds import ROUNDS
 from tests.support.null_sut import Spec, start
 from tests.support.official import shorten_benchmarks
-from tests.support.once import once
+from tests.support.once import AUDITED_LEG, kept
 from tests.support.published import PUBLISHED
 
 SAMPLES = 100  # of the short runs
@@ -39,10 +39,10 @@ def shorten_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_benchmarks(monkeypatch, SAMPLES, MIN_DURATION_MS)
 
 
-def short_tree(factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
+def short_tree() -> tuple[Tree, Path]:
     """A closed v6.1 tree of one datacenter system, and the runs that it was made of. Its logs are real; what a
     submitter writes is made up."""
-    folder = once(factory, "short-tree", _build_short_tree)
+    folder = kept("short-tree", _build_short_tree, AUDITED_LEG)
     return Tree(folder / "tree"), folder / "runs"
 
 

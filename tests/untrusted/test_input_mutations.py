@@ -71,8 +71,8 @@ INPUTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @pytest.fixture(scope="module")
-def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return DummyLegs(tmp_path_factory)("Offline")
+def leg() -> Path:
+    return DummyLegs()("Offline")
 
 
 def _words(name: str, leg: Path, folder: Path) -> list[str]:
@@ -124,8 +124,8 @@ def test_hundreds_of_mutations_of_an_input(leg: Path, tmp_path: Path, name: str)
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tree, runs = trees.short_tree(tmp_path_factory)
+def tree() -> Path:
+    tree, runs = trees.short_tree()
     call("check", tree.root, "--runs", runs)
     return tree.root
 

@@ -20,7 +20,7 @@ class Legs:
     """Fresh legs of the dummy engine, and frozen ones of vLLM."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
-        self._dummy, self._frozen = DummyLegs(factory), FrozenLegs(factory)
+        self._dummy, self._frozen = DummyLegs(), FrozenLegs(factory)
 
     def __call__(self, scenario: str, mode: str) -> Path:
         if scenario == VLLM:

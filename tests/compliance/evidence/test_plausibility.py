@@ -311,8 +311,8 @@ def test_first_tokens_that_are_held_back(
 
 
 @pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory)
+def legs() -> DummyLegs:
+    return DummyLegs()
 
 
 @pytest.mark.parametrize(

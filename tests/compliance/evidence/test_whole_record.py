@@ -18,8 +18,8 @@ from tests.support.verify_legs import DummyLegs
 
 
 @pytest.fixture(scope="module")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory)
+def legs() -> DummyLegs:
+    return DummyLegs()
 
 
 def judged(run: RunDir) -> Verification:

@@ -18,23 +18,23 @@ from runs.record.requests_log import read_requests
 from tests.conftest import StartedMain
 from tests.signoff.forge.record_faults import each_record
 from tests.support.legs import arguments
-from tests.support.once import once
+from tests.support.once import kept
 from tests.support.signoff_fixtures import evidence
 
-pytestmark = pytest.mark.timed  # replicas are compared by their pace
-
+FIRST_NS, TOKEN_NS = 2_000_000, 1_000_000
 Json = dict[str, Any]
 Forgery = Callable[[Json], None]  # of the manifest
 
 
 @pytest.fixture(scope="module")
-def leg(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def leg() -> Path:
     def make(folder: Path) -> None:
         words = arguments("Server", folder / "run", "--replicas", 2, "--dummy-tpot-ms", 1)
         finished = StartedMain(tuple(words), folder, {}).wait()
         assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
+        renumber(RunDir(folder / "run"), lambda record: int(record["replica"]))
 
-    return once(tmp_path_factory, "leg-with-replicas", make) / "run"
+    return kept("leg-with-replicas", make) / "run"
 
 
 def findings(run: RunDir, *, contended: bool = False) -> list[Finding]:
@@ -55,19 +55,24 @@ def copy_of(leg: Path, target: Path, change: Forgery) -> RunDir:
 def renumbered(leg: Path, target: Path, number: Callable[[Json], int], faster: float = 1.0) -> RunDir:
     """A copy whose queries were answered by other replicas, those of replica 0 so much faster; the manifest fits."""
     run = copy_of(leg, target, lambda _: None)
+    renumber(run, number, faster)
+    return run
+
+
+def renumber(run: RunDir, number: Callable[[Json], int], faster: float = 1.0) -> None:
+    """Let each query be answered by a replica in the time that the engine needs, as on a machine without other work."""
 
     def edit(record: Json) -> Json:
-        end_ns = record["complete_ns"]
-        if number(record) == 0:
-            end_ns = record["first_token_ns"] + int((end_ns - record["first_token_ns"]) / faster)
-        return record | {"replica": number(record), "complete_ns": end_ns}
+        first_ns = record["issue_ns"] + FIRST_NS
+        token_ns = TOKEN_NS / (faster if number(record) == 0 else 1.0)
+        end_ns = first_ns + int((record["output_tokens"] - 1) * token_ns)
+        return record | {"replica": number(record), "first_token_ns": first_ns, "complete_ns": end_ns}
 
     each_record(run, edit)
     manifest, table = orjson.loads(run.manifest.read_bytes()), read_requests(run.requests)
     for one in manifest["replicas"]:
         one |= replica_numbers(table, one["replica"])
     write_json(run.manifest, manifest)
-    return run
 
 
 def test_an_honest_leg_has_nothing(leg: Path) -> None:

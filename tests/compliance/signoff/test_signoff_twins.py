@@ -64,7 +64,6 @@ def test_an_engine_that_is_done_at_once_is_not_faster_than_our_stamps(legs: Froz
 
 
 @pytest.mark.slow
-@pytest.mark.timed
 def test_an_audit_of_output_caching_is_judged_again_from_its_legs(
     run_main: Callable[..., Finished], tmp_path: Path
 ) -> None:

@@ -28,8 +28,8 @@ OTHER_TREE, OTHER_ROUND = os.environ.get("CHECK_TREE"), os.environ.get("CHECK_RO
 
 
 @pytest.fixture(scope="module")
-def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return trees.short_tree(tmp_path_factory)[0]
+def short_tree() -> Tree:
+    return trees.short_tree()[0]
 
 
 @pytest.fixture(scope="module")

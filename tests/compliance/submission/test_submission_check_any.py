@@ -18,8 +18,8 @@ SHORT = replace(CURRENT_ROUND, min_duration_ms=trees.MIN_DURATION_MS)
 
 
 @pytest.fixture(scope="module")
-def short_tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return trees.short_tree(tmp_path_factory)[0]
+def short_tree() -> Tree:
+    return trees.short_tree()[0]
 
 
 @pytest.fixture

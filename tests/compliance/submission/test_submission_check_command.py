@@ -26,8 +26,8 @@ DOCUMENT = ROOT / "docs" / "check.md"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tree, Path]:
-    return trees.short_tree(tmp_path_factory)
+def built() -> tuple[Tree, Path]:
+    return trees.short_tree()
 
 
 @pytest.fixture

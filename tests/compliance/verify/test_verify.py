@@ -22,8 +22,8 @@ from tests.support.verify_legs import DummyLegs
 
 
 @pytest.fixture(scope="session")
-def legs(tmp_path_factory: pytest.TempPathFactory) -> DummyLegs:
-    return DummyLegs(tmp_path_factory)
+def legs() -> DummyLegs:
+    return DummyLegs()
 
 
 @pytest.fixture

@@ -157,9 +157,9 @@ def test_models_are_looked_for_on_this_machine_alone(
 
 
 @pytest.fixture
-def run(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> RunDir:
+def run(tmp_path: Path) -> RunDir:
     """A leg, which is made while there is a network."""
-    return DummyLegs(tmp_path_factory).copy(tmp_path / "leg", "SingleStream", "accuracy")
+    return DummyLegs().copy(tmp_path / "leg", "SingleStream", "accuracy")
 
 
 def test_a_leg_of_a_model_that_is_not_here_is_not_scored_and_nothing_is_fetched(

@@ -248,18 +248,17 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SS
     return folder / "ca.pem", context
 
 
-@pytest.mark.timed  # a client that is late reads all tokens at once, which ends a leg
 def test_a_leg_over_https_with_a_private_authority(
     certificates: tuple[Path, ssl.SSLContext], arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     ca, context = certificates
-    with serving(HttpServer("/v1/completions", Computing(0.0, SPACED_S), "vllm", tls=context)) as server:
-        refused = run_main(*arguments(server.url, "Server"))
+    with serving(HttpServer("/v1/completions", Computing(0.0, 0.0), "vllm", tls=context)) as server:
+        refused = run_main(*arguments(server.url, "Offline"))
         assert refused.code == ExitCode.REFUSED, refused.stderr
         assert "certificate is not valid" in refused.stderr
         assert "--api-ca" in refused.stderr
         shutil.rmtree(tmp_path / "leg")
-        finished = run_main(*arguments(server.url, "Server", "--api-ca", ca))
+        finished = run_main(*arguments(server.url, "Offline", "--api-ca", ca))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     (client,) = read_manifest(tmp_path / "leg" / "manifest.json").observed["engine"]["replicas"]
     assert client["server"].startswith("https://")
@@ -319,12 +318,11 @@ def _are_gone(urls: str) -> bool:
     return True
 
 
-@pytest.mark.timed
 def test_servers_are_started_with_the_leg_and_end_with_it(
     arguments: Callable[..., list[object]], run_main: RunMain, tmp_path: Path
 ) -> None:
     urls, serve = _served("", "--after 2")
-    finished = run_main(*arguments(urls, "Server", *serve))
+    finished = run_main(*arguments(urls, "Offline", *serve))
     assert finished.code in (ExitCode.OK, ExitCode.NEGATIVE), finished.stderr
     manifest = read_manifest(tmp_path / "leg" / "manifest.json")
     assert all(client["answers"] > 0 for client in manifest.observed["engine"]["replicas"])
