@@ -40,6 +40,11 @@ def say(console: Console, text: str) -> None:
     console.print(printable(text, lines=True), highlight=False, soft_wrap=True, markup=False)
 
 
+def tell(text: str) -> None:
+    """The same, on the standard output."""
+    say(Console(), text)
+
+
 def wide_console(width: int) -> Console:
     """As wide as the terminal, or so many columns where there is none to ask."""
     console = Console()

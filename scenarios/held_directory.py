@@ -12,6 +12,10 @@ from runs.errors import SetupError
 from runs.record.layout import RunDir
 from runs.record.progress import read_progress
 
+CHANGED_FIX = (
+    "revert the change, give --output-log-dir another directory, or start these legs again with --restart-changed (the "
+    "existing files move to discarded/)"
+)
 LAST_BREATH_S = 30.0  # a leg whose command was killed is killed by its guardian, at once
 
 
@@ -57,13 +61,18 @@ def set_aside(paths: list[Path], discarded: Path) -> Path:
     """
     for path in paths:
         wait_for_the_dying(path)
-    discarded.mkdir(exist_ok=True)
-    taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
-    folder = discarded / str(max(taken, default=0) + 1)
+    folder = discarded / str(next_number(discarded))
     folder.mkdir()
     for path in paths:
         path.rename(folder / path.name)
     return folder
+
+
+def next_number(discarded: Path) -> int:
+    """Of what is set aside next: the folder's entries are named N or N-words."""
+    discarded.mkdir(exist_ok=True)
+    taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
+    return max(taken, default=0) + 1
 
 
 def wait_for_the_dying(folder: Path) -> None:

@@ -13,7 +13,7 @@ from compliance.evidence.whole_record import record_is_whole
 from compliance.finding import Finding, applied, decides
 from compliance.verdict import Outcome, Verdict
 from compliance.verify.find_results import ResultLegs
-from runs.errors import ExecutionError, ExitCode, HarnessError
+from runs.errors import ExecutionError, ExitCode, HarnessError, SetupError
 from runs.files import write_atomic, write_json
 from runs.record.attestation import read_attestation
 from runs.record.layout import RunDir
@@ -237,11 +237,21 @@ def write_verdict(verdict: Verification, folder: Path) -> Path:
     """Write the record, then the text; returns the text's path. A reader never sees a verdict without its record.
 
     Raises:
-        OSError: the folder cannot be written.
+        SetupError: the folder cannot be written.
     """
     hashes = {str(path): log_hashes_of(Path(path)) for path in verdict.directories}
-    write_json(folder / RECORD_NAME, {**verdict.record(), "log_sha256": hashes})
-    write_atomic(folder / TEXT_NAME, as_text(verdict))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
+        (folder / TEXT_NAME).unlink(missing_ok=True)
+        write_json(folder / RECORD_NAME, {**verdict.record(), "log_sha256": hashes})
+        write_atomic(folder / TEXT_NAME, as_text(verdict))
+    except OSError as error:
+        raise SetupError(
+            f"the verdict {verdict.outcome} on {', '.join(verdict.directories)} cannot be written to {folder}: "
+            f"{error.strerror}",
+            "name a directory you may write to",
+        ) from error
     return folder / TEXT_NAME
 
 

@@ -28,14 +28,6 @@ Sign = Callable[[Sequence[Path], Sequence[Path]], SignOff]
 
 
 @dataclass(frozen=True)
-class Remeasured:
-    """The last verdict, and how often the legs were run anew before it."""
-
-    verdict: SignOff
-    rounds: int
-
-
-@dataclass(frozen=True)
 class _Place:
     """A directory that is signed off; `config` is that of a performance leg, which can be run anew."""
 
@@ -45,7 +37,7 @@ class _Place:
 
 def remeasured(
     sign: Sign, ref: Sequence[Path], cand: Sequence[Path], most: int, console: Console, say: Callable[[str], None]
-) -> Remeasured:
+) -> tuple[SignOff, int]:
     """Sign off; while the verdict asks to measure again, run the performance legs anew and sign those off.
 
     Args:
@@ -54,6 +46,9 @@ def remeasured(
         most: rounds at most, 0 to MOST_ROUNDS; 0 runs nothing.
         console: for the legs' progress.
         say: told what goes on.
+
+    Returns:
+        The last verdict, and how often the legs were run again before it.
 
     Raises:
         InputError: a leg cannot be run anew: its record does not say what was asked for.
@@ -65,7 +60,7 @@ def remeasured(
         )
     verdict = sign(ref, cand)
     if not most or verdict.action != "remeasure":
-        return Remeasured(verdict, 0)
+        return verdict, 0
     sides = [[place for path in side for place in _places(path)] for side in (ref, cand)]
     for number in range(1, most + 1):
         say(f"\n{verdict.headline}\nmeasuring again, {number} of at most {most}")
@@ -73,10 +68,10 @@ def remeasured(
         sides = [[moved.get(place.path, place) for place in side] for side in sides]
         verdict = sign(*([place.path for place in side] for side in sides))
         if verdict.action != "remeasure":
-            return Remeasured(verdict, number)
+            return verdict, number
     text = f"still too far apart after measuring again {most} times: comparisons with it inherit the noise"
     verdict.findings.append(warn("B-6/baseline_imperfect", text, rounds=most))
-    return Remeasured(verdict, most)
+    return verdict, most
 
 
 def _places(path: Path) -> list[_Place]:

@@ -2,9 +2,8 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,26 +12,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, Verification, write_verdict
-from runs.errors import ExitCode, HarnessError, InputError, Interrupted, SetupError
+from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, write_verdict
+from runs.errors import ExitCode, HarnessError, InputError, Interrupted
 from runs.files import write_json
 from runs.record.attestation import last_statement
-from runs.record.layout import CampaignDir
 from runs.wording import counted, duration, printable
 from scenarios.audit.run import run_audit
 from scenarios.campaign.campaign_plan import PlannedLeg, is_pair, plan_campaign
 from scenarios.campaign.config import Campaign, CampaignLeg, missing_scenarios
-from scenarios.campaign.state import TO_DO, LegState, code_notes, examine
+from scenarios.campaign.state import LegState, code_notes, examine
 from scenarios.console import say
-from scenarios.held_directory import held, wait_for_the_dying
+from scenarios.held_directory import CHANGED_FIX, held, next_number, wait_for_the_dying
 from scenarios.leg.config import make_config
 from scenarios.leg.parent import run_leg
 from scenarios.leg.plan import check_disk, prepare
 from scenarios.leg.supervisor import signals_raise
 
-States = Mapping[str, LegState]  # by the leg's name
-
-WITHOUT_SETUP = "without engine start and scoring"
 _STYLES = {"done": "green", "negative": "red", "damaged": "yellow", "to do": ""}
 
 
@@ -65,11 +60,11 @@ class _Run:
     """One run of the command."""
 
     def __init__(self, campaign: Campaign, console: Console, dry_run: bool) -> None:
-        self._campaign = campaign
+        self._campaign, self._place = campaign, campaign.place
         self._console = console
         self._dry_run = dry_run
         self._legs: list[PlannedLeg] = []
-        self._states: dict[str, LegState] = {}
+        self._states: dict[str, LegState] = {}  # by the leg's name
         self._failed: dict[str, HarnessError] = {}
 
     # Before the first leg ----------------------------------------------------------------------------------------
@@ -81,21 +76,18 @@ class _Run:
 
     def look(self) -> None:
         """Judge the legs that are there, and show the table."""
+        options, root = self._campaign.options, self._place.root
         with self._console.status("judging") as status:
-            for legs in self._by_scenario():
-                status.update(f"judging the existing legs of {legs[0].leg.scenario}")
-                self._examine(legs)
-        options = self._campaign.options
-        self._say(
-            f"campaign: {options.division} {options.benchmark}, round {options.round}, "
-            f"{counted(len(self._legs), 'leg')}, "
-            f"directory {self._campaign.place.root}"
-        )
-        print_table(self._console, self._legs, self._states)
+            for scenario in options.scenarios:
+                status.update(f"judging the existing legs of {scenario}")
+                self._examine([leg for leg in self._legs if leg.leg.scenario == scenario])
+        legs = counted(len(self._legs), "leg")
+        self._say(f"campaign: {options.division} {options.benchmark}, round {options.round}, {legs}, directory {root}")
+        self._print_table()
         pending = self._pending()
         self._say(
-            f"{len(self._legs) - len(pending)} of {len(self._legs)} legs are done; "
-            f"{duration(expected_s(pending))} expected for the rest ({WITHOUT_SETUP})"
+            f"{len(self._legs) - len(pending)} of {len(self._legs)} legs are done; {_expected(pending)} expected for "
+            "the rest (without engine start and scoring)"
         )
         if options.division != "open" and (missing := missing_scenarios(options)):
             self._say(f"note: a {options.division} submission of {options.benchmark} also needs {missing}")
@@ -105,7 +97,7 @@ class _Run:
         if reasons:
             self._say("not official: " + "; ".join(reasons))
         needed = sum(leg.log_bytes for leg in pending)
-        check_disk(self._campaign.place.root, needed, f"the campaign's {counted(len(pending), 'leg')}")
+        check_disk(root, needed, f"the campaign's {counted(len(pending), 'leg')}")
 
     def refuse_changed(self, restart_changed: bool) -> None:
         """Never mix: finished legs of another configuration stop the campaign, or are run again if asked.
@@ -113,51 +105,36 @@ class _Run:
         Raises:
             InputError: naming every key, its old and its new value.
         """
-        changed = [leg for leg in self._legs if self._states[leg.leg.name].changed]
+        changed = {name: state.changed for name, state in self._states.items() if state.changed}
         if not changed:
             return
-        lines = [
-            f"  {leg.leg.name}: {difference}" for leg in changed for difference in self._states[leg.leg.name].changed
-        ]
+        lines = [f"  {name}: {difference}" for name, found in changed.items() for difference in found]
         what = "\n".join([f"finished legs were made with another configuration or machine ({len(changed)}):", *lines])
         if not restart_changed:
-            raise InputError(
-                what,
-                "revert the change, give --output-log-dir another directory, or repeat these legs with "
-                "--restart-changed (the existing files move to discarded/)",
-            )
+            raise InputError(what, CHANGED_FIX)
         self._say(f"{what}\nthey are run again")
 
     # The legs ----------------------------------------------------------------------------------------------------
 
     def go(self) -> ExitCode:
         """Run what is not done, and say what came of it."""
-        write_json(
-            self._campaign.place.configuration,
-            {
-                "schema_version": 1,
-                "asked": orjson.loads(
-                    orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS)
-                ),
-                "legs": [
-                    {"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity}
-                    for leg in self._legs
-                ],
-            },
-        )
+        legs = [{"leg": leg.leg.name, "directory": str(leg.leg.folder), "identity": leg.identity} for leg in self._legs]
+        asked = orjson.loads(orjson.dumps(self._campaign.asked, default=_plain, option=orjson.OPT_NON_STR_KEYS))
+        write_json(self._place.configuration, {"schema_version": 1, "asked": asked, "legs": legs})
         pending = self._pending()
-        if not pending:
-            return self._all_done()
-        self._note("start", pending=[leg.leg.name for leg in pending])
-        try:
-            for place, leg in enumerate(pending):
-                print_header(self._console, self._legs.index(leg) + 1, len(self._legs), leg, pending[place:])
-                self._one(leg)
-        except Interrupted:
-            self._note("interrupted")
-            self._say("\ninterrupted; the same command continues from here")
-            raise
-        self._note("end", states={name: state.status for name, state in self._states.items()})
+        if pending:
+            self._note("start", pending=[leg.leg.name for leg in pending])
+            try:
+                for place, leg in enumerate(pending):
+                    self._print_header(leg, pending[place:])
+                    self._one(leg)
+            except Interrupted:
+                self._note("interrupted")
+                self._say("\ninterrupted; the same command continues from here")
+                raise
+            self._note("end", states={name: state.status for name, state in self._states.items()})
+            self._say("")
+            self._print_table()
         return self._close()
 
     def _one(self, leg: PlannedLeg) -> None:
@@ -167,7 +144,7 @@ class _Run:
         self._note("leg starts", leg=name)
         self._failed.pop(name, None)
         try:
-            _run(leg.leg, self._console, self._campaign.place)
+            self._run(leg.leg)
         except Interrupted:
             raise
         except HarnessError as error:
@@ -192,18 +169,7 @@ class _Run:
         states, verdict = examine(list(legs), self._campaign.options.division)
         self._states |= {leg.leg.name: states[leg.leg.kind] for leg in legs}
         if verdict is not None and not self._dry_run and all(states[leg.leg.kind].done for leg in legs):
-            self._write_verdict(verdict, legs[0].leg)
-
-    def _write_verdict(self, verdict: Verification, leg: CampaignLeg) -> None:
-        folder = leg.result.root
-        try:
-            (folder / TEXT_NAME).unlink(missing_ok=True)  # an earlier verdict must not outlive this one
-            write_verdict(verdict, folder)
-        except OSError as error:
-            raise SetupError(
-                f"the verdict of {leg.scenario} cannot be written to {folder}: {error.strerror}",
-                "give the campaign a directory you may write to",
-            ) from error
+            write_verdict(verdict, legs[0].leg.result.root)
 
     def _set_aside(self, leg: CampaignLeg) -> None:
         """Move what is there of a leg to `discarded/<n>-<kind>`, the verdict that rested on it first."""
@@ -215,9 +181,7 @@ class _Run:
             folder.rmdir()
             return
         discarded = leg.result.discarded
-        discarded.mkdir(exist_ok=True)
-        taken = [int(head) for path in discarded.iterdir() if (head := path.name.partition("-")[0]).isdecimal()]
-        stem = f"{max(taken, default=0) + 1}-{leg.kind}"
+        stem = f"{next_number(discarded)}-{leg.kind}"
         if leg.audit is None:
             for name in (TEXT_NAME, RECORD_NAME):
                 if (leg.result.root / name).exists():
@@ -226,33 +190,35 @@ class _Run:
         self._note("set aside", leg=leg.name, to=str(discarded / stem))
         self._say(f"the earlier files of {leg.name} are now in {discarded / stem}")
 
+    def _run(self, leg: CampaignLeg) -> None:
+        """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files.
+
+        Each leg names the statement of the leg that the campaign ran before it.
+        """
+        previous = partial(last_statement, self._place.root)
+        if leg.audit is not None:
+            run_audit(leg.audit, dict(leg.values), self._console, previous=previous)
+            return
+        config = make_config(leg.values)
+        run_leg(config, lambda: prepare(config, self._say), self._console, previous=previous)
+
     def _close(self) -> ExitCode:
-        """The closing table, and what is missing."""
-        self._say("")
-        print_table(self._console, self._legs, self._states)
+        """What is missing."""
         pending = self._pending()
         if not pending:
-            return self._all_done()
+            self._say(f"all {len(self._legs)} legs are done: {self._place.root}")
+            return ExitCode.OK
         self._say(f"missing: {len(pending)} of {len(self._legs)} legs")
         for leg in pending:
             error = self._failed.get(leg.leg.name)
             self._say(f"  {leg.leg.name}: {error.message if error else self._states[leg.leg.name].text}")
         self._say("the same command runs the missing legs")
-        codes = [error.exit_code for error in self._failed.values()]
-        return max(codes, default=ExitCode.NEGATIVE)
-
-    def _all_done(self) -> ExitCode:
-        self._say(f"all {len(self._legs)} legs are done: {self._campaign.place.root}")
-        return ExitCode.OK
+        return max((error.exit_code for error in self._failed.values()), default=ExitCode.NEGATIVE)
 
     # Small things ------------------------------------------------------------------------------------------------
 
-    def _by_scenario(self) -> Iterator[list[PlannedLeg]]:
-        for scenario in self._campaign.options.scenarios:
-            yield [leg for leg in self._legs if leg.leg.scenario == scenario]
-
     def _pending(self) -> list[PlannedLeg]:
-        return [leg for leg in self._legs if not self._states.get(leg.leg.name, TO_DO).done]
+        return [leg for leg in self._legs if not self._states[leg.leg.name].done]
 
     def _say(self, text: str) -> None:
         say(self._console, text)
@@ -260,61 +226,43 @@ class _Run:
     def _note(self, event: str, **facts: Any) -> None:
         """A line in the journal, for people; nothing reads it back."""
         line = orjson.dumps({"time_ns": time.time_ns(), "event": event, **facts}, option=orjson.OPT_APPEND_NEWLINE)
-        with self._campaign.place.journal.open("ab") as journal:
+        with self._place.journal.open("ab") as journal:
             journal.write(line)
 
+    def _print_table(self) -> None:
+        """A line per leg: its state, what LoadGen will issue, how long that takes, and its numbers or the reason."""
+        table = Table(box=box.SIMPLE if self._console.is_terminal else None, pad_edge=False, show_edge=False)
+        for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
+            table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
+        for leg in self._legs:
+            state, count = self._states[leg.leg.name], leg.count
+            why = (count.why if count else "as the audit decides leg by leg") if state.status == "to do" else state.text
+            table.add_row(
+                Text(leg.leg.name),
+                Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
+                f"{count.samples:,}" if count else "?",
+                duration(count.expected_s) if count else "?",
+                Text(printable(why)),
+            )
+        self._console.print(table)
 
-def _run(leg: CampaignLeg, console: Console, place: CampaignDir) -> None:
-    """The leg through the door of `run`, or the audit through that of `audit`; what came of it is in its files.
+    def _print_header(self, leg: PlannedLeg, remaining: Sequence[PlannedLeg]) -> None:
+        """The line before a leg; `remaining` are the legs still to be run, this one among them."""
+        line = (
+            f"leg {self._legs.index(leg) + 1} of {len(self._legs)}: {leg.leg.name}, about {_expected(remaining)} to go "
+            f"for {counted(len(remaining), 'leg')} (without engine start and scoring)"
+        )
+        self._console.print()
+        if self._console.is_terminal:
+            self._console.rule(Text(line), align="left")
+        else:
+            self._say(line)
 
-    Each leg names the statement of the leg that the campaign ran before it.
-    """
-    previous = partial(last_statement, place.root)
-    if leg.audit is not None:
-        run_audit(leg.audit, dict(leg.values), console, previous=previous)
-        return
-    config = make_config(leg.values)
-    run_leg(config, lambda: prepare(config, lambda text: say(console, text)), console, previous=previous)
+
+def _expected(legs: Sequence[PlannedLeg]) -> str:
+    """By LoadGen's counts and the rates asked for; audits that cannot be counted are left out."""
+    return duration(sum(leg.count.expected_s for leg in legs if leg.count is not None))
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Path):
-        return str(value)
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
-
-
-def expected_s(legs: Sequence[PlannedLeg]) -> float:
-    """By LoadGen's counts and the rates asked for; audits that cannot be counted are left out."""
-    return sum(leg.count.expected_s for leg in legs if leg.count is not None)
-
-
-def print_table(console: Console, legs: Sequence[PlannedLeg], states: States) -> None:
-    """A line per leg: its state, what LoadGen will issue, how long that takes, and its numbers or the reason."""
-    table = Table(box=box.SIMPLE if console.is_terminal else None, pad_edge=False, show_edge=False)
-    for title, right in (("leg", False), ("state", False), ("samples", True), ("expected", True), ("", False)):
-        table.add_column(title, justify="right" if right else "left", no_wrap=bool(title), overflow="fold")
-    for leg in legs:
-        state = states[leg.leg.name]
-        count = leg.count
-        why = (count.why if count else "as the audit decides leg by leg") if state.status == "to do" else state.text
-        table.add_row(
-            Text(leg.leg.name),
-            Text("changed" if state.changed else state.status, style=_STYLES[state.status]),
-            f"{count.samples:,}" if count else "?",
-            duration(count.expected_s) if count else "?",
-            Text(printable(why)),
-        )
-    console.print(table)
-
-
-def print_header(console: Console, number: int, total: int, leg: PlannedLeg, remaining: Sequence[PlannedLeg]) -> None:
-    """The line before a leg; `remaining` are the legs still to be run, this one among them."""
-    line = (
-        f"leg {number} of {total}: {leg.leg.name}, about {duration(expected_s(remaining))} to go for "
-        f"{len(remaining)} leg{'' if len(remaining) == 1 else 's'} ({WITHOUT_SETUP})"
-    )
-    console.print()
-    if console.is_terminal:
-        console.rule(Text(line), align="left")
-    else:
-        say(console, line)

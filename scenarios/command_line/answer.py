@@ -1,16 +1,24 @@
-"""`--json`: what a command came to, as one JSON object on the standard output.
+"""What a command says, on a standard output that outlives its reader.
+
+With `--json` that is one JSON object on the standard output; what people read goes to the standard error:
 
     {"command": "run", "exit_code": 0, "error": null, "answer": {…}}
 
 `error` is {"message", "fix"} where there is no answer or only a part of one; `answer` is the command's own: of a leg
-its directory and result.json, of an audit its directory and record. What people read goes to the standard error.
+its directory and result.json, of an audit its directory and record.
+
+A leg is worth more than what is said of it: `main.py … | head`, a closed terminal or a full disk behind the standard
+output must not end it. What cannot be written is dropped from then on; the files of the run are complete all the same.
 """
 
 import contextlib
+import errno
+import os
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
@@ -19,16 +27,14 @@ from runs.reading import read_object
 
 FLAG, QUIET = "--json", ("-q", "--quiet")
 VERBOSE = {"-v": 1, "--verbose": 1, "-vv": 2}
+READER_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)  # a pipe, a terminal, a descriptor that was closed
 
 _answer: dict[str, Any] = {}
 
 
 def asked_for(words: list[str]) -> bool:
     """Whether the answer is to go to the standard output: `--json` without a file's name behind it."""
-    return any(
-        word == FLAG and (not following or following.startswith("-"))
-        for word, following in zip(words, [*words[1:], ""], strict=True)
-    )
+    return any(word == FLAG and (not following or following[0] == "-") for word, following in pairwise([*words, ""]))
 
 
 def begin() -> None:
@@ -57,11 +63,64 @@ def document(command: str, exit_code: int, error: HarnessError | None) -> str:
 
 
 @contextlib.contextmanager
-def no_prose(quiet: bool) -> Iterator[None]:
-    """Within: what a command prints for people goes to the standard error, or nowhere."""
-    if quiet:
-        with Path("/dev/null").open("w") as nothing, contextlib.redirect_stdout(nothing):
-            yield
-    else:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+def prose(quiet: bool, as_json: bool) -> Iterator[None]:
+    """Within: what a command prints for people goes to the standard output, to the standard error or nowhere."""
+    with contextlib.ExitStack() as at_the_end:
+        if quiet:
+            nothing = at_the_end.enter_context(Path(os.devnull).open("w"))
+            at_the_end.enter_context(contextlib.redirect_stdout(nothing))
+        elif as_json:
+            at_the_end.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+class SteadyStream:
+    """A text stream whose writes never fail."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None  # why nothing is written any more
+
+    def write(self, text: str) -> int:
+        if self.error is None:
+            try:
+                return self._stream.write(text)
+            except OSError as error:
+                self._give_up(error)
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        if self.error is None:
+            try:
+                self._stream.flush()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.error = error
+        # What is buffered goes there too, instead of failing once more when Python ends.
+        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def steady_output() -> Iterator[SteadyStream]:
+    """Within: standard output and error never fail, and write what their encoding lacks as \\u escapes."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    output = SteadyStream(sys.stdout)
+    sys.stdout, sys.stderr = output, SteadyStream(sys.stderr)
+    try:
+        yield output
+    finally:
+        output.flush()
+        sys.stdout, sys.stderr = before

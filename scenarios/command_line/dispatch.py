@@ -1,8 +1,10 @@
 """The command line: find the command, run it, turn what went wrong into a message and an exit code."""
 
+import difflib
 import errno
 import importlib
 import os
+import pkgutil
 import sys
 import traceback
 from pathlib import Path
@@ -10,39 +12,37 @@ from pathlib import Path
 import click
 from click.shell_completion import shell_complete
 
+import scenarios.commands
 from runs.environment import HARNESS_VERSION
 from runs.errors import ExecutionError, ExitCode, HarnessError, InputError, Interrupted, SetupError
 from scenarios.command_line import answer
-from scenarios.command_line.output import READER_GONE, steady_output
-from scenarios.command_line.schema import normalise
 from scenarios.console import engine_log_shown, is_verbose
 
 PROGRAM, COMPLETION = "mlperf-llama-vllm", "_MLPERF_LLAMA_VLLM_COMPLETE"  # click's name for what a shell asks
 
 # Each is the object of its name in `scenarios/commands/<name>.py`.
-COMMANDS = [
-    "anchor",
-    "audit",
-    "campaign",
-    "check",
-    "doctor",
-    "gate",
-    "init",
-    "quantize",
-    "report",
-    "results",
-    "run",
-    "signoff",
-    "status",
-    "store",
-    "submit",
-    "tune",
-    "verify",
-]
+COMMANDS = [module.name for module in pkgutil.iter_modules(scenarios.commands.__path__)]
+OWN_JSON = ("results", "status")  # whose `--json` is of another form; a mistake is told in the common one
 
 
 class _Commands(click.Group):
     """Imports a command's module when the command is asked for: the start of a leg does not wait for the others."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Without a command it is `run`."""
+        own = not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"))
+        return super().parse_args(ctx, ["run", *args] if own and not ctx.resilient_parsing else args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            raise InputError(
+                f"there is no command {args[0]!r}",
+                f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(COMMANDS)}",
+            )
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return COMMANDS
@@ -66,7 +66,7 @@ def _first_sentence(found: click.Command | None) -> str:
 
 @click.group(
     cls=_Commands,
-    context_settings={"max_content_width": 100},
+    context_settings={"max_content_width": 100, "token_normalize_func": lambda name: name.replace("_", "-")},
     help="MLPerf Inference with the official LoadGen and vLLM: Llama-3.1-8B on CNN-DailyMail, Llama-2-70B on OpenOrca."
     "\n\n"
     "A first result, on any machine: `python main.py --scenario Server --vllm`. The default command is `run`.\n\n"
@@ -81,9 +81,9 @@ def main(arguments: list[str]) -> int:
     """Run the command line; returns the exit code. A user's mistake never ends in a traceback."""
     if asked := os.environ.get(COMPLETION):
         return shell_complete(cli, {}, PROGRAM, COMPLETION, asked)
-    with steady_output() as output:
+    with answer.steady_output() as output:
         code = _run(arguments)
-    if output.error is not None and output.error.errno not in READER_GONE:
+    if output.error is not None and output.error.errno not in answer.READER_GONE:
         print(f"error: the standard output cannot be written: {output.error.strerror}", file=sys.stderr)
         return code or ExitCode.FAILED
     return code
@@ -92,28 +92,20 @@ def main(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     """Run a command as people or programs want to hear of it."""
     answer.begin()
-    try:
-        plain = normalise(_readable(arguments), COMMANDS, "run")
-    except HarnessError as error:
-        code, why = _told(error)
-        if answer.FLAG in arguments:
-            print(answer.document("", code, why))
-        return code
-    quiet = any(word in plain for word in answer.QUIET)
-    verbosity = max((answer.VERBOSE.get(word, 0) for word in plain), default=0)
-    as_json = answer.asked_for(plain) and not _has_own_json(plain[0])
-    plain = [word for word in plain if word not in (*answer.QUIET, *answer.VERBOSE)]
-    if as_json:
-        plain.remove(answer.FLAG)
-    with engine_log_shown(verbosity):
-        if not as_json and not quiet:
-            code, failure = _outcome(plain)
-            as_json = failure is not None and answer.FLAG in plain and _has_own_json(plain[0])
-        else:
-            with answer.no_prose(quiet):
-                code, failure = _outcome(plain)
-    if as_json:
-        print(answer.document(plain[0], code, failure))
+    words = [word for word in arguments if word not in (*answer.QUIET, *answer.VERBOSE)]
+    quiet = any(word in answer.QUIET for word in arguments)
+    name = words[0] if words and not words[0].startswith("-") else "run"
+    as_json = answer.asked_for(words)
+    common = as_json and name not in OWN_JSON
+    if common:
+        words.remove(answer.FLAG)
+    with (
+        engine_log_shown(max((answer.VERBOSE.get(word, 0) for word in arguments), default=0)),
+        answer.prose(quiet, common),
+    ):
+        code, failure = _outcome(words)
+    if common or (as_json and failure):
+        print(answer.document(name if name in COMMANDS else "", code, failure))
     return code
 
 
@@ -128,28 +120,17 @@ def _readable(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def _has_own_json(name: str) -> bool:
-    """Whether the command has an answer of its own form; a mistake is told in the common one."""
-    found = cli.get_command(click.Context(cli), name)
-    return found is not None and any(
-        isinstance(option, click.Option) and option.is_flag and answer.FLAG in option.opts for option in found.params
-    )
-
-
 def _outcome(arguments: list[str]) -> tuple[int, HarnessError | None]:
+    """The exit code of a command, and what went wrong, which is said."""
     try:
-        return int(cli.main(arguments, standalone_mode=False, prog_name="main.py") or ExitCode.OK), None
+        code = cli.main(_readable(arguments), standalone_mode=False, prog_name="main.py")
+        return int(code or ExitCode.OK), None
     except SystemExit:
         raise
     except BaseException as error:  # an exit code of 1, Python's own, would be taken for a verdict
-        return _told(error)
-
-
-def _told(error: BaseException) -> tuple[int, HarnessError]:
-    """Say what went wrong, and what exit code that is."""
-    known = _known(error)
-    print(f"error: {known}", file=sys.stderr)
-    return known.exit_code, known
+        known = _known(error)
+        print(f"error: {known}", file=sys.stderr)
+        return known.exit_code, known
 
 
 def _known(error: BaseException) -> HarnessError:

@@ -22,7 +22,7 @@ from compliance.mechanisms.declaration import (
 from compliance.submission.system import SystemFile, read_system_file
 from runs.errors import InputError
 from runs.rounds import CURRENT_ROUND, ROUNDS
-from scenarios.command_line.paths import PATH
+from scenarios.command_line.command import PATH
 from scenarios.leg.config import load_yaml
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

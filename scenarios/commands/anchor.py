@@ -5,7 +5,6 @@ from datetime import datetime
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from compliance.evidence.whole_record import read_and_attested
 from runs.errors import ExitCode, InputError
@@ -13,9 +12,8 @@ from runs.record.anchors import add_to_ledger, request_time_stamp
 from runs.record.attestation import Attestation
 from runs.record.layout import RunDir
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.console import say
+from scenarios.command_line.command import PATH, Command
+from scenarios.console import tell
 
 EXAMPLES = (
     "all legs of a campaign, in the reviewer's ledger: anchor output/campaign --ledger /reviews/ledger",
@@ -40,13 +38,12 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     if (ledger is None) == (timestamp is None):
         raise InputError("anchor needs --ledger DIR or --timestamp URL", "give one of them")
     legs = {str(run.root): run for path in runs for run in _legs(path)}
-    console = Console()
     read = {name: read_and_attested(run) for name, run in legs.items()}
     broken = [finding for _, findings in read.values() for finding in findings]
     for finding in broken:
-        say(console, f"{finding}")
+        tell(f"{finding}")
     if broken:
-        say(console, "nothing was anchored")
+        tell("nothing was anchored")
         answer.put(findings=[finding.as_json() for finding in broken])
         return ExitCode.NEGATIVE
     statements = {name: statement for name, (statement, _) in read.items() if statement is not None}
@@ -55,9 +52,9 @@ def anchor(runs: tuple[Path, ...], ledger: Path | None, timestamp: str | None) -
     for name, time in _anchor(legs, statements, ledger, timestamp):
         statement = statements[name]
         anchored.append({"run": name, "digest": statement.digest, "key": statement.key, "time": time})
-        say(console, f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")
-        say(console, f"  statement {statement.digest}")
-        say(console, f"  signed by {statement.key}")
+        tell(f"{name}: anchored at {time:%Y-%m-%d %H:%M:%S} UTC")
+        tell(f"  statement {statement.digest}")
+        tell(f"  signed by {statement.key}")
     return ExitCode.OK
 
 

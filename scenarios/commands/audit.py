@@ -9,9 +9,7 @@ from rich.console import Console
 from compliance.audits.audit_registry import AUDITS
 from scenarios.audit.config import NOT_FOR_AUDITS, AuditOptions, load_audit
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.command_line.schema import dry_run_option, given_values, options_of
+from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 
 HELP = (

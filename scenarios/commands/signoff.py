@@ -1,8 +1,8 @@
 """`main.py signoff`: from the command line to a verdict, its file and the exit code."""
 
 import re
-from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -12,15 +12,14 @@ from compliance.signoff.anchored import Trust
 from compliance.signoff.baseline import MOST_ROUNDS, NOISE_BAND_PCT
 from compliance.signoff.claim import read_claim
 from compliance.signoff.judge import sign_off
-from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, SignOff, feedback
+from compliance.signoff.signoff_verdict import SCOPES, Policy, Scope, feedback
 from runs.errors import ExitCode, InputError
 from runs.record.anchors import read_authorities, read_ledger
 from runs.wording import counted
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
+from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import score_options, score_sources
-from scenarios.command_line.paths import PATH, write_record
-from scenarios.console import say
+from scenarios.console import tell
 
 EXAMPLES = (
     "both legs of a result: signoff --scope harness --ref RESULT",
@@ -35,14 +34,11 @@ class _SeveralDirectories(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         repeated: list[str] = []
         option = ""
-        for word in args:
+        for before, word in pairwise(["", *args]):
             if word.startswith("-"):
-                option = word if word in ("--ref", "--cand") else ""
-                given = False
-            elif option and given:
+                option = word
+            elif option in ("--ref", "--cand") and before != option:
                 repeated.append(option)
-            else:
-                given = True
             repeated.append(word)
         return super().parse_args(ctx, repeated)
 
@@ -126,8 +122,6 @@ def signoff(
     Exit codes: 0 PASS or FLAG, 1 FAIL (with --strict-flag also FLAG), 2 bad input, 3 the verdict cannot be written or
     a leg cannot be started, 4 no verdict: the sign-off itself or a new leg failed, 130 interrupted.
     """
-    console = Console()
-    tell = partial(say, console)
     if scope is None:
         raise InputError("--scope is missing", f"choose one of {', '.join(SCOPES)}")
     if not 0 < noise_band < 100:
@@ -138,33 +132,30 @@ def signoff(
     if key is not None and not re.fullmatch("[0-9a-f]{64}", key):
         raise InputError(f"--key {key}: not 64 hex digits", "give the key as `main.py anchor` prints it")
     trust = Trust(read_ledger(ledger) if ledger else None, read_authorities(timestamp_ca) if timestamp_ca else (), key)
-    sources = score_sources(dataset_path, model_path)
-
-    def sign(reference: Sequence[Path], candidate: Sequence[Path]) -> SignOff:
-        return sign_off(
-            scope, reference, candidate, claimed,
-            tree=tree, noise_band_pct=noise_band, policy=policy, sources=sources, trust=trust,
-        )  # fmt: skip
-
+    sign = partial(
+        sign_off,
+        scope,
+        claim=claimed,
+        tree=tree,
+        noise_band_pct=noise_band,
+        policy=policy,
+        sources=score_sources(dataset_path, model_path),
+        trust=trust,
+    )
     rounds = 0
     if remeasure:
         from scenarios.audit.remeasure import remeasured  # loads what runs legs, which a sign-off alone does without
 
-        last = remeasured(sign, ref, cand, remeasure, console, tell)
-        verdict, rounds = last.verdict, last.rounds
+        verdict, rounds = remeasured(sign, ref, cand, remeasure, Console(), tell)
     else:
         verdict = sign(ref, cand)
     tell(verdict.as_text().rstrip())
     answer.put(**verdict.record())
     if remeasure:
         tell(f"measured again {counted(rounds, 'time')}, of at most {remeasure}")
-    if out is not None:
-        _write("--out", out, verdict.record() | ({"remeasured": rounds} if remeasure else {}), tell)
-    if feedback_file is not None:
-        _write("--feedback", feedback_file, feedback(verdict), tell)
+    record = verdict.record() | ({"remeasured": rounds} if remeasure else {})
+    for option, path, content in (("--out", out, record), ("--feedback", feedback_file, feedback(verdict))):
+        if path is not None:
+            write_record(option, path, content)
+            tell(f"written to {path}")
     return verdict.exit_code(strict=strict_flag)
-
-
-def _write(option: str, path: Path, record: dict[str, object], say: Callable[[str], None]) -> None:
-    write_record(option, path, record)
-    say(f"written to {path}")

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH, writing
+from scenarios.command_line.command import PATH, Command, writing
 from scenarios.status.snapshot import Snapshot, as_json, as_markdown, lines, take_snapshot
 
 EXAMPLES = (

@@ -19,10 +19,9 @@ from runs.files import write_atomic
 from runs.store import RAW, ResultStore, compare_rows
 from runs.wording import counted, printable
 from scenarios.command_line import answer
-from scenarios.command_line.help import Group
+from scenarios.command_line.command import PATH, Group, writing
 from scenarios.command_line.options import declaration_options, score_options, take_declaration
-from scenarios.command_line.paths import PATH, writing
-from scenarios.console import say, wide_console
+from scenarios.console import tell, wide_console
 
 EXAMPLES = (
     "add a result: store ingest RUN_DIR",
@@ -71,17 +70,16 @@ def ingest(db: Path, paths: tuple[Path, ...], replace: bool, **options: Any) -> 
     """Add results from their run directories, as `verify` takes them. Known runs are left unchanged."""
     declaration = take_declaration(options)
     sources = ScoreSources(options["dataset_path"], options["model_path"])
-    console = Console()
-    with console.status("reading runs"):
+    with Console().status("reading runs"):
         rows = [one.row for one in rows_of_runs(list(paths), declaration, registries_or_error(), sources)]
     with ResultStore.opened(db, create=True) as results:
         outcomes = results.ingest(rows, replace=replace)
     answer.put(runs=[{"run_id": row["run_id"], "done": done} for row, done in zip(rows, outcomes, strict=True)])
     for row, done in zip(rows, outcomes, strict=True):
         name = "/".join(str(row[part]) for part in ("mechanism", "mechanism_variant") if row[part])
-        say(console, f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
+        tell(f"{done}: {row['run_id']}  {row['scenario']} {row['status']}, {name}  ({row['run_directory']})")
         for issue in row["mechanism_eval_validation"]["issues"] + row["evidence"]["misdeclared"]:
-            say(console, f"  review: {issue}")
+            tell(f"  review: {issue}")
     return ExitCode.OK
 
 
@@ -94,12 +92,13 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format:
     """Show runs, or counts and means by group."""
     with ResultStore.opened(db) as results:
         if group_by is not None:
-            rows = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
+            found = results.grouped([name.strip() for name in group_by.split(",")], _pairs(where))
         else:
-            rows = results.rows(_pairs(where))
-    answer.put(rows=[_exported(row) for row in rows])
+            found = results.rows(_pairs(where))
+    rows = _exported(found)
+    answer.put(rows=rows)
     if output_format == "json":
-        click.echo(orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode())
+        click.echo(_json(rows))
     else:
         columns = list(rows[0]) if rows and group_by is not None else list(SHOWN)
         _print_table(columns, rows)
@@ -115,15 +114,16 @@ def query(db: Path, group_by: str | None, where: tuple[str, ...], output_format:
 def export(db: Path, output: Path | None, where: tuple[str, ...], output_format: str) -> ExitCode:
     """Write all columns as CSV, or as JSON rows for `gate`."""
     with ResultStore.opened(db) as results:
-        rows, columns = results.rows(_pairs(where)), results.columns()
-    answer.put(rows=[_exported(row) for row in rows])
+        found, columns = results.rows(_pairs(where)), results.columns()
+    rows = _exported(found)
+    answer.put(rows=rows)
     if output_format == "json":
-        text = orjson.dumps([_exported(row) for row in rows], option=orjson.OPT_INDENT_2).decode() + "\n"
+        text = _json(rows) + "\n"
     else:
         stream = io.StringIO(newline="")
         writer = csv.DictWriter(stream, columns)
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(found)
         text = stream.getvalue()
     if output is None:
         click.echo(text, nl=False)
@@ -164,30 +164,29 @@ def compare(db: Path, first: str, second: str, output_format: str) -> ExitCode:
     record = {"first": rows[0]["run_id"], "second": rows[1]["run_id"], **compare_rows(*rows)}
     answer.put(**record)
     if output_format == "json":
-        click.echo(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode())
+        click.echo(_json(record))
     else:
         click.echo(_comparison_text(record), nl=False)
     return ExitCode.OK if record["same_conditions"] else ExitCode.NEGATIVE
 
 
 def _comparison_text(record: dict[str, Any]) -> str:
-    same = record["same_conditions"]
-    lines = ["same conditions" if same else "NOT the same conditions: the numbers do not compare"]
-    lines += [f"  condition  {_difference(one)}" for one in record["conditions"]]
+    lines = ["same conditions" if record["same_conditions"] else "NOT the same conditions: the numbers do not compare"]
     lines += [f"  condition  {name}: one of the runs does not tell" for name in record["not_recorded"]]
-    lines += [f"  technique  {_difference(one)}" for one in record["techniques"]]
-    lines += [f"  number     {_difference(one)}" for one in record["numbers"]]
+    for title in ("condition", "technique", "number"):
+        for one in record[f"{title}s"]:
+            ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
+            lines.append(f"  {title:<9}  {one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}")
     return printable("\n".join(lines) + "\n", lines=True)
 
 
-def _difference(one: dict[str, Any]) -> str:
-    ratio = "" if one["ratio"] is None else f"  ({one['ratio']:.4f} x)"
-    return f"{one['name']}: {_cell(one['first'])} → {_cell(one['second'])}{ratio}"
+def _exported(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as the gate takes them: their columns, without the record that they were made from."""
+    return [{name: value for name, value in row.items() if name not in (RAW, "id")} for row in rows]
 
 
-def _exported(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as the gate takes it: its columns, without the record that they were made from."""
-    return {name: value for name, value in row.items() if name not in (RAW, "id")}
+def _json(record: object) -> str:
+    return orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

@@ -16,9 +16,8 @@ from runs.errors import ExitCode
 from runs.rounds import CURRENT_ROUND, ROUNDS
 from runs.wording import counted
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
+from scenarios.command_line.command import PATH, Command, write_record
 from scenarios.command_line.options import round_option, score_sources, system_file, tree_options
-from scenarios.command_line.paths import PATH, write_record
 from scenarios.console import say
 
 EXAMPLES = (

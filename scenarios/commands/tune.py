@@ -8,9 +8,7 @@ from rich.console import Console
 
 from runs.errors import ExitCode
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
-from scenarios.command_line.paths import PATH
-from scenarios.command_line.schema import dry_run_option, given_values, options_of
+from scenarios.command_line.command import PATH, Command, dry_run_option, given_values, options_of
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import NOT_FOR_TUNES, TuneOptions
 

@@ -19,16 +19,15 @@ from compliance.verify.result_verdict import (
     write_verdict,
 )
 from runs.benchmark import SCENARIOS, Scenario
-from runs.errors import ExitCode, InputError, SetupError
+from runs.errors import ExitCode, InputError
 from runs.files import write_atomic
 from runs.record.layout import RunDir
 from runs.record.leg import ACCURACY, PERFORMANCE
 from runs.wording import moment, printable
 from scenarios.command_line import answer
-from scenarios.command_line.help import Command
+from scenarios.command_line.command import PATH, Command, write_record, writing
 from scenarios.command_line.options import score_options, score_sources
-from scenarios.command_line.paths import PATH, write_record, writing
-from scenarios.console import say
+from scenarios.console import tell
 
 EXAMPLES = (
     "a performance and an accuracy leg: verify PERFORMANCE_DIR ACCURACY_DIR",
@@ -105,12 +104,12 @@ def verify(
             with console.status("verifying"):
                 verdict = verify_result(result, official=official, sources=scored_with)
             verdicts.append(verdict)
-            _report(verdict, console)
+            _report(verdict)
             written = "nothing written: not a leg of this harness; --output DIR says where the verdict is to go"
             if folder is not None:
-                _write(verdict, folder)
+                write_verdict(verdict, folder)
                 written = f"written to {folder}: {RECORD_NAME}, {TEXT_NAME}"
-            say(console, written)
+            tell(written)
     worst = max((verdict.exit_code() for verdict in verdicts), default=ExitCode.OK)
     record = {"schema_version": 1, "exit_code": int(worst), "results": [verdict.record() for verdict in verdicts]}
     answer.put(**record)
@@ -118,7 +117,7 @@ def verify(
     if document is not None:
         with writing("--document", document):
             write_atomic(document, as_markdown(verdicts, moment(time.time_ns())))
-        say(console, f"written to {document}")
+        tell(f"written to {document}")
     return worst
 
 
@@ -136,22 +135,8 @@ def _is_ours(result: ResultLegs) -> bool:
     return all(RunDir(directory).manifest.is_file() for directory in result.directories)
 
 
-def _write(verdict: Verification, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # A verdict of an earlier time must not outlive this one, should the writing fail half-way.
-        (folder / TEXT_NAME).unlink(missing_ok=True)
-        write_verdict(verdict, folder)
-    except OSError as error:
-        raise SetupError(
-            f"the verdict {verdict.outcome} on {', '.join(verdict.directories)} cannot be written to {folder}: "
-            f"{error.strerror}",
-            "give a directory you may write to: --output DIR",
-        ) from error
-
-
-def _report(verdict: Verification, console: Console) -> None:
-    say(console, as_text(verdict).rstrip())
+def _report(verdict: Verification) -> None:
+    tell(as_text(verdict).rstrip())
     if verdict.error is not None:
         print(f"error: {printable(str(verdict.error))}", file=sys.stderr)
     elif verdict.contradictions:

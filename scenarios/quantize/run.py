@@ -1,5 +1,7 @@
 """Post-training quantisation of a model with calibration data: weights, recipe and calibration.md in a folder.
 
+calibration.md is the description of a quantisation that the closed division's rules ask for.
+
 llm-compressor needs other versions of packages that vLLM needs too, so it has an environment of its own
 (`make setup-quantize`), and the work is done by a process there (worker.py). The folder appears whole or not at all.
 """
@@ -11,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import orjson
 
@@ -23,8 +26,9 @@ from runs.benchmarks import BENCHMARKS
 from runs.environment import HARNESS_ROOT
 from runs.errors import ExecutionError, InputError, SetupError
 from runs.files import write_atomic
-from scenarios.quantize.calibration import Scheme, calibration_text
+from runs.record.manifest_parts import WeightsPart
 
+Scheme = Literal["fp8", "int8"]
 ENVIRONMENT = HARNESS_ROOT / ".venv-quantize"
 WORKER = Path(__file__).with_name("worker.py")
 SETUP_FIX = "run `make setup-quantize`, or name the interpreter of an environment with requirements/quantize.txt"
@@ -42,20 +46,15 @@ RECIPES: dict[Scheme, str] = {
     "fp8": _RECIPE.format(modifier="QuantizationModifier", scheme="FP8"),
     "int8": _RECIPE.format(modifier="GPTQModifier", scheme="W8A8"),
 }
+_WHAT = {
+    "fp8": "Weights and input activations of all linear layers but the head are held in FP8 (E4M3), one scale a "
+    "tensor: of a weight by its largest magnitude, of an activation by the largest over the calibration prompts.",
+    "int8": "Weights of all linear layers but the head are held in INT8, one scale an output channel, rounded by GPTQ "
+    "with the second moments of the layer's inputs over the calibration prompts. Activations are quantised to INT8 as "
+    "they come, one scale a token.",
+}
 # What goes along with the weights: everything that makes ids of text, and how to generate.
 _BESIDE = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "generation_config.json")  # fmt: skip  # noqa: E501
-
-
-@dataclass(frozen=True)
-class QuantizeRequest:
-    """What is asked for. `calibration` None: the bundled articles, for the embedded model alone."""
-
-    model_path: str | None
-    output: Path
-    scheme: Scheme
-    calibration: Path | None
-    samples: int | None
-    python: Path
 
 
 @dataclass(frozen=True)
@@ -69,68 +68,110 @@ class Quantized:
     bytes_after: int
 
 
-def quantize(request: QuantizeRequest, say: Callable[[str], None]) -> Quantized:
+def quantize(
+    scheme: Scheme,
+    output: Path,
+    model_path: str | None,
+    calibration: Path | None,
+    samples: int | None,
+    python: Path,
+    say: Callable[[str], None],
+) -> Quantized:
     """Quantise a model.
+
+    Args:
+        calibration: prompts; None: the bundled articles, for the embedded model alone.
+        samples: so many of the prompts only.
+        python: of the environment with llm-compressor.
 
     Raises:
         InputError: the model or the calibration data cannot be used. SetupError: the output is taken, or there is no
             such environment. ExecutionError: the quantisation failed.
     """
-    python = request.python.absolute()
-    output = request.output.absolute()
+    python, output = python.absolute(), output.absolute()
     if output.exists():
         raise SetupError(f"--output {output} already exists", "name another folder")
     versions = _versions(python)
-    model = model_facts(request.model_path or str(ensure_default_model(say)))
+    model = model_facts(model_path or str(ensure_default_model(say)))
     if read_weights(model.folder).quantized:
         raise InputError(f"--model-path {model.folder} is already quantised", "name the unquantised model")
-    data = _calibration(request, model)
+    if calibration is None and model_path is not None:
+        raise InputError(
+            "--calibration is missing",
+            "fetch cnn_dailymail_calibration.json from MLCommons, or make it with scripts/prepare_dataset.py --ids",
+        )
+    path = calibration or bundled_dataset(str(model.folder))
+    data = load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
     # In their order; the official list names two articles twice.
-    prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][: request.samples]
-    say(f"quantising {model.name} to {request.scheme} with {len(prompts):,} prompts of {data.path.name}")
+    prompts = [list(ids) for ids in dict.fromkeys(map(tuple, data.prompts))][:samples]
+    say(f"quantising {model.name} to {scheme} with {len(prompts):,} prompts of {data.path.name}")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{output.name}.", dir=output.parent) as scratch:
         made = Path(scratch) / "model"
-        _work(python, {"model": str(model.folder), "output": str(made), "recipe": RECIPES[request.scheme],
-                       "prompts": prompts}, Path(scratch))  # fmt: skip
+        job: dict[str, object] = {
+            "model": str(model.folder),
+            "output": str(made),
+            "recipe": RECIPES[scheme],
+            "prompts": prompts,
+        }
+        _work(python, job, Path(scratch))
         for pattern in _BESIDE:
-            for path in model.folder.glob(pattern):
-                shutil.copy(path, made / path.name)
+            for beside in model.folder.glob(pattern):
+                shutil.copy(beside, made / beside.name)
         weights = read_weights(made)
         if not weights.quantized:
             raise ExecutionError(f"llm-compressor left the weights in {weights.precision}", "report this message")
-        write_atomic(made / "recipe.yaml", RECIPES[request.scheme])
-        text = calibration_text(
-            model=model,
-            hashes=file_hashes(model.folder),
-            scheme=request.scheme,
-            recipe=RECIPES[request.scheme],
-            versions=versions,
-            data=data,
-            official_sha256={one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256},
-            used=len(prompts),
-            weights=weights,
-            made=file_hashes(made),
-        )
-        write_atomic(made / CALIBRATION, text)
+        write_atomic(made / "recipe.yaml", RECIPES[scheme])
+        write_atomic(made / CALIBRATION, _calibration_text(model, scheme, versions, data, len(prompts), weights, made))
         made.rename(output)
     return Quantized(output, weights.precision, len(prompts), _weight_bytes(model.folder), _weight_bytes(output))
 
 
+def _calibration_text(
+    model: ModelFacts,
+    scheme: Scheme,
+    versions: dict[str, str],
+    data: Dataset,
+    used: int,
+    weights: WeightsPart,
+    made: Path,
+) -> str:
+    """The text of calibration.md: `used` prompts were seen; `weights` is what the headers of the new files say."""
+    official = data.sha256 in {one.calibration_sha256 for one in BENCHMARKS.values() if one.calibration_sha256}
+    whose = "the file that MLCommons distributes" if official else "not known to be MLCommons' file"
+    files = [
+        f"| {when}: {name} | {digest} |"
+        for when, folder in (("before", model.folder), ("after", made))
+        for name, digest in file_hashes(folder).items()
+        if name.endswith(".safetensors")
+    ]
+    return "\n".join(
+        (
+            f"# Calibration of {model.name}, {scheme.upper()}",
+            "",
+            _WHAT[scheme],
+            "The KV cache and everything else are as in the model. No weight was retrained, left out or added.",
+            "",
+            f"- calibration data: {data.path.name}, SHA-256 {data.sha256} ({whose}): {len(data):,} prompts, "
+            f"{len(set(map(tuple, data.prompts))):,} of them different; the first {used:,} different ones were used, "
+            f"whole (the longest has {data.longest_prompt:,} tokens)",
+            f"- made with {', '.join(f'{name} {version}' for name, version in versions.items())}",
+            f"- result: {weights.precision}, {weights.parameters:,} weights in {weights.tensors} tensors",
+            "",
+            "The recipe:",
+            "",
+            f"```yaml\n{RECIPES[scheme].rstrip()}\n```",
+            "",
+            "| file | SHA-256 |",
+            "|---|---|",
+            *files,
+            "",
+        )
+    )
+
+
 def _weight_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def _calibration(request: QuantizeRequest, model: ModelFacts) -> Dataset:
-    path = request.calibration
-    if path is None:
-        if request.model_path is not None:
-            raise InputError(
-                "--calibration is missing",
-                "fetch cnn_dailymail_calibration.json from MLCommons, or make it with scripts/prepare_dataset.py --ids",
-            )
-        path = bundled_dataset(str(model.folder))
-    return load_dataset(path, vocab_size=model.vocab_size, max_prompt_tokens=model.max_positions)
 
 
 def _versions(python: Path) -> dict[str, str]:

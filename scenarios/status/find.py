@@ -10,7 +10,7 @@ import psutil
 
 from runs.errors import InputError
 from runs.record.layout import CampaignDir, RunDir
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import TuneDir
 
 Kind = Literal["campaign", "tune", "audit", "leg"]
 

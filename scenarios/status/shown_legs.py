@@ -12,8 +12,7 @@ from runs.wording import moment
 from scenarios.console import say
 from scenarios.status.find import FoundDir, find_in
 from scenarios.status.state import LegStatus, leg_status
-from scenarios.tune.journal import read_tune
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import TuneDir, read_tune
 
 PAGE_NAME = "report.html"
 

@@ -18,8 +18,7 @@ from runs.record.unfinished import living_process, on_this_machine
 from runs.wording import counted
 from scenarios.leg.supervisor import SILENCE_RUNNING_S, SILENCE_STARTING_S
 from scenarios.status.find import FoundDir, Kind, holder_of
-from scenarios.tune.journal import Journal, read_tune
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import Journal, TuneDir, read_tune
 
 # "silent": its process lives, or cannot be seen from here, and has written no heartbeat for too long.
 State = Literal["running", "silent", "finished", "interrupted", "failed", "killed", "damaged"]

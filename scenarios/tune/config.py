@@ -14,9 +14,9 @@ from runs.errors import InputError
 from runs.loadgen.user_conf import HIGHEST_QPS
 from runs.option_field import option_field
 from scenarios.leg.config import EMBEDDED_CONF, LOWEST_QPS, RunConfig, make_config, merged, split_config
+from scenarios.tune.journal import TuneDir
 from scenarios.tune.option_space import Space, make_space
 from scenarios.tune.rates import MOST_PROBES, RESOLUTION
-from scenarios.tune.tune_directory import TuneDir
 
 # A tune sets these itself, leg by leg.
 NOT_FOR_TUNES = frozenset({"accuracy", "audit_conf", "target_qps"})

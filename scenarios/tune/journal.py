@@ -1,12 +1,11 @@
-"""The journal of a tune: one JSON line a finished step. The search goes on from it, and can be repeated from it.
+"""The files of a tune. Its journal has one JSON line a finished step: the search goes on from it, and can be repeated.
 
-A step stands here when it is over and not before, so a tune that was killed repeats the step that it was in. The file
-is replaced as a whole: a reader never sees half a line.
+A step stands in the journal when it is over and not before, so a tune that was killed repeats the step that it was in.
+The file is replaced as a whole: a reader never sees half a line.
 """
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,12 +15,39 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 from runs.errors import InputError
 from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_as, read_whole
+from runs.record.layout import Folder, PathIn
 from scenarios.identity import Difference, Identity, differences
-from scenarios.tune.option_space import Options
 from scenarios.tune.rates import Tried
 
+Options = dict[str, Any]  # scheduling option → value; the others are as the user gave them, or at their default
 Step = Literal["probe", "confirm"]
 Phase = Literal["defaults", "trial", "worth"]  # of a search over scheduling options
+
+
+class TuneDir(Folder):
+    """Paths inside one tune's directory. Its legs are run directories."""
+
+    lock = PathIn("tune.lock")  # held while a tune runs here
+    journal = PathIn("journal.jsonl")  # one JSON line a finished step; what the search goes on from
+    record = PathIn("tune.json")  # what the tune came to
+    user_conf = PathIn("user.conf")  # the one that it was given, with the rate that was found
+    best = PathIn("best.yaml")  # the options of `run` that go with it: what was given, and what a search found
+    search_conf = PathIn("search.user.conf")  # what LoadGen is given in the short legs of a search
+    study = PathIn("search.study.jsonl")  # optuna's, of the search
+    plot = PathIn("rates.svg")
+    estimate_conf = PathIn("estimate.user.conf")  # what the Offline estimate's LoadGen is given
+    estimate = PathIn("estimate")
+    discarded = PathIn("discarded")  # legs that were interrupted, and tunes of another configuration
+
+    def leg(self, step: str, number: int) -> Path:
+        """The run directory of the n-th probe (of a search, of the rate) or confirmation, from 1."""
+        return self.root / f"{step}-{number}"
+
+    def contents(self) -> list[Path]:
+        """Everything of a tune that is there, but for the lock and what was discarded."""
+        files = (self.journal, self.record, self.user_conf, self.best, self.plot, self.estimate_conf, self.estimate)
+        legs = [path for step in ("search", "probe", "confirm") for path in self.root.glob(f"{step}-*")]
+        return [path for path in (*files, self.search_conf, self.study, *sorted(legs)) if path.exists()]
 
 
 class _Line(BaseModel):
@@ -47,15 +73,15 @@ class Estimate(_Line):
 
 
 class MeasuredLeg(_Line):
-    """One leg with a verdict. Latencies of a leg that was stopped are those of the answers it had."""
+    """One leg that is over. Latencies of a leg that was stopped are those of the answers it had."""
 
     number: int  # from 1
     target_qps: float
-    verdict: Literal["VALID", "INVALID"]
-    stopped: bool  # before its end, its verdict being certain
+    verdict: Literal["VALID", "INVALID"] | None  # None, in a search: the leg failed, or its time was over
+    stopped: bool = False  # before its end, its verdict being certain
     reasons: list[str]
     queries_planned: int
-    queries_answered: int
+    queries_answered: int = 0
     late_allowed: int | None = None  # of each limit; None in Offline
     late_ttft: int | None = None
     late_tpot: int | None = None
@@ -86,24 +112,10 @@ class SearchRecord(MeasuredLeg):
     step: Literal["search"] = "search"
     trial: int
     phase: Phase
+    cut: bool = False  # by the end of the time that the search has
 
 
-class NoVerdict(_Line):
-    """A probe of the search that came to no verdict."""
-
-    step: Literal["no verdict"] = "no verdict"
-    number: int  # counted with those that did
-    cut: bool  # by the end of the time that the search has; otherwise the leg failed
-    reason: str
-    target_qps: float
-    wall_s: float
-    directory: str
-    options: Options
-    trial: int
-    phase: Phase
-
-
-Line = Configuration | Estimate | LegRecord | SearchRecord | NoVerdict
+Line = Configuration | Estimate | LegRecord | SearchRecord
 _LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="step")])
 
 
@@ -139,19 +151,20 @@ class Journal:
 
     def legs(self, step: Step, options: Options | None = None) -> list[LegRecord]:
         """All finished probes, or confirmations, in their order; with some options only, if these are given."""
-        return [
-            line
-            for line in self._lines
-            if isinstance(line, LegRecord) and line.step == step and options in (None, line.options)
-        ]
+        found = [line for line in self._lines if isinstance(line, LegRecord) and line.step == step]
+        return [line for line in found if options in (None, line.options)]
+
+    def searched(self) -> list[SearchRecord]:
+        """All probes of the search in their order."""
+        return [line for line in self._lines if isinstance(line, SearchRecord)]
 
     def measured(self) -> list[LegRecord | SearchRecord]:
         """All legs with a verdict in their order."""
-        return [line for line in self._lines if isinstance(line, LegRecord | SearchRecord)]
+        return [line for line in self._lines if isinstance(line, LegRecord | SearchRecord) and line.verdict]
 
-    def searched(self) -> list[SearchRecord | NoVerdict]:
-        """All probes of the search in their order."""
-        return [line for line in self._lines if isinstance(line, SearchRecord | NoVerdict)]
+    def next_number(self, step: str) -> int:
+        """That of the next leg of a step."""
+        return sum(line.step == step for line in self._lines) + 1
 
     def add(self, line: Line) -> None:
         """Record a finished step."""
@@ -162,6 +175,24 @@ class Journal:
         """What the finished steps were made with and is not so now."""
         then = self.configuration
         return [] if then is None else differences(then.identity, now.identity)
+
+    def summary(self) -> dict[str, Any]:
+        """The content for tune.json, without a search."""
+        return {
+            "estimate": None if self.estimate is None else self.estimate.model_dump(mode="json", exclude={"step"}),
+            "probes": told(self.legs("probe")),
+            "confirmations": told(self.legs("confirm")),
+        }
+
+
+def told(legs: Sequence[MeasuredLeg]) -> list[dict[str, Any]]:
+    """Legs as tune.json has them."""
+    return [leg.model_dump(mode="json", exclude={"step"}) for leg in legs]
+
+
+def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:
+    """Rates and verdicts."""
+    return [Tried(leg.target_qps, leg.valid) for leg in legs]
 
 
 class _Record(BaseModel):
@@ -182,41 +213,3 @@ def read_tune(path: Path) -> dict[str, Any]:
         InputError: missing or damaged.
     """
     return read_as(path, _Record, "run the tune again", strict=True).model_dump()
-
-
-def tried_of(legs: Sequence[MeasuredLeg]) -> list[Tried]:
-    """Rates and verdicts."""
-    return [Tried(leg.target_qps, leg.valid) for leg in legs]
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One probe of a search over scheduling options, as the next one is decided by it."""
-
-    trial: int  # its number in optuna's study; 0: the settings given
-    phase: Phase
-    options: Options
-    target_qps: float
-    valid: bool | None = None  # None: no verdict yet, or the leg failed, as with an engine that refuses the settings
-    held: float = 0.0  # share of its queries that were answered when its verdict was certain
-
-
-def probes_of(lines: Sequence[SearchRecord | NoVerdict]) -> list[Probe]:
-    """What the search is decided by. A probe that the clock cut short tells nothing and is left out."""
-    found = []
-    for line in lines:
-        probe = Probe(line.trial, line.phase, line.options, line.target_qps)
-        if isinstance(line, SearchRecord):
-            found.append(replace(probe, valid=line.valid, held=min(1.0, line.queries_answered / line.queries_planned)))
-        elif not line.cut:
-            found.append(probe)
-    return found
-
-
-def summary(journal: Journal) -> dict[str, Any]:
-    """The journal's content for tune.json."""
-    return {
-        "estimate": None if journal.estimate is None else journal.estimate.model_dump(mode="json", exclude={"step"}),
-        "probes": [leg.model_dump(mode="json", exclude={"step"}) for leg in journal.legs("probe")],
-        "confirmations": [leg.model_dump(mode="json", exclude={"step"}) for leg in journal.legs("confirm")],
-    }

@@ -12,26 +12,20 @@ from typing import Any
 
 from runs.errors import InputError
 from scenarios.leg.config import RunConfig, make_config
+from scenarios.tune.journal import Options
 from sut.engine_kind import EngineKind
 from sut.engines import engine_kind
 from sut.vllm.parallel import parallel_size
 
-Options = dict[str, Any]  # option → value; what is not here is left as the user gave it, or at its default
-
-# vLLM's engine arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
-ENGINE_OPTIONS = (
-    "data_parallel_size",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "long_prefill_token_threshold",
-    "async_scheduling",
-)
 # Options of `run` itself. The dummy engine's slots stand for max_num_seqs.
 ADMISSION_BOUNDS = ("admission_tokens", "admission_queries")  # without effect while admission is off
 RUN_OPTIONS = ("admission", *ADMISSION_BOUNDS, "dummy_slots")
-_ASKED_FIRST = ("data_parallel_size", "max_num_seqs")
-# In the order in which they are asked about; one that depends on another comes behind it.
-ALLOWED = (*_ASKED_FIRST, *RUN_OPTIONS, *(name for name in ENGINE_OPTIONS if name not in _ASKED_FIRST))
+# In the order in which they are asked about; one that depends on another comes behind it. The others are vLLM's engine
+# arguments. [vllm 0.32 SchedulerConfig, ParallelConfig]
+ALLOWED = (
+    "data_parallel_size", "max_num_seqs", *RUN_OPTIONS, "max_num_batched_tokens", "long_prefill_token_threshold",
+    "async_scheduling",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,16 +46,15 @@ class Space:
         all, while a query that waits in vLLM's queue only uses its own time to the first token, which is longer.
         """
         copies = (self.copies, *self.values.get("data_parallel_size", ()))
-        bounds = {_share(queries, number) for number in copies}
+        bounds = {max(1, queries // number) for number in copies}
         seqs = tuple(sorted(bounds.union(self.values["max_num_seqs"])))
         return dataclasses.replace(self, values={**self.values, "max_num_seqs": seqs}, in_time=queries)
 
     def alone(self, name: str, best: Options) -> Options:
         """The best settings with one option at its likeliest value or the middle one, and what it needs to matter."""
+        likely = _middle(self.values[name])
         if name == "max_num_seqs" and self.in_time:
-            likely = _share(self.in_time, best.get("data_parallel_size", self.copies))
-        else:
-            likely = _middle(self.values[name])
+            likely = max(1, self.in_time // best.get("data_parallel_size", self.copies))
         options = {**best, name: likely}
         if not self.matters(name, options) and "admission" in self.values:
             options["admission"] = _middle(self.values["admission"])
@@ -141,22 +134,15 @@ def make_space(
 
 def applied(values: dict[str, Any], options: Options) -> dict[str, Any]:
     """The fields of RunConfig of a leg with these options."""
-    changed = dict(values)
-    engine = {name: value for name, value in options.items() if name in ENGINE_OPTIONS}
-    if engine:
+    changed = values | {name: value for name, value in options.items() if name in RUN_OPTIONS}
+    if engine := {name: value for name, value in options.items() if name not in RUN_OPTIONS}:
         changed["engine_arg"] = {**changed.get("engine_arg", {}), **engine}
-    changed.update({name: value for name, value in options.items() if name in RUN_OPTIONS})
     return changed
 
 
 def shown(options: Options) -> str:
     """In the user's words."""
     return ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
-
-
-def _share(queries: int, copies: int) -> int:
-    """Of each copy: `max_num_seqs` holds for one."""
-    return max(1, queries // copies)
 
 
 def _middle(values: tuple[Any, ...]) -> Any:

@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from runs.errors import InputError
 from runs.files import write_atomic
 from runs.reading import MAX_LOG_BYTES, read_whole
-from scenarios.tune.journal import Phase, Probe
-from scenarios.tune.option_space import Options, Space
+from scenarios.tune.journal import Options, Phase, SearchRecord
+from scenarios.tune.option_space import Space
 from scenarios.tune.rates import MOST_PROBES, Bracket, Tried, next_rate, rounded
 
 RESOLUTION = 0.03  # of a trial's rate: a difference smaller than this is not looked for
@@ -38,6 +38,34 @@ class Limits:
     offline_qps: float
     most_trials: int
     budget_s: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe, as the next one is decided by it."""
+
+    trial: int  # its number in optuna's study; 0: the settings given
+    phase: Phase
+    options: Options
+    target_qps: float
+    valid: bool | None = None  # None: no verdict yet, or the leg failed, as with an engine that refuses the settings
+    held: float = 0.0  # share of its queries that were answered when its verdict was certain
+
+
+def probes_of(lines: Sequence[SearchRecord]) -> list[Probe]:
+    """What the search is decided by. A probe that the clock cut short tells nothing and is left out."""
+    return [
+        Probe(
+            line.trial,
+            line.phase,
+            line.options,
+            line.target_qps,
+            line.valid if line.verdict else None,
+            min(1.0, line.queries_answered / line.queries_planned) if line.verdict else 0.0,
+        )
+        for line in lines
+        if not line.cut
+    ]
 
 
 def open_study(file: Path | None) -> optuna.Study:

@@ -8,7 +8,9 @@ was, and one that is repeated in an empty directory asks the same questions of t
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -21,18 +23,17 @@ from runs.errors import ExitCode, InputError, Interrupted, SetupError
 from runs.files import remove_temporary, write_atomic, write_json
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
-from runs.wording import counted, duration
 from scenarios.console import say
-from scenarios.held_directory import held, set_aside
+from scenarios.held_directory import CHANGED_FIX, held, set_aside
 from scenarios.identity import identity_of_plan, machine_now, model_hashes
 from scenarios.leg.config import make_config
-from scenarios.leg.plan import PreparedLeg, prepare
+from scenarios.leg.plan import prepare
 from scenarios.leg.supervisor import signals_raise
 from scenarios.tune.config import Tune
-from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Step, summary, tried_of
-from scenarios.tune.option_space import Options, applied
+from scenarios.tune.journal import Configuration, Estimate, Journal, LegRecord, Options, Step, tried_of
+from scenarios.tune.legs import TuneLegs, outcome
+from scenarios.tune.option_space import applied
 from scenarios.tune.rates import Bracket, cheaper, next_rate, rounded
-from scenarios.tune.tune_legs import LegPlanner, estimate_offline, run_at
 
 # Legs that try to confirm a rate, each so much below the highest valid probe, until one is VALID: a machine that was
 # disturbed, or is slower than it was, should cost a few hundredths and not the whole tune.
@@ -62,20 +63,19 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         with console.status("checking"):
             # Checked before the directory is made, so that a refused tune leaves nothing behind.
             leg = prepare(
-                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}),
-                lambda text: say(console, text),
+                make_config({**tune.values, "output_log_dir": tune.place.leg("probe", 1)}), partial(say, console)
             )
             identity = identity_of_plan(leg, machine_now(), model_hashes(leg))
             if leg.plan.replicas is not None:
                 tune = tune.with_replicas(len(leg.plan.replicas.places))
-        planner = LegPlanner(leg)
-        if planner.setting("performance_issue_unique") not in (None, "0"):
+        legs = TuneLegs(tune, leg, Journal(tune.place.journal), console)
+        if legs.setting("performance_issue_unique") not in (None, "0"):
             raise InputError(
                 "user.conf: performance_issue_unique: the number of queries would not follow from the rate",
                 "remove the line",
             )
         if dry_run:
-            return _show_plan(tune, leg, console)
+            return _show_plan(legs)
         at_the_end.enter_context(held(tune.place.lock, "tune"))
         remove_temporary(tune.place.root)
         identity.pop("user.conf target_qps", None)  # what is to be found
@@ -84,75 +84,71 @@ def run_tune(tune: Tune, console: Console, *, restart_changed: bool, dry_run: bo
         if tune.options.offline_qps is not None:
             identity["tune offline_qps"] = f"{tune.options.offline_qps:g}"
         identity |= tune.search_identity
-        configuration = Configuration(scenario=tune.config.scenario, identity=identity)
-        run = _Run(tune, planner, console)
-        run.open(configuration, restart_changed)
+        legs = _opened(legs, Configuration(scenario=tune.config.scenario, identity=identity), restart_changed)
         try:
-            return run.go()
+            return _Run(legs).go()
         except Interrupted:
-            say(console, "\ninterrupted; the same command continues from here")
+            legs.say("\ninterrupted; the same command continues from here")
             raise
 
 
-def _show_plan(tune: Tune, leg: PreparedLeg, console: Console) -> ExitCode:
-    options = tune.options
-    say(console, f"tune of {tune.config.scenario}, engine {leg.plan.engine}, directory {tune.place.root}")
-    estimate = f"at {options.offline_qps:g} samples/s, as given" if options.offline_qps else "from an Offline leg of "
-    say(console, f"  first estimate {estimate}" + ("" if options.offline_qps else f"{options.estimate_s:g} s at most"))
+def _show_plan(legs: TuneLegs) -> ExitCode:
+    tune, leg, options = legs.tune, legs.leg, legs.tune.options
+    legs.say(f"tune of {tune.config.scenario}, engine {leg.plan.engine}, directory {tune.place.root}")
+    given = options.offline_qps
+    estimate = (
+        f"at {given:g} samples/s, as given" if given else f"from an Offline leg of {options.estimate_s:g} s at most"
+    )
+    legs.say(f"  first estimate {estimate}")
     if options.search:
-        say(console, f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
-    duration_s = float(LegPlanner(leg).setting("min_duration") or leg.benchmark.min_duration_ms) / 1e3
-    say(console, f"  {options.max_probes} probes at most and a confirming leg, {duration_s:g} s and more each")
+        legs.say(f"  search: {options.search_trials} trials and {options.search_budget_s:g} s at most")
+    duration_s = legs.min_duration_ms / 1e3
+    legs.say(f"  {options.max_probes} probes at most and a confirming leg, {duration_s:g} s and more each")
     if leg.unofficial_reasons:
-        say(console, "  not official: " + "; ".join(leg.unofficial_reasons))
-    say(console, "dry run: nothing was started or written")
+        legs.say("  not official: " + "; ".join(leg.unofficial_reasons))
+    legs.say("dry run: nothing was started or written")
     return ExitCode.OK
+
+
+def _opened(legs: TuneLegs, configuration: Configuration, restart_changed: bool) -> TuneLegs:
+    """The legs with a journal of this configuration: the one that is there, or a new one.
+
+    Raises:
+        InputError: it is of another configuration; every key is named with its old and its new value.
+        SetupError: the directory holds files of the same names that are not a tune's.
+    """
+    place, journal = legs.tune.place, Journal(legs.tune.place.journal)
+    if changed := journal.changed(configuration):
+        lines = "\n".join(f"  {difference}" for difference in changed)
+        what = f"the steps in {place.journal} were made with another configuration or machine:\n{lines}"
+        if not restart_changed:
+            raise InputError(what, CHANGED_FIX)
+        aside = set_aside(place.contents(), place.discarded)
+        legs.say(f"{what}\nthe earlier files are now in {aside}")
+        journal = Journal(place.journal)
+    if journal.configuration is None:
+        if found := place.contents():
+            raise SetupError(
+                f"{found[0]} already exists and does not belong to a tune that can continue",
+                "give --output-log-dir a new directory",
+            )
+        journal.add(configuration)
+    return dataclasses.replace(legs, journal=journal)
 
 
 class _Run:
     """One run of the command."""
 
-    def __init__(self, tune: Tune, planner: LegPlanner, console: Console) -> None:
-        self._tune = tune
-        self._place = tune.place
-        self._planner = planner
-        self._console = console
-        self._journal = Journal(tune.place.journal)
+    def __init__(self, legs: TuneLegs) -> None:
+        self._legs = legs
+        self._tune, self._place, self._journal = legs.tune, legs.tune.place, legs.journal
         self._options: Options = {}  # that the search found
         self._search_summary: dict[str, Any] | None = None
-
-    def open(self, configuration: Configuration, restart_changed: bool) -> None:
-        """Go on from the journal, if it is of this configuration.
-
-        Raises:
-            InputError: it is not; every key is named with its old and its new value.
-            SetupError: the directory holds files of the same names that are not a tune's.
-        """
-        changed = self._journal.changed(configuration)
-        if changed:
-            lines = "\n".join(f"  {difference}" for difference in changed)
-            what = f"the steps in {self._place.journal} were made with another configuration or machine:\n{lines}"
-            if not restart_changed:
-                raise InputError(
-                    what,
-                    "revert the change, give --output-log-dir another directory, or start again with "
-                    "--restart-changed (the existing files move to discarded/)",
-                )
-            aside = set_aside(self._place.contents(), self._place.discarded)
-            self._say(f"{what}\nthe earlier files are now in {aside}")
-            self._journal = Journal(self._place.journal)
-        if self._journal.configuration is None:
-            if found := self._place.contents():
-                raise SetupError(
-                    f"{found[0]} already exists and does not belong to a tune that can continue",
-                    "give --output-log-dir a new directory",
-                )
-            self._journal.add(configuration)
 
     def go(self) -> ExitCode:
         """All steps that are not done."""
         estimate = self._estimate()
-        self._say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
+        self._legs.say(f"Offline rate: {estimate.samples_per_second:.4g} samples/s ({estimate.source})")
         confirmed: LegRecord | None = None
         if self._tune.config.scenario == "Offline":
             confirmed = self._confirm_offline(estimate)
@@ -162,7 +158,7 @@ class _Run:
         else:
             from scenarios.tune.option_search import OptionSearch  # optuna takes a second to import
 
-            search = OptionSearch(self._tune, self._planner, self._journal, estimate, self._console, self._make_room)
+            search = OptionSearch(self._legs, estimate)
             best = search.go()
             self._search_summary = search.summary()
             if best is not None:
@@ -178,12 +174,9 @@ class _Run:
         if self._journal.estimate is not None:
             return self._journal.estimate
         given = self._tune.options.offline_qps
-        if given is not None:
-            estimate = Estimate(samples_per_second=given, source="given")
-        else:
-            self._say("\nestimate: an Offline leg")
-            self._make_room(self._place.estimate)
-            estimate = estimate_offline(self._tune, self._planner, self._console)
+        estimate = (
+            self._legs.estimate_offline() if given is None else Estimate(samples_per_second=given, source="given")
+        )
         self._journal.add(estimate)
         return estimate
 
@@ -195,7 +188,7 @@ class _Run:
         """
         options, scenario = self._tune.options, self._tune.config.scenario
         while True:
-            tried = tried_of(self._legs("probe"))
+            tried = tried_of(self._done("probe"))
             rate = next_rate(
                 scenario,
                 estimate.samples_per_second,
@@ -206,8 +199,8 @@ class _Run:
             )
             if rate is None:
                 return
-            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._planner.count(qps).expected_s)
-            self._leg("probe", rate, f"of at most {options.max_probes}")
+            rate = cheaper(rate, Bracket.of(tried).valid, lambda qps: self._legs.count(qps).expected_s)
+            self._leg("probe", rate, f" of at most {options.max_probes}")
 
     def _confirm(self) -> LegRecord | None:
         """A full leg at the highest valid rate; if it fails, at lower ones. None when no rate could be confirmed."""
@@ -232,58 +225,40 @@ class _Run:
     def _full_leg(self, rate_after: Callable[[list[LegRecord]], float | None]) -> LegRecord | None:
         """Legs at the rate that follows from those before it, until one is VALID or there is no further rate."""
         while True:
-            tried = self._legs("confirm")
+            tried = self._done("confirm")
             if tried and tried[-1].valid:
                 return tried[-1]
             rate = rate_after(tried)
             if rate is None:
                 return None
-            self._leg("confirm", rate, "")
+            self._leg("confirm", rate)
 
-    def _leg(self, step: Step, rate: float, of: str) -> LegRecord:
+    def _leg(self, step: Step, rate: float, of: str = "") -> LegRecord:
         """Run one leg at a rate, and record it."""
-        number = len(self._journal.legs(step)) + 1
-        planned = self._planner.count(rate)
-        self._planner.refuse_hopeless(rate)
-        self._say(
-            f"\n{step} {number} {of}".rstrip()
-            + f": {rate:g} samples/s, {counted(planned.samples, 'sample')}, "
-            + f"{duration(planned.expected_s)} ({planned.why})"
-        )
-        self._make_room(self._place.leg(step, number))
-        record = run_at(self._tune, self._planner, step, number, rate, self._options, self._console)
-        self._journal.add(record)
-        self._say(f"{step} {number}: {rate:g} samples/s {_outcome(record)}")
-        return record
+        return self._legs.recorded(LegRecord(step=step, **self._legs.measure(step, rate, self._options, of)))
 
-    def _make_room(self, folder: Path) -> None:
-        """A step that has no line in the journal was interrupted: its files go aside, and it is run again."""
-        if folder.exists():
-            aside = set_aside([folder], self._place.discarded)
-            self._say(f"an unfinished {folder.name} is now in {aside}")
-
-    def _legs(self, step: Step) -> list[LegRecord]:
+    def _done(self, step: Step) -> list[LegRecord]:
         """Finished legs with the options in question."""
         return self._journal.legs(step, self._options)
 
     @property
     def _bracket(self) -> Bracket:
-        return Bracket.of(tried_of(self._legs("probe")))
+        return Bracket.of(tried_of(self._done("probe")))
 
     # The outcome -------------------------------------------------------------------------------------------------
 
     def _write(self, confirmed: LegRecord | None) -> None:
         """tune.json, the plot, and the user.conf with the rate."""
-        plan, place = self._planner.leg.plan, self._place
+        leg, place = self._legs.leg, self._place
         bracket = self._bracket
         rate = None if confirmed is None else confirmed.target_qps
-        tried = summary(self._journal)
-        if plan.loadgen_scenario == "Server":
+        tried = self._journal.summary()
+        if leg.plan.loadgen_scenario == "Server":
             # Drawn by a library that takes a moment to import.
             from compliance.report.pictures import rate_panels, rates_file
 
             panels = rate_panels({**tried, "target_qps": rate})
-            write_atomic(place.plot, rates_file(f"{plan.scenario}, {plan.loadgen_key}", panels))
+            write_atomic(place.plot, rates_file(f"{leg.plan.scenario}, {leg.plan.loadgen_key}", panels))
         if confirmed is None:
             place.user_conf.unlink(missing_ok=True)
             place.best.unlink(missing_ok=True)
@@ -295,10 +270,10 @@ class _Run:
             place.record,
             {
                 "schema_version": 1,
-                "scenario": plan.scenario,
-                "loadgen_key": plan.loadgen_key,
-                "official": not self._planner.leg.unofficial_reasons,
-                "unofficial_reasons": self._planner.leg.unofficial_reasons,
+                "scenario": leg.plan.scenario,
+                "loadgen_key": leg.plan.loadgen_key,
+                "official": not leg.unofficial_reasons,
+                "unofficial_reasons": leg.unofficial_reasons,
                 "target_qps": rate,
                 "confirmed_by": None if confirmed is None else confirmed.directory,
                 "highest_valid_probe": bracket.valid,
@@ -309,18 +284,16 @@ class _Run:
         )
 
     def _close(self, confirmed: LegRecord | None) -> ExitCode:
-        self._say("")
-        for leg in [*self._legs("probe"), *self._legs("confirm")]:
-            self._say(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {_outcome(leg)}")
-        place = self._place
+        place, tell = self._place, self._legs.say
+        tell("")
+        for leg in [*self._done("probe"), *self._done("confirm")]:
+            tell(f"{leg.step:<8}{leg.number}  {leg.target_qps:>9g} samples/s  {outcome(leg)}")
         if confirmed is None:
-            self._say(f"no rate could be confirmed; see {place.record} and the run directories beside it")
+            tell(f"no rate could be confirmed; see {place.record} and the run directories beside it")
             return ExitCode.NEGATIVE
-        result = read_result(RunDir(place.root / confirmed.directory).result)
-        self._say(
-            f"{self._tune.config.scenario} target_qps {confirmed.target_qps:g}: {result.verdict} in "
-            f"{place.root / confirmed.directory}"
-        )
+        directory = place.root / confirmed.directory
+        verdict = read_result(RunDir(directory).result).verdict
+        tell(f"{self._tune.config.scenario} target_qps {confirmed.target_qps:g}: {verdict} in {directory}")
         bracket = self._bracket
         if bracket.valid is not None:
             above = (
@@ -328,14 +301,11 @@ class _Run:
                 if bracket.invalid is not None
                 else "no rate above it was tried: the probes were used up"
             )
-            self._say(f"  highest valid probe {bracket.valid:g}; {above}")
+            tell(f"  highest valid probe {bracket.valid:g}; {above}")
         plot = f", {place.plot.name}" if place.plot.exists() else ""
-        self._say(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
-        self._say(f"  python main.py run --config {quote(str(place.best))}")
+        tell(f"  written to {place.root}: {place.user_conf.name}, {place.record.name}{plot}")
+        tell(f"  python main.py run --config {quote(str(place.best))}")
         return ExitCode.OK
-
-    def _say(self, text: str) -> None:
-        say(self._console, text)
 
 
 def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
@@ -347,22 +317,3 @@ def _best_yaml(tune: Tune, options: Options, rate: float | None) -> str:
             content[name] = str(Path(content[name]).resolve())
     head = f"# {tune.config.scenario} at {rate:g} queries/s, as `main.py tune` confirmed it. Use:\n"
     return f"{head}#   python main.py run --config {tune.place.best.name}\n" + yaml.safe_dump(content, sort_keys=False)
-
-
-def _outcome(leg: LegRecord) -> str:
-    """The verdict and its numbers, in one line."""
-    parts: list[str] = [leg.verdict]
-    for name in ("ttft", "tpot"):
-        value, limit = getattr(leg, f"{name}_p99_ms"), getattr(leg, f"{name}_limit_ms")
-        if value is not None and limit is not None:
-            parts.append(f"p99 {name.upper()} {value:,.1f} of {limit:g} ms")
-    if leg.samples_per_second is not None:
-        parts.append(f"{leg.samples_per_second:,.4g} samples/s done")
-    if leg.late_allowed is not None:
-        late = f"late {leg.late_ttft or 0:,} (TTFT) and {leg.late_tpot or 0:,} (TPOT), allowed {leg.late_allowed:,}"
-        parts.append(f"{late} of {leg.queries_planned:,}")
-    elif not leg.valid:
-        parts += leg.reasons[:1]
-    if leg.stopped:
-        parts.append(f"stopped after {leg.queries_answered:,} answers")
-    return ", ".join(parts)

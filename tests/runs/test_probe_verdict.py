@@ -11,7 +11,7 @@ from runs.benchmarks import BENCHMARKS
 from runs.loadgen.early_stopping import judge_latencies
 from runs.loadgen.schedule import poisson_offsets_ns
 from runs.rounds import CURRENT_ROUND
-from scenarios.tune.probe_verdict import SERVER_PERCENTILE, ProbeLimits, ProbeTally
+from scenarios.tune.watch import SERVER_PERCENTILE, ProbeTally
 
 SERVER = BENCHMARKS["llama3_1-8b"]
 SEED = CURRENT_ROUND.seeds.schedule_rng_seed
@@ -20,19 +20,19 @@ TTFT_NS, TPOT_NS = 2_000_000_000, 100_000_000
 LONGEST_TOKENS = 128
 
 
-def limits(queries: int, qps: float = 20) -> ProbeLimits:
-    return ProbeLimits(poisson_offsets_ns(SEED, qps, queries), TTFT_NS, TPOT_NS, LONGEST_TOKENS)
+def tally_of(queries: int, qps: float = 20) -> ProbeTally:
+    return ProbeTally(poisson_offsets_ns(SEED, qps, queries), TTFT_NS, TPOT_NS, LONGEST_TOKENS)
 
 
 def answer(tally: ProbeTally, seq: int, ttft_ns: int, tpot_ns: int = 10_000_000, tokens: int = 11) -> None:
     """One answer, issued on time."""
-    issue_ns = START_NS + int(tally.limits.offsets_ns[seq])
+    issue_ns = START_NS + int(tally.offsets_ns[seq])
     tally.add(seq, issue_ns, issue_ns + ttft_ns, issue_ns + ttft_ns + tpot_ns * (tokens - 1), tokens)
 
 
 @pytest.mark.parametrize(("queries", "allowed"), [(13_368, 107), (26_736, 229), (459, 0)])
 def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
-    tally = ProbeTally(limits(queries, qps=200))
+    tally = tally_of(queries, qps=200)
     for seq in range(allowed):
         answer(tally, seq, TTFT_NS + 1)
     assert tally.certainly_invalid() is None
@@ -43,7 +43,7 @@ def test_one_late_query_too_many_is_certain(queries: int, allowed: int) -> None:
 
 
 def test_each_limit_is_counted_for_itself() -> None:
-    tally = ProbeTally(limits(13_368, qps=1_000))
+    tally = tally_of(13_368, qps=1_000)
     for seq in range(214):  # 107 each: as many as may be, of either
         answer(tally, seq, *((TTFT_NS + 1, 0) if seq % 2 else (0, TPOT_NS + 10_000_000)))
     assert (tally.late_ttft, tally.late_tpot) == (107, 107)
@@ -53,7 +53,7 @@ def test_each_limit_is_counted_for_itself() -> None:
 
 
 def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
-    tally = ProbeTally(limits(459))
+    tally = tally_of(459)
     answer(tally, 0, 0, TPOT_NS + 2_000_000, tokens=11)  # 20 ms over ten tokens
     assert tally.certainly_invalid() is None
     answer(tally, 1, 0, TPOT_NS + 2_000_001, tokens=11)
@@ -61,7 +61,7 @@ def test_a_tpot_that_stamps_may_explain_is_not_late() -> None:
 
 
 def test_queries_that_are_never_answered_are_overdue() -> None:
-    tally = ProbeTally(limits(13_368, qps=100))
+    tally = tally_of(13_368, qps=100)
     longest_s = (TTFT_NS + 127 * TPOT_NS) / 1e9
     for seq in range(0, 13_368, 2):
         answer(tally, seq, 1_000_000)
@@ -75,7 +75,7 @@ def test_queries_that_are_never_answered_are_overdue() -> None:
 
 
 def test_too_few_queries_are_never_valid() -> None:
-    assert "458 queries are too few" in str(ProbeTally(limits(458)).certainly_invalid())
+    assert "458 queries are too few" in str(tally_of(458).certainly_invalid())
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,10 @@ def test_too_few_queries_are_never_valid() -> None:
 )
 def test_an_overload_shows_in_the_first_minute(qps: float, queries: int, known_after_s: float | None) -> None:
     """32 slots of 1.5 s a query are 21.3 queries/s; legs of official length take 10 to 20 minutes."""
-    bounds = limits(queries, qps)
-    tally = ProbeTally(bounds)
+    tally = tally_of(queries, qps)
     free_ns = [0] * 32
     answers = []
-    for seq, due_ns in enumerate(bounds.offsets_ns.tolist()):
+    for seq, due_ns in enumerate(tally.offsets_ns.tolist()):
         start_ns = max(due_ns, heapq.heappop(free_ns))
         heapq.heappush(free_ns, start_ns + 1_500_000_000)
         answers.append((start_ns + 1_500_000_000, start_ns + 50_000_000, seq, due_ns))
@@ -119,9 +118,8 @@ def test_never_certain_of_what_loadgen_finds_valid(
     """LoadGen counts from the schedule with stamps of its own, a little later than ours: a leg it finds VALID was
     never said to be INVALID on the way, in whichever order the answers came."""
     random = np.random.default_rng(seed)
-    bounds = limits(queries, qps=500)
-    tally = ProbeTally(bounds)
-    issue_ns = START_NS + bounds.offsets_ns + random.integers(0, issue_delay_ns + 1, queries)
+    tally = tally_of(queries, qps=500)
+    issue_ns = START_NS + tally.offsets_ns + random.integers(0, issue_delay_ns + 1, queries)
     tokens = random.integers(2, LONGEST_TOKENS + 1, queries)
     ttft_ns = np.where(random.random(queries) < late_share, TTFT_NS + 1, random.integers(0, TTFT_NS, queries))
     tpot_ns = np.where(random.random(queries) < slow_share, TPOT_NS + 1, random.integers(0, TPOT_NS, queries))
@@ -135,7 +133,7 @@ def test_never_certain_of_what_loadgen_finds_valid(
     stamp_ns = random.integers(0, 1_000_000, queries)
     loadgen_first_ns = first_ns + stamp_ns
     verdicts = (
-        judge_latencies(loadgen_first_ns - (START_NS + bounds.offsets_ns), TTFT_NS, SERVER_PERCENTILE),
+        judge_latencies(loadgen_first_ns - (START_NS + tally.offsets_ns), TTFT_NS, SERVER_PERCENTILE),
         judge_latencies((complete_ns + 10_000 - loadgen_first_ns) // (tokens - 1), TPOT_NS, SERVER_PERCENTILE),
     )
     if all(verdict.met for verdict in verdicts):

@@ -10,7 +10,7 @@ import pytest
 from runs.errors import ExitCode
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import TuneDir
 from tests.conftest import Finished, StartedMain
 from tests.support.http_campaign import Computing, make_model
 from tests.support.http_server import HttpServer, serving

@@ -6,8 +6,8 @@ from pydantic import BaseModel
 from runs.errors import InputError
 from scenarios.audit.config import AuditOptions
 from scenarios.command_line import answer
-from scenarios.command_line.dispatch import COMMANDS, cli
-from scenarios.command_line.schema import given_values, normalise
+from scenarios.command_line.command import given_values
+from scenarios.command_line.dispatch import cli
 from scenarios.leg.config import RunConfig
 from scenarios.tune.config import TuneOptions
 
@@ -27,16 +27,16 @@ def parse(words: list[str]) -> str:
     Raises:
         click.ClickException, InputError, pydantic.ValidationError: it would be refused.
     """
-    plain = normalise(words, COMMANDS, "run")
-    plain = [word for word in plain if word not in (*answer.QUIET, *answer.VERBOSE)]
-    if answer.asked_for(plain):
-        plain.remove(answer.FLAG)
-    name, *rest = plain
-    command = cli.get_command(click.Context(cli), name)
+    words = [word for word in words if word not in (*answer.QUIET, *answer.VERBOSE)]
+    if answer.asked_for(words):
+        words.remove(answer.FLAG)
+    above = cli.make_context("main.py", words)
+    name, command, rest = cli.resolve_command(above, [*above._protected_args, *above.args])
+    assert name is not None
     assert command is not None
     if "--help" in rest or "--help-all" in rest:
         return name
-    context = command.make_context(name, rest)
+    context = command.make_context(name, rest, parent=above)
     if isinstance(command, click.Group):
         inner_name, inner, inner_rest = command.resolve_command(context, [*context._protected_args, *context.args])
         if inner is None:

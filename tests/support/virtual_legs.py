@@ -34,9 +34,8 @@ class VirtualLegs:
     interrupted: str = ""  # the leg in which a signal comes
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("scenarios.tune.tune_legs.run_leg", self)
-        for module in ("tune_legs", "option_search"):
-            monkeypatch.setattr(f"scenarios.tune.{module}.time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr("scenarios.tune.legs.run_leg", self)
+        monkeypatch.setattr("scenarios.tune.legs.time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def __call__(
         self, config: RunConfig, prepare: Callable[[], PreparedLeg], _: object, watch: Callable[[Progress], None]

@@ -13,7 +13,7 @@ from compliance.signoff.judge import sign_off
 from runs.errors import ExitCode
 from runs.record.layout import CampaignDir, ResultDir, RunDir, audit_record
 from runs.record.manifest import Manifest, read_manifest
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import TuneDir
 from tests.conftest import StartedMain
 from tests.support.legs import USER_CONF, arguments, until
 from tests.support.ray_nodes import TwoNodes, needs_ray

@@ -13,7 +13,7 @@ from compliance.evidence.accuracy import ScoreSources
 from compliance.verify import result_verdict as verdict_module
 from compliance.verify.find_results import find_results
 from compliance.verify.result_verdict import RECORD_NAME, TEXT_NAME, as_text, verify_result, write_verdict
-from runs.errors import ExitCode, InputError
+from runs.errors import ExitCode, InputError, SetupError
 from runs.record.leg import ACCURACY, PERFORMANCE
 from tests.conftest import Finished
 from tests.support.editing import reseal
@@ -255,10 +255,10 @@ def test_the_record_comes_before_the_text(legs: DummyLegs, tmp_path: Path, monke
     verdict = verify_result(find_results([legs("Server")])[0])
 
     def fail(*arguments: object) -> None:
-        raise OSError("no space left")
+        raise OSError(28, "no space left")
 
     monkeypatch.setattr(verdict_module, "write_atomic", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(SetupError, match="no space"):
         write_verdict(verdict, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [RECORD_NAME]
 

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.errors import InputError
-from scenarios.command_line.help import Command
-from scenarios.command_line.schema import given_values, normalise, options_of, parse_value
+from scenarios.command_line.command import Command, given_values, options_of, parse_value
+from scenarios.command_line.dispatch import COMMANDS, cli
 from scenarios.leg.config import RunConfig, make_config
-
-COMMANDS = ["run", "doctor"]
 
 # The reference implementation's flags.
 REFERENCE_FLAGS = [
@@ -27,8 +25,8 @@ REFERENCE_FLAGS = [
 
 def parse(*arguments: str) -> dict[str, Any]:
     """The values that reach a command's action, as main.py would have them."""
-    words = normalise(list(arguments), COMMANDS, "run")[1:]
-    return made(lambda **parsed: given_values(RunConfig, parsed)).main(words, standalone_mode=False)
+    command = made(lambda **parsed: given_values(RunConfig, parsed))
+    return command.main(list(arguments), standalone_mode=False, parent=click.Context(cli, **cli.context_settings))
 
 
 def made(action: Callable[..., Any]) -> Command:
@@ -98,26 +96,29 @@ def test_unknown_option_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "plain"),
+    ("arguments", "name", "rest"),
     [
-        ([], ["run"]),
-        (["--scenario", "Server"], ["run", "--scenario", "Server"]),
-        (["run", "--lg_model_name", "x_y"], ["run", "--lg-model-name", "x_y"]),
-        (["doctor"], ["doctor"]),
-        (["--help"], ["--help"]),
-        (["--version"], ["--version"]),
-        (["run", "--a_b", "--", "--a_b"], ["run", "--a-b", "--", "--a_b"]),
+        ([], "run", []),
+        (["--scenario", "Server"], "run", ["--scenario", "Server"]),
+        (["run", "--lg_model_name", "x_y"], "run", ["--lg_model_name", "x_y"]),
+        (["doctor"], "doctor", []),
     ],
 )
-def test_normalise(arguments: list[str], plain: list[str]) -> None:
-    assert normalise(arguments, COMMANDS, "run") == plain
+def test_without_a_command_it_is_run(arguments: list[str], name: str, rest: list[str]) -> None:
+    above = cli.make_context("main.py", arguments)
+    found, command, left = cli.resolve_command(above, [*above._protected_args, *above.args])
+    assert (found, left) == (name, rest)
+    assert command is not None
+    assert command.name == name
 
 
 def test_unknown_command_suggests_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'doctor'"):
-        normalise(["docter"], COMMANDS, "run")
-    with pytest.raises(InputError, match="commands: run, doctor"):
-        normalise(["xyz"], COMMANDS, "run")
+    with pytest.raises(InputError) as refused:
+        cli.main(["docter"], standalone_mode=False)
+    assert (refused.value.message, refused.value.fix) == ("there is no command 'docter'", "did you mean 'doctor'?")
+    with pytest.raises(InputError) as refused:
+        cli.main(["xyz"], standalone_mode=False)
+    assert refused.value.fix == f"commands: {', '.join(COMMANDS)}"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import click
 import pytest
 
 import main
+from scenarios.command_line.command import Command, Group
 from scenarios.command_line.dispatch import COMMANDS, cli
-from scenarios.command_line.help import Command, Group
 from tests.support.command_lines import parse
 
 

@@ -104,8 +104,8 @@ def test_no_leg_is_run_unless_the_verdict_asks_for_it(legs: FrozenLegs) -> None:
     ref = legs.paths("srv-1", "srv-2")
     before = digests(ref[0].parent)
     passed = SignOff("baseline", 0.5, "open")
-    assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print).rounds == 0
-    assert remeasured(lambda ref, cand: noisy(), ref, [], 0, Console(), print).rounds == 0
+    assert remeasured(lambda ref, cand: passed, ref, [], 1, Console(), print)[1] == 0
+    assert remeasured(lambda ref, cand: noisy(), ref, [], 0, Console(), print)[1] == 0
     assert digests(ref[0].parent) == before
 
 
@@ -125,15 +125,14 @@ def test_the_rounds_end_with_the_first_verdict_that_does_not_ask_and_the_last_is
         return sign
 
     last = SignOff("baseline", 0.5, "open")
-    found = remeasured(said(iter([noisy(), noisy(), last])), ref, [], 3, Console(), lambda _: None)
-    assert (found.verdict, found.rounds) == (last, 2)
+    assert remeasured(said(iter([noisy(), noisy(), last])), ref, [], 3, Console(), lambda _: None) == (last, 2)
     assert asked[0] == ["srv-1", "srv-2", "srv-acc"]
     assert asked[1] == ["srv-1-again-1", "srv-2-again-1", "srv-acc"]
     assert len(ran) == 4
     asked.clear()
-    still = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
-    assert (still.rounds, len(asked), still.verdict.action) == (1, 2, "remeasure")
-    assert [one.slug for one in still.verdict.findings] == ["noisy_baseline", "baseline_imperfect"]
+    still, rounds = remeasured(said(iter([noisy(), noisy()])), ref, [], 1, Console(), lambda _: None)
+    assert (rounds, len(asked), still.action) == (1, 2, "remeasure")
+    assert [one.slug for one in still.findings] == ["noisy_baseline", "baseline_imperfect"]
 
 
 def test_of_a_result_with_several_legs_only_the_performance_leg_is_run_and_the_others_stay(

@@ -18,7 +18,7 @@ from runs.errors import ExitCode
 from runs.numbers.result import read_result
 from runs.record.layout import RunDir
 from runs.record.manifest import read_manifest
-from scenarios.tune.tune_directory import TuneDir
+from scenarios.tune.journal import TuneDir
 from tests.conftest import Finished, StartedMain, run_here
 from tests.support.legs import alive, leg_pid, progress, until
 from tests.support.virtual_legs import VirtualLegs
@@ -273,7 +273,7 @@ def test_settings_that_do_not_run_are_passed_over(small: Small, legs: VirtualLeg
     assert finished.code == ExitCode.OK, finished.stdout + finished.stderr
     search = small.record()["search"]
     assert search["best"]["options"] == {}
-    reasons = [one["reason"] for one in search["probes"] if "reason" in one]
+    reasons = [one["reasons"][0] for one in search["probes"] if one["verdict"] is None]
     assert len(reasons) == 2
     assert all("the dummy engine takes no --engine-arg" in reason for reason in reasons)
 

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,21 +18,19 @@ from runs.record.requests_log import RequestRecord, encode
 from scenarios.leg.config import make_config
 from scenarios.leg.plan import prepare
 from scenarios.tune import run as tune_module
-from scenarios.tune.config import Tune, load_tune
+from scenarios.tune.config import load_tune
 from scenarios.tune.journal import (
     Configuration,
     Estimate,
     Journal,
     LegRecord,
-    NoVerdict,
-    Probe,
     SearchRecord,
-    probes_of,
     tried_of,
 )
+from scenarios.tune.legs import TuneLegs
 from scenarios.tune.option_search import queries_in_time, shortened
+from scenarios.tune.option_trials import Probe, probes_of
 from scenarios.tune.rates import Tried
-from scenarios.tune.tune_legs import LegPlanner
 from scenarios.tune.watch import ProbeWatch, RateWatch, Stopped
 from sut.recorder import partial_path
 
@@ -129,20 +128,22 @@ def test_legs_of_other_options_are_kept_apart(tmp_path: Path) -> None:
 def test_the_probes_of_a_search(tmp_path: Path) -> None:
     facts = record(1, 18).model_dump(exclude={"step"})
     seqs = {"max_num_seqs": 64}
-    common: dict[str, Any] = {"target_qps": 19.0, "wall_s": 9.5, "directory": "x", "reason": "why"}
+    failed = {**facts, "target_qps": 19.0, "verdict": None, "reasons": ["why"]}
     lines = (
         SearchRecord(**{**facts, "trial": 0, "phase": "defaults"}),
-        NoVerdict(**common, number=2, cut=False, options=seqs, trial=1, phase="trial"),
+        SearchRecord(**{**failed, "number": 2, "options": seqs, "trial": 1, "phase": "trial"}),
         SearchRecord(
             **{**facts, "number": 3, "trial": 2, "phase": "trial", "verdict": "INVALID", "queries_answered": 125}
         ),
-        NoVerdict(**common, number=4, cut=True, options={}, trial=3, phase="worth"),
+        SearchRecord(**{**failed, "number": 4, "cut": True, "trial": 3, "phase": "worth"}),
     )
     journal = Journal(tmp_path / "journal.jsonl")
     for line in lines:
         journal.add(line)
     again = Journal(tmp_path / "journal.jsonl")
     assert again.searched() == list(lines)
+    assert again.measured() == [lines[0], lines[2]]
+    assert again.next_number("search") == 5
     assert again.legs("probe") == []
     assert probes_of(again.searched()) == [
         Probe(0, "defaults", {}, 18, True, 1.0),
@@ -204,7 +205,7 @@ def test_a_probe_is_ended_by_the_late_query_too_many(tmp_path: Path) -> None:
         watch(heartbeat())
     watch.close()
     assert watch.tally is not None
-    assert (watch.tally.answered, watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)
+    assert (len(watch.tally.ttft_ns), watch.tally.late_ttft, watch.tally.late_tpot) == (106, 6, 0)
 
 
 def test_an_estimate_ends_when_the_rate_is_known() -> None:
@@ -227,7 +228,7 @@ def test_an_estimate_waits_for_enough_answers() -> None:
 # Short legs of a search -----------------------------------------------------------------------------------------------
 
 
-def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: str) -> tuple[Tune, LegPlanner]:
+def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: str) -> TuneLegs:
     tmp_path.mkdir(exist_ok=True)
     user_conf = tmp_path / "given.conf"
     user_conf.write_text(conf)
@@ -237,47 +238,44 @@ def planned(tmp_path: Path, rows: int, make_dataset: Callable[..., Path], conf: 
     }  # fmt: skip
     (tmp_path / "tune").mkdir()
     tune = load_tune(None, {"search": True}, values)
-    return tune, LegPlanner(prepare(make_config(values), print))
+    leg = prepare(make_config(values), print)
+    return TuneLegs(tune, leg, Journal(tune.place.journal), Console(file=io.StringIO()))
 
 
 def test_legs_of_a_search_do_not_take_whole_data_sets(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
-    tune, planner = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
-    assert planner.count(20).samples == 14_000  # 600 s, rounded up to 2,000
-    made = shortened(tune, planner)
-    assert made is not None
-    short, short_planner = made
-    assert short_planner.count(20).samples == 1_280  # 60 s, rounded up to 256
-    assert short_planner.count(2).samples == 1_024
+    legs = planned(tmp_path, 2_000, make_dataset, "*.Server.target_qps = 1\n")
+    assert legs.count(20).samples == 14_000  # 600 s, rounded up to 2,000
+    short = shortened(legs)
+    assert short.count(20).samples == 1_280  # 60 s, rounded up to 256
+    assert short.count(2).samples == 1_024
     # What LoadGen is given says the same.
-    leg = prepare(make_config({**short.values, "target_qps": 20.0, "output_log_dir": tmp_path / "leg"}), print)
-    assert LegPlanner(leg).count(20) == short_planner.count(20)
-    assert tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
+    leg = prepare(make_config({**short.tune.values, "target_qps": 20.0, "output_log_dir": tmp_path / "leg"}), print)
+    assert replace(short, leg=leg).count(20) == short.count(20)
+    assert legs.tune.values["user_conf"].read_text() == "*.Server.target_qps = 1\n"
 
 
 def test_small_sets_and_short_legs_stay_as_they_are(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
-    tune, planner = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
-    assert shortened(tune, planner) is None
-    tune, planner = planned(
+    legs = planned(tmp_path, 100, make_dataset, "*.Server.min_duration = 60000\n")
+    assert shortened(legs) is legs
+    legs = planned(
         tmp_path / "other",
         100,
         lambda *prompts: make_dataset(*prompts, name="b.json"),
         "*.Server.min_duration = 90000\n",
     )
-    made = shortened(tune, planner)
-    assert made is not None
-    short_planner = made[1]
-    assert (planner.count(50).samples, short_planner.count(50).samples) == (4_600, 3_100)
-    assert short_planner.set_size == planner.set_size == 100
+    short = shortened(legs)
+    assert (legs.count(50).samples, short.count(50).samples) == (4_600, 3_100)
+    assert short.set_size == legs.set_size == 100
 
 
 def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_dataset: Callable[..., Path]) -> None:
     # 10 samples/s, each 127 tokens long after the first: with 100 ms a token 127 of them are there at a time.
-    _, planner = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
-    assert queries_in_time(10.0, planner) == int(0.95 * 127)
+    legs = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
+    assert queries_in_time(10.0, legs) == int(0.95 * 127)
     other = lambda *prompts: make_dataset(*prompts, name="b.json")  # noqa: E731
-    _, planner = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
-    assert queries_in_time(10.0, planner) == int(0.95 * 38.1)
-    assert queries_in_time(0.01, planner) == 1
+    legs = planned(tmp_path / "own limit", 10, other, "*.Server.tpot_latency = 30\n")
+    assert queries_in_time(10.0, legs) == int(0.95 * 38.1)
+    assert queries_in_time(0.01, legs) == 1
 
 
 # Confirmation ---------------------------------------------------------------------------------------------------------
@@ -287,17 +285,17 @@ def test_queries_that_keep_their_output_tokens_in_time(tmp_path: Path, make_data
 def test_a_rate_that_fails_is_tried_lower(
     legs_needed: int, tmp_path: Path, make_dataset: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tune, planner = planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n")
-    run = tune_module._Run(tune, planner, Console(file=io.StringIO()))
+    run = tune_module._Run(planned(tmp_path, 10, make_dataset, "*.Server.target_qps = 1\n"))
     run._journal.add(record(1, 20))
     run._journal.add(record(2, 21, verdict="INVALID"))
     rates: list[float] = []
 
-    def run_at(_tune: Any, _planner: Any, step: str, number: int, rate: float, *_others: Any) -> LegRecord:
+    def measure(legs: TuneLegs, step: str, rate: float, *_: Any) -> dict[str, Any]:
         rates.append(rate)
-        return record(number, rate, step=step, verdict="VALID" if number == legs_needed else "INVALID")
+        verdict = "VALID" if legs.journal.next_number(step) == legs_needed else "INVALID"
+        return record(legs.journal.next_number(step), rate, verdict=verdict).model_dump(exclude={"step"})
 
-    monkeypatch.setattr(tune_module, "run_at", run_at)
+    monkeypatch.setattr(TuneLegs, "measure", measure)
     confirmed = run._confirm()
     assert rates == [20, 19.8, 19.6, 19.2, 18.4][:legs_needed]
     assert confirmed == (None if legs_needed > 5 else run._journal.legs("confirm")[-1])

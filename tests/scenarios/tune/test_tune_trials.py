@@ -11,13 +11,14 @@ import optuna
 import pytest
 
 from runs.errors import InputError
-from scenarios.tune.journal import Probe
-from scenarios.tune.option_space import Options, Space
+from scenarios.tune.journal import Options
+from scenarios.tune.option_space import Space
 from scenarios.tune.option_trials import (
     RESOLUTION,
     WORTH_SHARE,
     Limits,
     OptionTrials,
+    Probe,
     best_of,
     open_study,
     worth_of,
