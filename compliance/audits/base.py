@@ -263,6 +263,7 @@ class AuditTest(ABC):
     name: str  # registry id and directory name
     summary: str  # one line for --help
     official = False  # whether MLCommons has this test
+    text_name = "verify_performance.txt"  # the file that official tools look for
     knobs: frozenset[str] = frozenset()  # fields of AuditRequest that a user may set for it
     existing: tuple[Mode, Mode] | None = None  # modes of (--ref, --run) where it can judge existing runs
 
@@ -312,7 +313,8 @@ class AuditTest(ABC):
             others: fields of `AuditResult`, which win.
         """
         failed = [check for check in checks if not check.passed]
-        outcome: dict[str, Any] = {"passed": not failed, "reason": failed[0].sentence if failed else kept, **others}
+        reason = failed[0].sentence if failed else kept
+        outcome = {"passed": not failed, "reason": reason, "text_name": self.text_name} | others
         summaries = tuple(leg.summary() for leg in legs)
         required = any(self.name in leg.leg.benchmark.submission.audits for leg in legs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)

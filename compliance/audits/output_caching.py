@@ -144,7 +144,6 @@ class OutputCaching(AuditTest):
             legs,
             reason=reason,
             rule=rule,
-            text_name="verify_performance.txt",
             text=text_of(head, rule, legs, checks),
             details={
                 "threshold": threshold,

@@ -91,7 +91,6 @@ class OfficialTest04(AuditTest):
             passed=outcome.passed,
             reason=f"{said} ({scores})",
             rule=RULE,
-            text_name="verify_performance.txt",
             text=text_of(outcome.text, RULE, known, checks),
             details={
                 "official_text": outcome.text,

@@ -5,7 +5,7 @@ and passes an empty log. So its text is given as it would write it, and the verd
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from compliance.audits.base import (
 )
 from compliance.evidence.plausibility import shared_answers
 from compliance.finding import AUDIT_AGAIN, OURS, Finding, applied, decides
-from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS
+from runs.benchmark import MIN_TOKENS_LOADGEN_ACCEPTS, Scenario
 from runs.benchmarks import BENCHMARKS
 from runs.errors import InputError
 from runs.loadgen.accuracy_log import AccuracyEntry
@@ -40,11 +40,12 @@ SETTINGS = {
     "sample_concatenate_permutation": 0,
 }
 OFFICIAL_STOP_ID = 2  # what the official script looks for unless told otherwise; Llama 2's
-# verify_accuracy.txt: what the official script writes, and its last line. [compliance/TEST06/run_verification.py]
-TEXT_NAME = "verify_accuracy.txt"
-FIRST, END, LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
-SKIPPED = f"{FIRST}: Skipped"
-COMPLETE, INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
+# What the official script writes to verify_accuracy.txt, and its last line. [compliance/TEST06/run_verification.py]
+_FIRST, _END, _LENGTH = "First token check pass", "EOS check pass", "Sample length check pass"
+_SKIPPED = f"{_FIRST}: Skipped"
+_COMPLETE, _INCOMPLETE = "TEST06 verification complete", "TEST06 verification failed"
+# [checker] compliance_check.accuracy_check: one of each
+_KEPT = ((f"{_FIRST}: True", _SKIPPED), (f"{_END}: True",), (f"{_LENGTH}: True",))
 
 Ids = npt.NDArray[np.int64]
 
@@ -52,6 +53,7 @@ Ids = npt.NDArray[np.int64]
 class OfficialTest06(AuditTest):
     name = "TEST06"
     official = True
+    text_name = "verify_accuracy.txt"
     summary = "100 logged answers of a performance leg: lengths, counts, first tokens, special ids."
 
     def validate(self, request: AuditRequest) -> None:
@@ -88,11 +90,10 @@ class OfficialTest06(AuditTest):
             "and as many as were counted; outside Offline a first-token record equal to the answer's start; no "
             f"begin-of-sequence id {_listed(request.bos_ids)}; an end-of-sequence id {_listed(request.stop_ids)} at "
             "most once and only last; no other special id of the tokenizer",
-            text_name=TEXT_NAME,
             text=text,
             details={
                 "official_text": text,
-                "official_passed": text.endswith(f"{COMPLETE}\n"),
+                "official_passed": text.endswith(f"{_COMPLETE}\n"),
                 "dtype": dtype_of(leg.entries).name,
                 "stop_ids": sorted(request.stop_ids),
                 "bos_ids": sorted(request.bos_ids),
@@ -218,7 +219,32 @@ def official_text(entries: Sequence[AccuracyEntry], *, scenario: str) -> str:
     lengths = holds(lambda entry, ids: len(ids) == entry.token_count)
     first = "Skipped" if scenario == "Offline" else str(holds(first_token))
     passed = ends and lengths and first != "False"
-    return f"{FIRST}: {first}\n{END}: {ends}\n{LENGTH}: {lengths}\n{COMPLETE if passed else INCOMPLETE}\n"
+    return f"{_FIRST}: {first}\n{_END}: {ends}\n{_LENGTH}: {lengths}\n{_COMPLETE if passed else _INCOMPLETE}\n"
+
+
+def faults_in_text(lines: Collection[str], scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Why a text does not say that all three checks passed: what stands there, and what is required."""
+    for wanted in _KEPT:
+        if not set(wanted) & set(lines):
+            yield f"no line {' or '.join(map(repr, wanted))}", "all three checks passed"
+    # In whatever spelling: they say of a check how it ended.
+    beginnings = tuple(name.casefold() for name in (_FIRST, _END, _LENGTH, OfficialTest06.name))
+    for line in sorted(set(lines) - {line for wanted in _KEPT for line in wanted} - {_COMPLETE}):
+        if line.casefold().startswith(beginnings):
+            yield f"it says {line!r}", "no check failed"
+    if _SKIPPED in lines and scenario != "Offline":
+        yield f"the first token check was skipped in {scenario}", _KEPT[0][0]
+
+
+def text_not_of(
+    entries: Sequence[AccuracyEntry], lines: Collection[str], scenario: Scenario
+) -> Iterator[tuple[str, str]]:
+    """Where a text is not the one of these answers: what stands there, and what they give."""
+    for line in official_text(entries, scenario=scenario).splitlines():
+        name = line.partition(":")[0]
+        # The outcome on end-of-sequence ids depends on an option of the script.
+        if name in (_FIRST, _LENGTH) and line not in lines:
+            yield next((one for one in sorted(lines) if one.startswith(name)), f"no line {name!r}"), line
 
 
 def dtype_of(entries: Sequence[AccuracyEntry]) -> np.dtype[Any]:

@@ -97,7 +97,7 @@ class TwoModeAudit(AuditTest):
 class OutputConsistency(TwoModeAudit):
     name = "output_consistency"
     summary = "Answers of a performance leg are those of the accuracy leg, token by token."
-    heading = "Output consistency"
+    heading, text_name = "Output consistency", "verify_accuracy.txt"
     # Share of tokens from the first difference on. Greedy answers depend a little on what else is in the batch: one
     # rounding decides a near tie, and everything after it differs. docs/audits.md has what was measured.
     default_threshold = 0.05
@@ -122,7 +122,6 @@ class OutputConsistency(TwoModeAudit):
         return checks, {
             "rule": rule,
             "kept": checks[0].sentence,
-            "text_name": "verify_accuracy.txt",
             "details": {"threshold": threshold, "logged_answers": len(logged), "accuracy_answers": len(answers)},
         }
 
@@ -183,7 +182,7 @@ def _hashes(performance: LegArtifacts, answers: dict[int, Ids], least: float) ->
 class OutputLength(TwoModeAudit):
     name = "output_length"
     summary = "Mean output length of a performance leg within 10 % of the accuracy leg's."
-    heading = "Output length"
+    heading, text_name = "Output length", "verify_output_len.txt"
     default_threshold = 0.10
 
     @decides(
@@ -231,7 +230,6 @@ class OutputLength(TwoModeAudit):
             "rule": f"mean output tokens of the performance leg within ± {threshold:g} of the accuracy leg's, same "
             "samples",
             "kept": checks[-1].sentence,
-            "text_name": "verify_output_len.txt",
             "details": {
                 "threshold": threshold,
                 "performance_mean_tokens": found,

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from jinja2 import Environment, FileSystemLoader
 
-from compliance.audits.test06 import TEXT_NAME
+from compliance.audits.audit_registry import AUDITS
 from compliance.evidence.truncate import submitted_accuracy
 from compliance.submission.build_inputs import SubmitRequest
 from compliance.submission.gates import Judged
@@ -131,7 +131,8 @@ def _scenario(plan: TreePlan, tree: Tree, judged: Judged) -> None:
         folder = tree.audit(place, test)
         copies.append((audit.run, RunDir(folder / "performance" / "run_1"), test))
         _copy(audit.run.accuracy_log, RunDir(folder / "accuracy").accuracy_log, manifests[test])
-        _write(folder / TEXT_NAME, read_record(audit.folder / TEXT_NAME, _RERUN))
+        text_name = AUDITS[test].text_name
+        _write(folder / text_name, read_record(audit.folder / text_name, _RERUN))
     for run, to, name in copies:  # the trace stays behind
         _copy(run.summary, to.summary, manifests[name])
         _copy(run.detail, to.detail, manifests[name])

@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
-from compliance.audits import test06
 from compliance.audits.base import in_force
-from compliance.audits.test06 import LOGGED_SAMPLES, SETTINGS, judge_entries, official_text
+from compliance.audits.test06 import (
+    LOGGED_SAMPLES,
+    SETTINGS,
+    OfficialTest06,
+    faults_in_text,
+    judge_entries,
+    text_not_of,
+)
 from compliance.finding import OURS, decides
 from compliance.submission.check.findings import is_folder, is_regular, is_safe, read_text
 from compliance.submission.check.legs import (
@@ -24,11 +30,7 @@ from runs.loadgen.detail_log import DetailLog
 from runs.loadgen.replay import expected_order, expected_samples
 from runs.record.layout import RunDir
 
-TEST = test06.OfficialTest06.name
-# [checker] compliance_check.accuracy_check: one of each
-_LINES = ((f"{test06.FIRST}: True", test06.SKIPPED), (f"{test06.END}: True",), (f"{test06.LENGTH}: True",))
-# Of lines that the script writes, in whatever spelling: they say of a check how it ended.
-_BEGINNINGS = tuple(name.casefold() for name in (test06.FIRST, test06.END, test06.LENGTH, "TEST06"))
+TEST = OfficialTest06.name
 
 
 @decides(
@@ -36,6 +38,8 @@ _BEGINNINGS = tuple(name.casefold() for name in (test06.FIRST, test06.END, test0
     ("audit-settings", "error", "compliance/TEST06/audit.config", "the audit's log was made under its settings",
      "run the audit with its own audit.config"),
     ("audit-errors", "error", OURS, "no error records", "run the audit again"),
+    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
+     "verify_accuracy.txt is what its log gives", "write it from this log"),
 )  # fmt: skip
 def check_audit(result: Result) -> ComparedLeg | None:
     """Judge TEST06 where it is asked for or lies there; gives back what other legs are compared with."""
@@ -48,12 +52,14 @@ def check_audit(result: Result) -> ComparedLeg | None:
         if required:
             findings.add("audit-missing", folder, "there is no such directory", f"{TEST} in every scenario")
         return None
-    said = _check_text(result, folder / test06.TEXT_NAME)
+    text = folder / OfficialTest06.text_name
+    said = _check_text(result, scenario, text)
     answers = RunDir(folder / "accuracy").accuracy_log
     entries = _read_entries(result, answers, required)
     if entries is not None:
         _check_entries(result, benchmark, scenario, answers, entries)
-        _check_said(result, scenario, folder / test06.TEXT_NAME, said, entries)
+        for found, wanted in text_not_of(entries, said, scenario) if said is not None else ():
+            findings.add("audit-text-differs", text, found, f"{wanted}, by the logged answers")
     run = RunDir(folder / "performance" / "run_1")
     if not is_folder(run.root):
         # The official script keeps no log of the audit's run: its answers are all that tells it from another.
@@ -82,22 +88,14 @@ def check_audit(result: Result) -> ComparedLeg | None:
     ("audit-text", "error", "[checker] compliance_check.accuracy_check", "verify_accuracy.txt says that all passed",
      "run the audit again"),
 )  # fmt: skip
-def _check_text(result: Result, path: Path) -> set[str] | None:
+def _check_text(result: Result, scenario: Scenario, path: Path) -> set[str] | None:
     """The lines of the text; None where it cannot be read."""
-    findings = result.findings
-    text = read_text(path, findings, "audit-text")
+    text = read_text(path, result.findings, "audit-text")
     if text is None:
         return None
     lines = {line.strip() for line in text.splitlines()}
-    for wanted in _LINES:
-        if not lines & set(wanted):
-            findings.add("audit-text", path, f"no line {' or '.join(map(repr, wanted))}", "all three checks passed")
-    passed = {line for wanted in _LINES for line in wanted} | {test06.COMPLETE}
-    for line in sorted(lines - passed):
-        if line.casefold().startswith(_BEGINNINGS):
-            findings.add("audit-text", path, f"it says {line!r}", "no check failed")
-    if test06.SKIPPED in lines and result.scenario != "Offline":
-        findings.add("audit-text", path, f"the first token check was skipped in {result.scenario}", _LINES[0][0])
+    for found, wanted in faults_in_text(lines, scenario):
+        result.findings.add("audit-text", path, found, wanted)
     return lines
 
 
@@ -144,24 +142,6 @@ def _check_entries(
     if (different := len({entry.seq_id for entry in entries})) < len(entries):
         said = f"{len(entries)} answers to {different} queries"
         result.findings.add("audit-answers", path, said, "one answer a query")
-
-
-@decides(
-    "tree",
-    ("audit-text-differs", "error", "compliance/TEST06/run_verification.py",
-     "verify_accuracy.txt is what its log gives", "write it from this log"),
-)  # fmt: skip
-def _check_said(
-    result: Result, scenario: Scenario, path: Path, said: set[str] | None, entries: list[AccuracyEntry]
-) -> None:
-    if said is None:
-        return
-    for line in official_text(entries, scenario=scenario).splitlines():
-        name = line.partition(":")[0]
-        # The outcome on end-of-sequence ids depends on an option of the script.
-        if name in (test06.FIRST, test06.LENGTH) and line not in said:
-            other = next((one for one in sorted(said) if one.startswith(name)), f"no line {name!r}")
-            result.findings.add("audit-text-differs", path, other, f"{line}, by the logged answers")
 
 
 @decides(
