@@ -19,7 +19,7 @@ from compliance.evidence.performance import verify_performance
 from compliance.finding import OURS, Finding, decides, find_rule
 from compliance.signoff.caching import output_caching_passed
 from compliance.submission.build_inputs import SUBMITTED_TESTS, Audit, Candidate, SubmitRequest
-from compliance.submission.system_detect import memory_gib
+from compliance.submission.system import memory_gib
 from compliance.submission.tree import NOT_IN_OPEN, Division
 from compliance.verify.result_verdict import Verification, verify_result
 from qsl.cnn_dailymail.rehearsal import MARK as SYNTHETIC_MARK

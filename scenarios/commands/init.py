@@ -9,7 +9,7 @@ from shlex import quote
 
 import click
 
-from compliance.submission.system_detect import detect
+from compliance.submission.system import detect
 from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT, host_facts
 from runs.errors import ExitCode, InputError, SetupError

@@ -12,8 +12,7 @@ import yaml
 
 from compliance.submission import measurements as measurements_module
 from compliance.submission.measurements import measurements
-from compliance.submission.system import SystemDescription, describe, given_in, read_system_file
-from compliance.submission.system_detect import detect, is_the_machine
+from compliance.submission.system import SystemDescription, describe, detect, given_in, is_the_machine, read_system_file
 from compliance.submission.system_fields import FIELDS, GIVEN, NAMES, NETWORK_NAMES, REPLACE_ME
 from compliance.submission.tree import REHEARSAL_MARK
 from runs.environment import host_facts

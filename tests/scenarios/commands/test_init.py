@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import main
-from compliance.submission.system import read_system_file
-from compliance.submission.system_detect import detect
+from compliance.submission.system import detect, read_system_file
 from compliance.submission.system_fields import REPLACE_ME
 from runs.accelerators import accelerators
 from runs.environment import HARNESS_ROOT
