@@ -314,7 +314,7 @@ class AuditTest(ABC):
         """
         failed = [check for check in checks if not check.passed]
         reason = failed[0].sentence if failed else kept
-        outcome = {"passed": not failed, "reason": reason, "text_name": self.text_name} | others
+        outcome: dict[str, Any] = {"passed": not failed, "reason": reason, "text_name": self.text_name, **others}
         summaries = tuple(leg.summary() for leg in legs)
         required = any(self.name in leg.leg.benchmark.submission.audits for leg in legs)
         return AuditResult(self.name, self.official, required, summaries, findings=list(checks), **outcome)

@@ -104,7 +104,7 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
         _describe(request, candidates, [])  # tells early what is missing
         source = read_source(request.source, manifests)
     with with_scorer(request.sources) as (sources, _):  # both judges score the same answers: once is enough
-        outcome = judge(request, candidates, sources, say)
+        outcome = judge(replace(request, sources=sources), candidates, say)
         if not outcome.findings and request.division != "open":  # last: it derives all numbers but the scores again
             say("signing off")
             outcome.signed = sign_off(candidates, sources)
@@ -124,14 +124,12 @@ def submit(request: SubmitRequest, say: Callable[[str], None]) -> SubmitOutcome:
     return outcome
 
 
-def judge(
-    request: SubmitRequest, candidates: list[Candidate], sources: ScoreSources, say: Callable[[str], None]
-) -> SubmitOutcome:
+def judge(request: SubmitRequest, candidates: list[Candidate], say: Callable[[str], None]) -> SubmitOutcome:
     """The rules on each result, then on all of them together."""
     judged = []
     for candidate in candidates:
         say(f"verifying {candidate.name}")
-        judged.append(judge_candidate(candidate, replace(request, sources=sources)))
+        judged.append(judge_candidate(candidate, request))
     refusals = [found for one in judged for found in one.refusals]
     refusals += judge_set(candidates, request.division)
     return SubmitOutcome(judged, _notes(request, unofficial_reasons(judged)), findings=refusals)

@@ -139,21 +139,18 @@ def _audit_failures(audit: Audit) -> Iterator[tuple[str, str]]:
         yield "submit/audit", f"{audit_record(audit.folder, audit.test).name} has no {', '.join(absent)}"
         return
     result, legs = judged_again(audit.folder, audit.test, request_beside(audit.leg))
-    broken = [found for leg in legs for found in verify_performance(leg.leg).contradictions]
-    yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
-    if broken:
+    if broken := [found for leg in legs for found in verify_performance(leg.leg).contradictions]:
+        yield from ((found.rule, f"{audit.test}: {found.sentence}") for found in broken)
         return
     for leg in legs:
         if leg.detail.error_count:
             yield "submit/audit", f"{leg.run.detail}: {leg.detail.error_count} error records"
-    if not result.passed:
-        broken = result.of("error")
-        again = f"{audit.test} judged again from {audit.run.root} does not pass"
-        yield from ((found.rule, f"{again}: {found.sentence}") for found in broken)
+    again = f"{audit.test} judged again from {audit.run.root} does not pass"
+    yield from ((found.rule, f"{again}: {found.sentence}") for found in result.of("error"))
     if result.details.get("official_passed") is False:
         yield "submit/audit", f"{audit.test}: the official script would say: {result.text.strip().splitlines()[-1]}"
-    different = files_that_differ(audit.folder, result)
-    yield from (("submit/audit", f"{path} is not what the legs' files give") for path in different)
+    for path in files_that_differ(audit.folder, result):
+        yield "submit/audit", f"{path} is not what the legs' files give"
 
 
 def _audits_beside(judged: Judged, request: SubmitRequest) -> Reasons:
@@ -230,10 +227,9 @@ def judge_set(candidates: list[Candidate], division: Division) -> Iterator[Findi
             for name in SUBMISSIONS[benchmark].missing(there):
                 fix = f"a {division} submission of {benchmark} needs it"
                 yield refusal("scenario-set", benchmark, f"{name} is missing", fix)
-    recorded = [(candidate.name, one) for candidate in candidates if (one := candidate.record) is not None]
-    for name, manifest in recorded[1:]:
-        names, facts = (recorded[0][0], name), (system_facts(recorded[0][1]), system_facts(manifest))
-        for reason in named_differences(*facts, names):
+    recorded = [(one.name, system_facts(one.record)) for one in candidates if one.record is not None]
+    for name, facts in recorded[1:]:
+        for reason in named_differences(recorded[0][1], facts, (recorded[0][0], name)):
             fix = "submit results of one system; another has a tree entry of its own"
             yield refusal("submit/one-system", name, reason, fix)
     if division != "open":
@@ -265,17 +261,12 @@ def _reuse_unseen(candidates: list[Candidate]) -> Iterator[Finding]:
     legs = [leg for leg in (candidate.performance for candidate in candidates) if leg is not None]
     audited = [as_served(leg.manifest) for leg in legs if leg.manifest is not None and output_caching_passed(leg)]
     for candidate in candidates:
-        unseen = (
-            name for name, one in candidate.manifests().items() if reuse_unseen(one) and as_served(one) not in audited
-        )
-        for name in [*unseen][:1]:
-            yield refusal(
-                "submit/prompt-reuse",
-                candidate.name,
-                f"{name}: the server does not count prompt tokens from a cache, and no audit output_caching of it "
-                "passed",
-                "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs",
-            )
+        records = candidate.manifests().items()
+        unseen = (name for name, one in records if reuse_unseen(one) and as_served(one) not in audited)
+        if name := next(unseen, None):
+            said = "the server does not count prompt tokens from a cache, and no audit output_caching of it passed"
+            fix = "run `main.py audit --test output_caching --scenario Offline ...` against it, beside those legs"
+            yield refusal("submit/prompt-reuse", candidate.name, f"{name}: {said}", fix)
 
 
 def _failed(verdict: Verification, division: Division) -> list[tuple[LegVerdict, Finding]]:

@@ -147,7 +147,7 @@ class _System:
     def _rebuild(self, output: Path) -> dict[Path, Path]:
         candidates = gather(self._results)
         request = self._request(output, candidates)
-        outcome = judge(request, candidates, self._made_of.sources, lambda text: None)
+        outcome = judge(request, candidates, lambda text: None)
         refusals = outcome.findings
         if request.division != "open":
             refusals = refusals or [*unsigned_audits(candidates, self._made_of.sources)]
