@@ -22,7 +22,7 @@ from compliance.evidence.plausibility import scores_within_reach
 from compliance.evidence.scorer import Scored, Scorer, local_model
 from compliance.evidence.truncate import is_truncated
 from compliance.evidence.whole_record import record_findings
-from compliance.finding import OURS, RERUN, Finding, applied, decides, fail
+from compliance.finding import OURS, RERUN, applied, decides, fail
 from qsl.dataset import References
 from qsl.embedded.articles import bundled_dataset
 from runs.benchmark import Target
@@ -124,54 +124,44 @@ def _read_text(path: Path) -> str:
         raise InputError(f"{path} is not text (byte {error.start})", fix) from error
 
 
-def _scores(
-    leg: FinishedLeg, part: LegVerdict, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
-) -> Scores | None:
-    """The leg's scores, and in `part` where they come from."""
-    beside, metric = None, metric_of(leg.benchmark)
-    if text is not None:
-        where = str(leg.run.accuracy_text)
-        if f"'{metric.count}'" not in text:  # not every evaluation writes it
-            text += f"\n'{metric.count}': {expected_samples(leg.detail)}"
-        beside = parse_accuracy_text(metric, text, where)
-    if entries is None:
-        part.notes.append(
-            f"{leg.run.accuracy_log.name} is truncated for submission: the answers cannot be scored again, "
-            "the scores are those of accuracy.txt"
-        )
-        if sources.dataset_path or sources.model_path:
-            part.notes.append("--dataset-path and --model-path are not used for it")
-    else:
-        scored = _score_again(leg, part, sources)
-        if scored is not None:
-            part.details["scores_from"] = leg.run.accuracy_log.name
-            part.findings += _beside_differs(leg, leg.run.accuracy_text, beside or {}, scored)
-            return scored
-    if beside is None:
-        raise InputError(
-            f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
-            "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
-            path=leg.run.accuracy_text,
-            missing=True,
-        )
-    part.details["scores_from"] = leg.run.accuracy_text.name
-    return beside
-
-
 @decides(
     "contradiction",
     ("accuracy-text-differs", "error", OURS, "accuracy.txt has the scores of these answers", "score the answers again"),
 )  # fmt: skip
-def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], scored: Scores) -> Iterator[Finding]:
-    """Whether the scores that lie beside the answers are theirs."""
-    wrong = [
-        f"{name} {value} there, {scored.get(name)} scored again"
-        for name, value in beside.items()
-        if value != scored.get(name)
-    ]
-    if wrong:
-        said = f"{path.name} does not belong to these answers: {', '.join(wrong)}"
-        yield fail("accuracy-text-differs", said, path, leg.run.accuracy_log)
+def _scores(
+    leg: FinishedLeg, part: LegVerdict, entries: list[AccuracyEntry] | None, text: str | None, sources: ScoreSources
+) -> Scores | None:
+    """The leg's scores, and in `part` where they come from."""
+    log, path = leg.run.accuracy_log, leg.run.accuracy_text
+    beside, metric = None, metric_of(leg.benchmark)
+    if text is not None:
+        if f"'{metric.count}'" not in text:  # not every evaluation writes it
+            text += f"\n'{metric.count}': {expected_samples(leg.detail)}"
+        beside = parse_accuracy_text(metric, text, str(path))
+    if entries is None:
+        part.notes.append(
+            f"{log.name} is truncated for submission: the answers cannot be scored again, "
+            "the scores are those of accuracy.txt"
+        )
+        if sources.dataset_path or sources.model_path:
+            part.notes.append("--dataset-path and --model-path are not used for it")
+    elif (scored := _score_again(leg, part, sources)) is not None:
+        part.details["scores_from"] = log.name
+        differ = [(name, value, scored.get(name)) for name, value in (beside or {}).items()]
+        wrong = [f"{name} {there} there, {again} scored again" for name, there, again in differ if there != again]
+        if wrong:
+            said = f"{path.name} does not belong to these answers: {', '.join(wrong)}"
+            part.findings.append(fail("accuracy-text-differs", said, path, log))
+        return scored
+    if beside is None:
+        raise InputError(
+            f"{leg.run.root} has no accuracy.txt, and the answers cannot be scored",
+            "give --dataset-path and --model-path to score mlperf_log_accuracy.json",
+            path=path,
+            missing=True,
+        )
+    part.details["scores_from"] = path.name
+    return beside
 
 
 @decides(
@@ -180,12 +170,11 @@ def _beside_differs(leg: FinishedLeg, path: Path, beside: Mapping[str, float], s
      "name the data set and the model: --dataset-path, --model-path"),
 )  # fmt: skip
 def _score_again(leg: FinishedLeg, part: LegVerdict, sources: ScoreSources) -> Scores | None:
-    asked = sources.dataset_path is not None and sources.model_path is not None
     try:
         with with_scorer(sources) as (given, _):
             scored = _scoring(leg, given)(sources.progress)
     except HarnessError as error:
-        if asked or isinstance(error, ExecutionError):
+        if isinstance(error, ExecutionError) or (sources.dataset_path is not None and sources.model_path is not None):
             raise
         found = f"nobody scored the answers, the scores are those of accuracy.txt: {error.message}"
         required = "scores of these answers with the leg's data set and tokenizer"

@@ -7,7 +7,6 @@ worker processes. All of it lives in this process and no longer than the command
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -94,9 +93,6 @@ class Scorer:
         """Begin to score a log's answers, unless the very same were scored before.
 
         Args:
-            metric: by its name.
-            entries: LoadGen's accuracy log.
-            references: what it is scored against.
             model: the folder whose tokenizer decodes the answers, or "bytes".
             expected_count: samples of the run; None: the whole data set.
 
@@ -118,7 +114,13 @@ class Scorer:
                 entries, references.texts, self._tokenizers[fingerprint].batch_decode, expected_count
             )
             self._begun[key] = self._begin(metric, answers, references, self._tokenizers[fingerprint])
-        return partial(self._finish, key)
+
+        def finish(progress: Progress | None = None) -> Scored:
+            if key not in self._scored:
+                self._scored[key] = self._begun.pop(key)(progress)
+            return self._scored[key]
+
+        return finish
 
     def _begin(
         self, metric: str, answers: list[DecodedAnswer], references: References, tokenizer: Tokenizer
@@ -131,11 +133,6 @@ class Scorer:
             return Scored(scoring.result(progress), tuple(findings))
 
         return finish
-
-    def _finish(self, key: _Key, progress: Progress | None = None) -> Scored:
-        if key not in self._scored:
-            self._scored[key] = self._begun.pop(key)(progress)
-        return self._scored[key]
 
 
 def _hash_of(entries: Sequence[AccuracyEntry]) -> str:

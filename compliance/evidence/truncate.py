@@ -6,8 +6,8 @@ written to another place: the run keeps its whole log.
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from runs.errors import InputError
 from runs.files import sha256_of
@@ -20,8 +20,7 @@ CUT = b"\n\n...\n\n"
 _HASH_LINE = re.compile(r"^hash=([0-9a-fA-F]{64})\s*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class SubmittedAccuracy:
+class SubmittedAccuracy(NamedTuple):
     """Contents of the two files."""
 
     log: bytes  # mlperf_log_accuracy.json
@@ -66,14 +65,10 @@ def submitted_accuracy(run: RunDir) -> SubmittedAccuracy:
         return SubmittedAccuracy(read_record(run.accuracy_log, "give the leg's own log"), text)
     if said is None:
         text += f"\nhash={sha256_of(run.accuracy_log)}\n".encode()
-    return SubmittedAccuracy(_shortened(run), text)
-
-
-def _shortened(run: RunDir) -> bytes:
     with open_record(run.accuracy_log, "give the leg's own log") as stream:
         size = os.fstat(stream.fileno()).st_size
-        start = stream.read(SHOWN_BYTES)
-        if size < SHOWN_BYTES:
-            return start
-        stream.seek(size - SHOWN_BYTES)
-        return start + CUT + stream.read(SHOWN_BYTES)
+        log = stream.read(SHOWN_BYTES)
+        if size >= SHOWN_BYTES:
+            stream.seek(size - SHOWN_BYTES)
+            log += CUT + stream.read(SHOWN_BYTES)
+    return SubmittedAccuracy(log, text)
