@@ -74,16 +74,18 @@ class Row:
     summary: str
     fix: str
     name: str  # what is compared
-    found: Value  # None: there is nothing to compare
+    found: Value | str  # a whole number of the log by its key, or what gives None where there is nothing to compare
     how: str  # a key of _HOLDS
     wanted: Value
     shown: str = "{:,}"  # both values
     shown_found: str = ""
     why: str = ""  # behind what is required
     slack: float = 0.0  # share of the wanted number, for what LoadGen prints with few digits
+    keys: tuple[str, ...] = ()  # records of the log that decide, where `found` is no key itself
 
     def judged(self, asked: Asked) -> Iterator[Finding]:
-        found, wanted = self.found(asked), self.wanted(asked)
+        found = asked.detail.integer(self.found) if isinstance(self.found, str) else self.found(asked)
+        wanted = self.wanted(asked)
         if found is None:
             return
         bound = wanted if not self.slack else wanted * (1 - self.slack if self.how == "at least" else 1 + self.slack)
@@ -123,7 +125,7 @@ def _of_queries(key: str) -> Value:
     return lambda asked: None if asked.detail.scenario == "Offline" else asked.detail.number(key)
 
 
-def _limits(name: str) -> tuple[Row, Row]:
+def _limits(name: str, p99_key: str) -> tuple[Row, Row]:
     """A latency, and the limit that LoadGen judged it by. The official checker wants less than the limit, LoadGen no
     more than it."""
 
@@ -135,16 +137,16 @@ def _limits(name: str) -> tuple[Row, Row]:
         return None if values is None or not asked.limited else values.p99 / 1e6
 
     def in_force_ms(asked: Asked) -> float | None:
-        return None if p99_ms(asked) is None else asked.detail.integer(f"requested_server_{name}_latency") / 1e6
+        return None if p99_ms(asked) is None else asked.detail.integer(limit_key) / 1e6
 
-    title = name.upper()
+    title, limit_key = name.upper(), f"requested_server_{name}_latency"
     return (
         Row(f"perf-{name}", f"{_CHECK}llm_check; Interactive: [loadgen] mlperf.conf",
             f"p99 {title} is below the scenario's limit", "lower target_qps", f"p99 {title}",
-            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms"),
+            p99_ms, "below", limit_ms, "{:g} ms", "{:.2f} ms", keys=(p99_key,)),
         Row("perf-limits", "[loadgen] mlperf.conf", "LoadGen judged by the scenario's limits",
             "leave ttft_latency and tpot_latency alone", f"{title} limit in force",
-            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping is judged by"),
+            in_force_ms, "at most", limit_ms, "{:g} ms", why=", which early stopping is judged by", keys=(limit_key,)),
     )  # fmt: skip
 
 
@@ -154,37 +156,42 @@ PERFORMANCE_ROWS = (
         lambda a: a.leg.scenario, "one of", lambda a: a.benchmark.scenarios, "{}"),
     Row("perf-min-duration", f"{_CHECK}min_duration_check", "min_duration is 600 s or more",
         "set min_duration = 600000 and run the leg again", "min_duration",
-        lambda a: a.detail.integer("effective_min_duration_ms"), "at least", lambda a: a.benchmark.min_duration_ms,
+        "effective_min_duration_ms", "at least", lambda a: a.benchmark.min_duration_ms,
         "{:,} ms"),
     Row("perf-duration", "[rules] minimum duration", "the run took 600 s or more",
         "raise Offline target_qps or lower SingleStream target_latency, and run again", "duration",
-        _took_s, "at least", lambda a: a.benchmark.min_duration_ms / 1000, "{:g} s", "{:.2f} s", slack=PRINTED),
+        _took_s, "at least", lambda a: a.benchmark.min_duration_ms / 1000, "{:g} s", "{:.2f} s", slack=PRINTED,
+        keys=("result_min_duration_met",)),
     Row("perf-data-set", "[rules] data set", "the whole data set was in use", RERUN, "data set",
-        lambda a: a.detail.integer("qsl_reported_total_count"), "", lambda a: a.loaded, "{:,}", "{:,} samples"),
+        "qsl_reported_total_count", "", lambda a: a.loaded, "{:,}", "{:,} samples"),
     Row("perf-sample-count", f"{_CHECK}performance_sample_count_check",
         "performance_sample_count is the data set's size", "leave performance_sample_count_override alone",
         "performance_sample_count",
-        lambda a: a.detail.integer("effective_performance_sample_count"), "at least", lambda a: a.loaded),
+        "effective_performance_sample_count", "at least", lambda a: a.loaded),
     Row("perf-seeds", f"{_CHECK}seeds_check", "the seeds are the round's",
         "run with the LoadGen of the round, or name the round with --round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}"),
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}",
+        keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
     Row("perf-samples", f"{_CHECK}min_query_count_check", "Offline's query has the whole data set",
         "do not lower min_query_count", "samples in the query",
         lambda a: a.detail.integer("generated_samples_per_query") if a.detail.scenario == "Offline" else None,
-        "at least", lambda a: a.benchmark.performance_samples),
+        "at least", lambda a: a.benchmark.performance_samples, keys=("generated_samples_per_query",)),
     Row("perf-percentile", "[loadgen] mlperf.conf", "the percentile is the scenario's",
         "leave target_latency_percentile alone", "percentile",
-        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}"),
+        _of_queries("effective_target_latency_percentile"), "", lambda a: a.percentile, "{:g}",
+        keys=("effective_target_latency_percentile",)),
     Row("perf-queries", "[rules] early stopping", "there are queries enough for early stopping", "run longer",
         "queries", _of_queries("result_query_count"), "at least",
         lambda a: min_queries(0 if a.detail.scenario == "Server" else 1, a.percentile), "{:,.0f}",
-        why=" (early stopping)"),
+        why=" (early stopping)", keys=("result_query_count",)),
     Row("perf-equal-issue", "[rules] equal issue", "each sample is issued equally often",
         "leave sample_concatenate_permutation alone", "sample_concatenate_permutation",
-        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "", lambda a: "true", "{}"),
+        lambda a: str(a.detail.effective("sample_concatenate_permutation")).lower(), "", lambda a: "true", "{}",
+        keys=("effective_sample_concatenate_permutation",)),
     Row("perf-token-latencies", f"{_CHECK}llm_check", "token latencies are in use", "leave use_token_latencies alone",
         "token latencies", lambda a: "on" if a.token_latencies else "off", "", lambda a: "on", "{}",
-        why=" (use_token_latencies), and not inferred"),
+        why=" (use_token_latencies), and not inferred",
+        keys=("requested_use_token_latencies", "effective_use_token_latencies")),
     Row("perf-output-tokens", "[rules] generation settings",
         "no more output tokens a sample than the benchmark generates", "generate at most that many tokens",
         "output tokens", _mean_tokens, "at most", lambda a: a.benchmark.sampling["performance"].max_tokens,
@@ -196,17 +203,24 @@ PERFORMANCE_ROWS = (
             _tokens_per_sample, how, _tokens_target(bound), "{:.2f}", "{:.2f} a sample on average", slack=4 * PRINTED)
         for how, bound in (("at least", "low"), ("at most", "high"))
     ),
-    *_limits("ttft"),
-    *_limits("tpot"),
+    *_limits("ttft", "result_first_token_99.00_percentile_latency_ns"),
+    *_limits("tpot", "result_time_per_output_token_99.00_percentile_ns"),
 )  # fmt: skip
 ACCURACY_ROWS = (
     Row("accuracy-samples", "[checker] accuracy_check.dataset_check", "the whole data set was answered", RERUN,
-        "data set", lambda a: a.detail.integer("qsl_reported_total_count"), "", lambda a: a.loaded, "{:,}",
+        "data set", "qsl_reported_total_count", "", lambda a: a.loaded, "{:,}",
         "{:,} samples"),
     Row("accuracy-seeds", "[rules] seeds of the round", "the seeds are the round's",
         "run with the LoadGen of the round", "round of the seeds",
-        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}"),
+        lambda a: str(round_of(a.detail.seeds) or "none known"), "one of", lambda a: tuple(ROUNDS), "{}",
+        keys=("effective_qsl_rng_seed", "qsl_rng_seed")),
 )  # fmt: skip
+# The records of LoadGen's detail log that decide a rule.
+DECIDED_BY: dict[str, tuple[str, ...]] = {}
+for _row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS):
+    DECIDED_BY[_row.rule] = DECIDED_BY.get(_row.rule, ()) + (
+        (_row.found,) if isinstance(_row.found, str) else _row.keys
+    )
 for _row in {row.rule: row for row in (*PERFORMANCE_ROWS, *ACCURACY_ROWS)}.values():
     declare("official", [(_row.rule, "error", _row.source, _row.summary, _row.fix)], _row.judged)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from compliance.evidence.leg_verdict import LegVerdict
+from compliance.evidence.official_rules import DECIDED_BY
 from compliance.finding import Finding, Kind, Rule, all_rules
 from compliance.verify.result_verdict import Verification
 from runs.environment import HARNESS_VERSION, harness_facts
@@ -37,24 +38,10 @@ ELSEWHERE: dict[Kind, str] = {
 
 # The records of LoadGen's detail log that decide a rule.
 _DECIDED_BY = {
+    **DECIDED_BY,
     "perf-validity": ("result_validity",),
     "perf-audit-settings": ("effective_performance_issue_same", "effective_performance_issue_unique"),
     "perf-cut-short": ("effective_max_duration_ms", "effective_max_query_count"),
-    "perf-min-duration": ("effective_min_duration_ms",),
-    "perf-duration": ("result_min_duration_met",),
-    "perf-seeds": ("effective_qsl_rng_seed", "qsl_rng_seed"),
-    "accuracy-seeds": ("effective_qsl_rng_seed", "qsl_rng_seed"),
-    "perf-data-set": ("qsl_reported_total_count",),
-    "accuracy-samples": ("qsl_reported_total_count",),
-    "perf-sample-count": ("effective_performance_sample_count",),
-    "perf-samples": ("generated_samples_per_query",),
-    "perf-percentile": ("effective_target_latency_percentile",),
-    "perf-queries": ("result_query_count",),
-    "perf-equal-issue": ("effective_sample_concatenate_permutation",),
-    "perf-token-latencies": ("requested_use_token_latencies", "effective_use_token_latencies"),
-    "perf-ttft": ("result_first_token_99.00_percentile_latency_ns",),
-    "perf-tpot": ("result_time_per_output_token_99.00_percentile_ns",),
-    "perf-limits": ("requested_server_ttft_latency", "requested_server_tpot_latency"),
     "accuracy-errors": ("num_errors",),
 }
 _KEY = re.compile(re.escape(PREFIX) + rb'\s*\{"key": "([^"]+)"')

@@ -291,13 +291,6 @@ def rate_panels(record: Mapping[str, Any]) -> list[RatePanel]:
     return panels
 
 
-@_picture
-def rates(axes: Any, panel: RatePanel) -> str:
-    """A panel for a page."""
-    _draw_rates(axes, panel)
-    return panel.title
-
-
 def rates_file(title: str, panels: Sequence[RatePanel]) -> bytes:
     """All panels as one SVG file."""
     width, height = SIZE_INCHES
@@ -311,7 +304,7 @@ def rates_file(title: str, panels: Sequence[RatePanel]) -> bytes:
         return _svg(figure)
 
 
-def _draw_rates(axes: Any, panel: RatePanel) -> None:
+def _draw_rates(axes: Any, panel: RatePanel) -> str:
     """Disc: VALID. Ring: INVALID. Triangle: stopped. A larger ring around confirmations."""
     for number, (leg, p99_ms, confirms) in enumerate(panel.legs, start=1):
         colour = GOOD if leg["verdict"] == "VALID" else BAD
@@ -334,3 +327,7 @@ def _draw_rates(axes: Any, panel: RatePanel) -> None:
     axes.set_xlabel("target_qps")
     axes.set_ylabel("ms")
     axes.set_title(panel.title)
+    return panel.title
+
+
+rates = _picture(_draw_rates)  # a panel for a page
