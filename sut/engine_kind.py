@@ -53,6 +53,14 @@ class EnginePlan:
     notes: list[str] = field(default_factory=list)  # what a person should know before the start; sentences
 
 
+@dataclass(frozen=True)
+class PlannedReplica:
+    """A place, with the environment of its process, and the plan of the engine there."""
+
+    place: ReplicaPlace
+    engine: EnginePlan
+
+
 class EngineKind(ABC, Generic[Options]):
     """One kind of engine, by name.
 
@@ -107,6 +115,15 @@ class EngineKind(ABC, Generic[Options]):
     def at(self, place: ReplicaPlace, replicas: int) -> "EngineKind[Options]":
         """This kind as it plans for one of so many replicas, which has only this place."""
         return self
+
+    def plan_replicas(self, asked: Options, leg: LegFacts, count: int | None) -> list[PlannedReplica]:
+        """As `plan` for each of `count` replicas on this machine; None = as many as suit it."""
+        places = self.places(asked, leg, count)
+        plans = [self.at(place, len(places)).plan(asked, leg) for place in places]
+        return [
+            PlannedReplica(place.model_copy(update={"environment": dict(plan.environment)}), plan)
+            for place, plan in zip(places, plans, strict=True)
+        ]
 
     def wants_replicas(self, asked: Options, leg: LegFacts) -> str:
         """Why a leg that says nothing of replicas should have several; "" where one engine is better."""

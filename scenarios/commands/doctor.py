@@ -42,7 +42,7 @@ from sut.endpoint.address import Access, ServerAddress
 from sut.endpoint.client_speed import PACED_PER_S, measure_client
 from sut.endpoint.dialects import Dialect, VllmTokens
 from sut.endpoint.server import choose_dialect, learn
-from sut.replicas.cluster.cluster import NodeFacts, look_at_cluster
+from sut.replicas.cluster import NodeFacts, look_at_cluster
 from sut.vllm.machine import Machine, this_machine
 
 EXAMPLES = (

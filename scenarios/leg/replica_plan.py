@@ -5,9 +5,8 @@ from typing import Any
 from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.config import RunConfig
-from sut.engine_kind import EngineKind, EnginePlan, LegFacts
-from sut.replicas.cluster.cluster import PlanRequest, look_at_cluster
-from sut.replicas.places import PlannedReplica, plan_here
+from sut.engine_kind import EngineKind, EnginePlan, LegFacts, PlannedReplica
+from sut.replicas.cluster import PlanRequest, look_at_cluster
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
@@ -24,7 +23,7 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
         why = kind.wants_replicas(config, leg)
         if not why:
             return kind.plan(config, leg), None
-    planned = plan_here(kind, config, leg, count)
+    planned = kind.plan_replicas(config, leg, count)
     if count is None and len(planned) == 1 and not kind.beside:
         return kind.plan(config, leg), None
     engine, places = _together(config, planned)

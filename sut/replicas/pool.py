@@ -2,20 +2,21 @@
 
 import asyncio
 import dataclasses
+import operator
 import time
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from runs.environment import boot_id
 from runs.errors import ExecutionError, SetupError, error_of
+from runs.record.manifest import LegPlan
 from sut.engine import Engine, EngineLimits, EngineReport, Observed, Request
 from sut.event_loop import allow_open_files
 from sut.loadgen_sut import int32_ids
 from sut.recorder import Lateness
+from sut.replicas.cluster import ClusterProcesses
 from sut.replicas.messages import (
     Heartbeat,
     Observations,
@@ -29,7 +30,8 @@ from sut.replicas.messages import (
     encode,
     read_for_leg,
 )
-from sut.replicas.transport import HEARTBEAT_MARK, KeyPair, LegSocket, Transport
+from sut.replicas.processes import LocalProcesses, Processes
+from sut.replicas.transport import GATHERED_POLL_S, HEARTBEAT_MARK, KeyPair, LegSocket, Transport, may_gather
 from sut.watchdog import WORKING_FACTOR, WORKING_SHARE, Watchdog
 
 FILES_A_REPLICA = 4  # of the leg's process: two connections, a pipe, and one in passing
@@ -43,60 +45,6 @@ REJECTED_CONNECTIONS = "rejected_connections"  # in `observed` of the manifest
 _OF_ITS_OWN = ("environment", "probes")
 
 
-@dataclass(frozen=True)
-class ReplicaProcess:
-    """What runs a replica."""
-
-    where: Callable[[], str]  # tells, for a person, its devices or cores and its host
-    # tells how the process ended, None while it runs. Raises a HarnessError where none could be started.
-    ended: Callable[[], str | None]
-    end: Callable[[], None]  # end it, and whatever it started
-
-
-@dataclass(frozen=True)
-class Start:
-    """How replicas are started."""
-
-    specs: list[ReplicaSpec]  # one a replica, without address and keys
-    launch: Callable[[list[ReplicaSpec]], list[ReplicaProcess]]  # called once, on the loop
-    listen_on: str = "127.0.0.1"  # the leg's address that the replicas can reach
-
-
-class LoadBalancer:
-    """Chooses the replica with the lowest weight of open queries, among equals the one whose turn is longest ago.
-
-    An open query weighs 1, and PREFILL_WEIGHT more until its first token, because prompts that wait hold up everything
-    behind them. Where no first token is seen (Offline), a query keeps its full weight until the answer.
-    """
-
-    def __init__(self, replicas: int) -> None:
-        self._weights = [0] * replicas
-        self._next = 0
-        self._prefilling: set[int] = set()  # tags of open queries without a first token
-
-    def choose(self, tag: int) -> int:
-        """The replica for a query, which weighs on it from now on."""
-        weights = self._weights
-        lightest = min(weights)
-        try:
-            chosen = weights.index(lightest, self._next)
-        except ValueError:  # all of them lie before
-            chosen = weights.index(lightest)
-        self._next = (chosen + 1) % len(weights)
-        self._prefilling.add(tag)
-        weights[chosen] += 1 + PREFILL_WEIGHT
-        return chosen
-
-    def first_token(self, replica: int, tag: int) -> None:
-        if tag in self._prefilling:
-            self._prefilling.remove(tag)
-            self._weights[replica] -= PREFILL_WEIGHT
-
-    def answered(self, replica: int, tag: int) -> None:
-        self.first_token(replica, tag)
-        self._weights[replica] -= 1
-
-
 class ReplicaHandle:
     """One replica as its leg sees it: what it is, what is open there, whether it lives.
 
@@ -105,13 +53,16 @@ class ReplicaHandle:
         stall_timeout_s: how long an open query may wait with nothing moving.
     """
 
-    def __init__(self, index: int, process: ReplicaProcess, stall_timeout_s: float) -> None:
+    def __init__(self, index: int, processes: Processes, stall_timeout_s: float) -> None:
         self.index = index
-        self.process = process
+        self._processes = processes
         self.name = str(index).encode()
         self.ready: Ready | None = None
         self.observed: Observed | None = None
         self.open: dict[int, Request] = {}  # by tag
+        self._prefilling: set[int] = set()  # tags of open queries without a first token
+        self.weight = 0  # of the open queries: 1 each, and PREFILL_WEIGHT more until its first token
+        self.last_tag = -1  # of the query that it was given last
         self.outbox: list[Query] = []  # of this turn of the loop
         self.messages = 0
         self.queries = 0
@@ -124,7 +75,43 @@ class ReplicaHandle:
 
     @property
     def where(self) -> str:
-        return f"replica {self.index} ({self.process.where()})"
+        return f"replica {self.index} ({self._processes.where(self.index)})"
+
+    def ended(self) -> str | None:
+        return self._processes.ended(self.index)
+
+    def take(self, tag: int, request: Request) -> None:
+        """Have a query open."""
+        self.open[tag] = request
+        self._prefilling.add(tag)
+        self.weight += 1 + PREFILL_WEIGHT
+        self.last_tag = tag
+
+    def first_token(self, tag: int) -> Request:
+        """The query that showed its first token.
+
+        Raises:
+            ExecutionError: it is not open.
+        """
+        if tag in self._prefilling:
+            self._prefilling.remove(tag)
+            self.weight -= PREFILL_WEIGHT
+        request = self.open.get(tag)
+        if request is None:
+            text = f"{self.where} answered a query that is not open there, or answered it twice"
+            raise ExecutionError(text, "see engine.log")
+        return request
+
+    def answered(self, tag: int) -> Request:
+        """The query that is open no more.
+
+        Raises:
+            ExecutionError: as `first_token`.
+        """
+        request = self.first_token(tag)
+        self.weight -= 1
+        del self.open[tag]
+        return request
 
     def beat(self, heartbeat: Heartbeat) -> None:
         self.heartbeat = heartbeat
@@ -176,20 +163,30 @@ class ReplicaHandle:
         }
 
 
+_LOAD = operator.attrgetter("weight", "last_tag")
+
+
+def lightest(handles: list[ReplicaHandle]) -> ReplicaHandle:
+    """The replica for the next query: the one with the lowest weight, among equals the one whose turn is longest ago.
+
+    Prompts weigh more because those that wait hold up everything behind them. Where no first token is seen (Offline), a
+    query keeps its full weight until the answer.
+    """
+    return min(handles, key=_LOAD)
+
+
 class ReplicaPool(Engine):
     """An `Engine` of several.
 
     Args:
-        start: how they are started.
-        stall_timeout_s: how long an open query may wait at a replica with nothing moving.
-        poll_s: see `Transport`.
+        plan: of a leg with replicas.
     """
 
-    def __init__(self, start: Start, stall_timeout_s: float, poll_s: float = 0.0) -> None:
-        self._start = start
-        self._poll_s = poll_s
-        self._balancer = LoadBalancer(len(start.specs))
-        self._stall_timeout_s = stall_timeout_s
+    def __init__(self, plan: LegPlan) -> None:
+        assert plan.replicas is not None
+        self._plan = plan
+        self._places, cluster = plan.replicas.places, plan.replicas.cluster
+        self._processes: Processes = ClusterProcesses(cluster, self._places) if cluster else LocalProcesses()
         self._prompts: dict[int, bytes] = {}  # by sample: int32 ids as they travel
         self._sending: list[ReplicaHandle] = []  # those with queries in their outbox
         self._next_tag = 0
@@ -202,22 +199,31 @@ class ReplicaPool(Engine):
         HarnessError: a replica's own, naming it.
         SetupError: a replica ended without a word, is another engine than the first, or there are too many.
         """
-        specs = self._start.specs
-        allow_open_files(FILES_A_REPLICA * len(specs), f"{len(specs)} replicas", "ask for fewer --replicas")
-        keys = [KeyPair.new() for _ in specs]
-        self._socket = LegSocket(self._start.listen_on, {pair.public for pair in keys})
-        self._transport = Transport(self._socket.socket, self._receive, poll_s=self._poll_s)
+        plan, count = self._plan, len(self._places)
+        allow_open_files(FILES_A_REPLICA * count, f"{count} replicas", "ask for fewer --replicas")
+        keys = [KeyPair.new() for _ in self._places]
+        self._socket = LegSocket(self._processes.listen_on, {pair.public for pair in keys})
+        poll_s = GATHERED_POLL_S if may_gather(plan.loadgen_scenario) else 0.0
+        self._transport = Transport(self._socket.socket, self._receive, poll_s=poll_s)
         self._watch_connections()
-        for spec, pair in zip(specs, keys, strict=True):
-            spec.address, spec.leg_key = self._socket.address, self._socket.keys.public
-            spec.public_key, spec.secret_key = pair.public, pair.secret
-        processes = self._start.launch(specs)
-        self.handles = [ReplicaHandle(index, one, self._stall_timeout_s) for index, one in enumerate(processes)]
+        self._processes.start([
+            ReplicaSpec(
+                index=index,
+                address=self._socket.address,
+                leg_key=self._socket.keys.public,
+                public_key=pair.public,
+                secret_key=pair.secret,
+                plan=plan.model_copy(update={"environment": place.environment}).model_dump(mode="json"),
+                **place.model_dump(include={"cores", "devices", "numa_node", "variables"}),
+            )
+            for index, (place, pair) in enumerate(zip(self._places, keys, strict=True))
+        ])  # fmt: skip
+        self.handles = [ReplicaHandle(index, self._processes, plan.stall_timeout_s) for index in range(count)]
         while not all(handle.ready for handle in self.handles):
             if self._failure is not None:
                 raise self._failure
             for handle in self.handles:
-                how = handle.process.ended()
+                how = handle.ended()
                 if how is not None:
                     await asyncio.sleep(POLL_S)  # its last words may be on the way
                     text = f"{handle.where} ended before it was ready, {how}"
@@ -245,9 +251,9 @@ class ReplicaPool(Engine):
 
     def submit(self, request: Request) -> None:
         tag, self._next_tag = self._next_tag, self._next_tag + 1
-        handle = self.handles[self._balancer.choose(tag)]
+        handle = lightest(self.handles)
         request.replica = handle.index
-        handle.open[tag] = request
+        handle.take(tag, request)
         handle.queries += request.seq >= 0
         if not handle.outbox:
             if not self._sending:
@@ -276,7 +282,10 @@ class ReplicaPool(Engine):
         handle = self.handles[int(frames[0].removesuffix(HEARTBEAT_MARK))]
         message = read_for_leg(frames[-1])
         if isinstance(message, ResultBatch):
-            self._take_results(handle, message)
+            try:
+                self._take_results(handle, message)
+            except ExecutionError as error:
+                self._failure = self._failure or error
         elif isinstance(message, Heartbeat):
             handle.beat(message)
         elif isinstance(message, Ready):
@@ -289,36 +298,25 @@ class ReplicaPool(Engine):
     def _take_results(self, handle: ReplicaHandle, results: ResultBatch) -> None:
         handle.messages += 1
         for tag, token_id, heard_ns in results.first_tokens:
-            request = handle.open.get(tag)
-            if request is None:
-                return self._fail_unknown(handle)
-            self._balancer.first_token(handle.index, tag)
+            request = handle.first_token(tag)
             request.sink.first_token(request, token_id)
             self._add_lateness(request, heard_ns)
         for answer in results.answers:
-            request = handle.open.pop(answer.tag, None)
-            if request is None:
-                return self._fail_unknown(handle)
-            self._balancer.answered(handle.index, answer.tag)
+            request = handle.answered(answer.tag)
             handle.cached_tokens += answer.cached_tokens
             request.sink.complete(request, array("i", answer.ids), answer.finish_reason, answer.cached_tokens)
             self._add_lateness(request, answer.heard_ns)
-        return None
 
     def _add_lateness(self, request: Request, heard_ns: int) -> None:
         if heard_ns and request.seq >= 0:
             self._lateness.add(time.time_ns() - heard_ns)
-
-    def _fail_unknown(self, handle: ReplicaHandle) -> None:
-        text = f"{handle.where} answered a query that is not open there, or answered it twice"
-        self._failure = ExecutionError(text, "see engine.log")
 
     # Its life -----------------------------------------------------------------------------------------------------
 
     def check_alive(self) -> None:
         if self._failure is not None:
             raise self._failure
-        ended = {handle.where: how for handle in self.handles if (how := handle.process.ended()) is not None}
+        ended = {handle.where: how for handle in self.handles if (how := handle.ended()) is not None}
         if ended:
             raise ExecutionError(f"{', '.join(ended)} ended, {next(iter(ended.values()))}", "see engine.log")
         for handle in self.handles:
@@ -376,11 +374,10 @@ class ReplicaPool(Engine):
             self._transport.send(handle.name, encode(Stop()))
         end_s = asyncio.get_running_loop().time() + STOP_TIMEOUT_S
         while asyncio.get_running_loop().time() < end_s:
-            if all(handle.process.ended() is not None for handle in self.handles):
+            if all(handle.ended() is not None for handle in self.handles):
                 break
             await asyncio.sleep(0.05)
-        for handle in self.handles:
-            handle.process.end()
+        self._processes.end()
         self._connections_timer.cancel()
         self._transport.close()
         self._socket.stop()
@@ -389,27 +386,19 @@ class ReplicaPool(Engine):
 def difference(first: Ready, other: Ready) -> str | None:
     """The first thing in which two replicas differ, in words; None for two of a kind."""
     one, another = _identity(first), _identity(other)
-    for what, value in one.items():
-        found = another[what]
-        if value == found:
-            continue
-        if not (isinstance(value, dict) and isinstance(found, dict)):
-            return f"{what}: {found!r} instead of {value!r}"
-        name = next(key for key in {**value, **found} if value.get(key) != found.get(key))
-        return f"{what}: {name} is {found.get(name)!r} instead of {value.get(name)!r}"
-    return None
+    what = next((name for name in {**one, **another} if one.get(name) != another.get(name)), None)
+    return what and f"{what} is {another.get(what)!r} instead of {one.get(what)!r}"
 
 
 def _identity(ready: Ready) -> dict[str, Any]:
     """What has to be the same of all replicas."""
     info, report = ready.info, ready.report
-    return {
+    parts: dict[str, dict[str, Any]] = {
         "weights": info.weights_sha256,
         "software": info.software,
-        "engine": report.name,
+        "engine": {"name": report.name, "vocabulary": report.vocab_size, "longest sequence": report.max_model_len},
         "versions": report.versions,
         "options in force": report.in_force,
-        "vocabulary": report.vocab_size,
-        "longest sequence": report.max_model_len,
         "configuration": {key: value for key, value in report.configuration.items() if key not in _OF_ITS_OWN},
     }
+    return {f"{part}: {name}": value for part, values in parts.items() for name, value in values.items()}

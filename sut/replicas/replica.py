@@ -6,6 +6,7 @@ replica. It prints where the leg prints, into engine.log.
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import platform
 import signal
@@ -46,11 +47,12 @@ from sut.replicas.messages import (
     encode,
     read_for_replica,
 )
-from sut.replicas.places import bind
 from sut.replicas.transport import GATHER_S, HEARTBEAT_MARK, KeyPair, Transport, may_gather, replica_socket
 
 HEARTBEAT_S = 0.5
 POLL_S = 0.25
+_SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # system calls [linux: syscall_64.tbl, asm-generic/unistd.h]
+_MPOL_PREFERRED = 1  # linux/mempolicy.h: from this node while it has memory
 
 
 class Replica:
@@ -68,7 +70,7 @@ class Replica:
         self._answers: list[Answer] = []
         self._may_gather = may_gather(spec.plan["loadgen_scenario"])
         self._engine: Engine | None = None
-        self._transport: Transport | None = None
+        self._transport: Transport
         self._family: list[psutil.Process] = [psutil.Process()]
 
     async def run(self) -> None:
@@ -100,7 +102,7 @@ class Replica:
             await engine.stop()
         except Exception as error:
             traceback.print_exc()
-            transport.send(encode(_failure(error)))
+            self._fail(error)
         transport.close()
 
     def _info(self, weights: dict[str, str]) -> ReplicaInfo:
@@ -129,7 +131,6 @@ class Replica:
 
     async def _observe(self) -> None:
         assert self._engine is not None
-        assert self._transport is not None
         try:
             self._transport.send(encode(Observations(await self._engine.observed())))
         except Exception as error:
@@ -176,12 +177,12 @@ class Replica:
     def _flush(self) -> None:
         results = ResultBatch(self._first_tokens, self._answers)
         self._first_tokens, self._answers = [], []
-        assert self._transport is not None
         self._transport.send(encode(results))
 
     def _fail(self, error: BaseException) -> None:
-        assert self._transport is not None
-        self._transport.send(encode(_failure(error)))
+        if not isinstance(error, HarnessError):
+            error = ExecutionError(f"{type(error).__name__}: {error}")
+        self._transport.send(encode(Failure(error_record(error))))
 
     # On a thread of its own ---------------------------------------------------------------------------------------
 
@@ -201,12 +202,6 @@ class Replica:
                 time.sleep(HEARTBEAT_S)
 
 
-def _failure(error: BaseException) -> Failure:
-    if not isinstance(error, HarnessError):
-        error = ExecutionError(f"{type(error).__name__}: {error}")
-    return Failure(error_record(error))
-
-
 def _weights(model_path: str) -> dict[str, str]:
     """SHA-256 of each of a model's weight files, and of its configuration."""
     folder = Path(model_path)
@@ -214,14 +209,24 @@ def _weights(model_path: str) -> dict[str, str]:
     return {file.name: sha256_of(file, max_bytes=MAX_WEIGHTS_BYTES) for file in sorted(files)}
 
 
+def bind(cores: list[int], numa_node: int | None) -> None:
+    """Keep this process and its descendants on these cores and, where the kernel allows it, take memory near them."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    if numa_node is None:
+        return
+    number = _SET_MEMPOLICY.get(os.uname().machine)
+    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
+    mask = (ctypes.c_ulong * (numa_node // bits + 1))()
+    mask[numa_node // bits] = 1 << numa_node % bits
+    libc = ctypes.CDLL(None, use_errno=True)
+    if number is None or libc.syscall(number, _MPOL_PREFERRED, mask, bits * len(mask) + 1):
+        print(f"memory near node {numa_node} was not granted: {os.strerror(ctypes.get_errno())}", flush=True)
+
+
 def _end_with_the_leg() -> None:
     """End this process and its descendants when the standard input closes."""
-    while sys.stdin.buffer.read(1):
-        pass
-    _end_family()
-
-
-def _end_family() -> None:
+    sys.stdin.buffer.read()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -234,12 +239,8 @@ def main() -> NoReturn:
     threading.Thread(target=_end_with_the_leg, name="leg", daemon=True).start()
     bind(spec.cores, spec.numa_node)
     print(f"replica {spec.index}: process {os.getpid()}\n", end="", flush=True)  # in one piece: others write there, too
-
-    async def serve() -> None:
-        await Replica(spec).run()
-
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve())
+        runner.run(Replica(spec).run())
     zmq.Context.instance().term()
     sys.stdout.flush()
     os._exit(0)

@@ -20,7 +20,7 @@ MOST_MESSAGES = 64  # read in one turn of the loop
 # often than a replica sends, so that it never looks in vain. Together they are well below what the queries that wait
 # ahead in an engine (sut/feed.py) keep it busy.
 GATHER_S = 0.045
-POLL_S = 0.05
+GATHERED_POLL_S = 0.05
 QUEUE_MESSAGES = 4096  # on each side of each connection; what is beyond waits here, as bounded as the queries ahead
 RETRY_S = 0.001
 HEARTBEAT_MARK = b"*"  # behind the replica's number in the name of its heartbeat's socket

@@ -12,13 +12,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runs.accelerators import accelerators, described
 from runs.environment import HARNESS_ROOT, module_path, usable_cores, vllm_is_cpu_build
 from runs.errors import SetupError
 from runs.record.manifest import ReplicaPlace
-from sut.replicas.places import numa_nodes, one_node, shares
 
 ASK_TIMEOUT_S = 300
 CPU = "cpu"
@@ -96,6 +96,36 @@ def ask_vllm() -> Machine:
         bfloat16=told["bfloat16"],
         unused=tuple(map(described, accelerators())) if told["platform"] == CPU else (),
     )
+
+
+def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, int]:
+    """Core → its NUMA node; empty where the kernel does not tell."""
+    nodes: dict[int, int] = {}
+    for folder in root.glob("node[0-9]*"):
+        for part in (folder / "cpulist").read_text().strip().split(","):
+            first, _, last = part.partition("-")
+            if first:
+                nodes |= dict.fromkeys(range(int(first), int(last or first) + 1), int(folder.name[4:]))
+    return nodes
+
+
+def shares(cores: list[int], count: int, node_of: dict[int, int]) -> list[list[int]]:
+    """Cores in `count` equal shares, each from one NUMA node where that comes out even.
+
+    Raises:
+        SetupError: fewer cores than shares.
+    """
+    size = len(cores) // count
+    if size == 0:
+        raise SetupError(f"--replicas {count}: there are {len(cores)} cores", "ask for a replica a core at most")
+    by_node = sorted(cores, key=lambda core: (node_of.get(core, 0), core))
+    return [sorted(by_node[place * size : (place + 1) * size]) for place in range(count)]
+
+
+def one_node(cores: list[int], node_of: dict[int, int]) -> int | None:
+    """The NUMA node on which all these cores are, where there are several nodes to choose from."""
+    found = {node_of.get(core) for core in cores}
+    return found.pop() if len(found) == 1 and len(set(node_of.values())) > 1 else None
 
 
 def replica_places(machine: Machine, count: int | None, devices_each: int | None) -> list[ReplicaPlace]:

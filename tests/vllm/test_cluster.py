@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, needs_ray]
 
 StartMain = Callable[..., StartedMain]
 RunMain = Callable[..., Finished]
-DRIVER = "sut.replicas.cluster.driver"
+DRIVER = "sut.replicas.cluster_process launch"
 
 
 @pytest.fixture

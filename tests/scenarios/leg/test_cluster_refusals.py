@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runs.errors import ExitCode
-from sut.replicas.cluster.survey import passed_on, shares
+from sut.replicas.cluster_process import passed_on, shares
 from tests.conftest import Finished, StartedMain
 from tests.support.legs import arguments
 

@@ -151,7 +151,7 @@ OTHER_IN_ONE = """
     [
         ("report.versions = {'engine': '2'}", "versions: engine is "),
         ("report.in_force = {**report.in_force, 'ttft_ms': 7.0}", "options in force: ttft_ms is "),
-        ("report.vocab_size = 7", "vocabulary: "),
+        ("report.vocab_size = 7", "engine: vocabulary is "),
     ],
 )
 def test_a_replica_that_is_another_engine_is_refused(

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from runs.errors import SetupError
-from sut.replicas.places import numa_nodes, one_node, shares
 from sut.vllm.kind import VllmKind, VllmOptions
-from sut.vllm.machine import Machine
+from sut.vllm.machine import Machine, numa_nodes, one_node, shares
 from tests.conftest import ROOT
 from tests.support.engine_legs import leg_facts
 
@@ -43,7 +42,7 @@ def test_more_replicas_than_cores() -> None:
 
 def test_a_process_is_kept_on_its_cores() -> None:
     core = sorted(os.sched_getaffinity(0))[-1]
-    code = f"import os; from sut.replicas.places import bind; bind([{core}], 0); print(os.sched_getaffinity(0))"
+    code = f"import os; from sut.replicas.replica import bind; bind([{core}], 0); print(os.sched_getaffinity(0))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert told.splitlines()[-1] == f"{{{core}}}"
 

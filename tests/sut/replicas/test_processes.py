@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sut.replicas.local import Standstill
+from sut.replicas.processes import Standstill
 from tests.support.legs import until
 
 

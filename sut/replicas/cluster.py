@@ -1,7 +1,12 @@
-"""A Ray cluster as a leg and its parent see it: asked by a process of its own, held by another."""
+"""Replicas on the nodes of a Ray cluster, as a leg and its parent see them.
+
+Ray places them, watches them, ends them and brings what they print; queries go by the transport that replicas on one
+machine have (transport.py). Ray is imported only in processes of its own (cluster_process.py), which a leg's parent
+asks what there is and a leg has start and watch its replicas, and in those that Ray starts on the nodes
+(cluster_actors.py).
+"""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -9,35 +14,27 @@ import threading
 from typing import IO, Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from runs.environment import HARNESS_ROOT, module_path
 from runs.errors import HarnessError, SetupError, error_of
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace
-from sut.engine_kind import LegFacts
-from sut.replicas.local import place_of
+from sut.engine_kind import LegFacts, PlannedReplica
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.places import PlannedReplica
-from sut.replicas.pool import ReplicaProcess
+from sut.replicas.processes import Processes, place_of
 
 SURVEY_TIMEOUT_S = 360
 END_TIMEOUT_S = 12.0
+TIME_BYTES = 8  # of a time in ns, as a node is told it
 LOOK_S = 1.0
 # In vain; a pause of this process or its machine is one of them, however long. Engines that start on the head's own
 # cores were seen to keep it from answering for 12 s.
 SILENT_LOOKS = 30
 # Each line of a replica is to be in engine.log, and without colours.
 _SAYS_ALL = {"RAY_DEDUP_LOGS": "0", "RAY_COLOR_PREFIX": "0", "PYTHONUNBUFFERED": "1"}
-TIME_BYTES = 8  # of a time in ns, as NodeProbe.clock is told it
 
 
-class Message(BaseModel):
-    """Unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PlanRequest(Message):
+class PlanRequest(BaseModel):
     """What replicas are to be planned for; `asked` are the options of the engine's kind."""
 
     engine: str
@@ -46,8 +43,8 @@ class PlanRequest(Message):
     count: int | None  # None = as many as suit the nodes
 
 
-class SurveyRequest(Message):
-    """To survey.py."""
+class SurveyRequest(BaseModel):
+    """To a process that looks at a cluster."""
 
     address: str  # of Ray's head, or auto
     wanted: PlanRequest | None = None
@@ -63,8 +60,8 @@ class NodeFacts(ClusterNode):
     unreachable: str | None  # why that address cannot be reached from there; None where it can
 
 
-class Survey(Message):
-    """The answer of survey.py: the living nodes, and replicas with their node's number where they were wanted."""
+class Survey(BaseModel):
+    """The answer: the living nodes, and replicas with their node's number where they were wanted."""
 
     address: str = ""
     listen_on: str = ""
@@ -73,8 +70,8 @@ class Survey(Message):
     trouble: dict[str, Any] | None = None  # runs.errors.error_record
 
 
-class LaunchOrder(Message):
-    """To driver.py: replicas (`ReplicaSpec` as plain data), and for each the id of its node."""
+class LaunchOrder(BaseModel):
+    """To a process that keeps a leg's replicas: each as a `ReplicaSpec` in plain data, and the id of its node."""
 
     address: str
     specs: list[dict[str, Any]]
@@ -82,8 +79,8 @@ class LaunchOrder(Message):
     labels: list[str]  # before its lines in the log
 
 
-class LaunchEvent(Message):
-    """By driver.py: that a replica was started on these devices, that it ended and how, or that nothing can start.
+class LaunchEvent(BaseModel):
+    """From there: that a replica was started on these devices, that it ended and how, or that nothing can start.
 
     With nothing in it: Ray's head answers.
     """
@@ -100,9 +97,9 @@ def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     Raises:
         InputError, SetupError: there is no Ray, no such cluster, or no place for the replicas.
     """
-    process = _start("survey", stderr=subprocess.PIPE)
+    process = _start("look", SurveyRequest(address=address, wanted=wanted), stderr=subprocess.PIPE)
     try:
-        told, errors = process.communicate(_line(SurveyRequest(address=address, wanted=wanted)), SURVEY_TIMEOUT_S)
+        told, errors = process.communicate(timeout=SURVEY_TIMEOUT_S)
         survey = Survey.model_validate_json(told.splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise SetupError(
@@ -121,52 +118,56 @@ def look_at_cluster(address: str, wanted: PlanRequest | None = None) -> Survey:
     return survey
 
 
-class ClusterLaunch:
-    """Starts replicas on the nodes of a plan; `launch` of a `Start`.
+class ClusterProcesses(Processes):
+    """Replicas on the nodes of a plan.
 
     Args:
         places: one a replica.
     """
 
     def __init__(self, cluster: ClusterPlan, places: list[ReplicaPlace]) -> None:
-        self._cluster = cluster
+        self.listen_on = cluster.listen_on
+        self._address = cluster.address
         self._nodes = [cluster.nodes[place.node or 0] for place in places]
-        self._devices = {index: place.devices for index, place in enumerate(places)}
+        self._cores = [place.cores for place in places]
+        self._devices = [place.devices for place in places]
         self._ended: dict[int, str] = {}
         self._trouble: HarnessError | None = None
         self._heard = threading.Event()
 
-    def __call__(self, specs: list[ReplicaSpec]) -> list[ReplicaProcess]:
-        self._driver = _start("driver")
-        assert self._driver.stdin is not None
-        assert self._driver.stdout is not None
+    def start(self, specs: list[ReplicaSpec]) -> None:
         order = LaunchOrder(
-            address=self._cluster.address,
+            address=self._address,
             specs=[msgspec.to_builtins(spec) for spec in specs],
             nodes=[node.id for node in self._nodes],
             labels=[f"replica {spec.index}, {node.name}" for spec, node in zip(specs, self._nodes, strict=True)],
         )
-        self._driver.stdin.write(_line(order))
-        self._driver.stdin.flush()
-        threading.Thread(target=self._listen, args=(self._driver.stdout,), name="cluster", daemon=True).start()
+        self._process = _start("launch", order)
+        assert self._process.stdout is not None
+        threading.Thread(target=self._listen, args=(self._process.stdout,), name="cluster", daemon=True).start()
         threading.Thread(target=self._watch_head, name="head", daemon=True).start()
-        return [self._process(spec) for spec in specs]
 
-    def _process(self, spec: ReplicaSpec) -> ReplicaProcess:
-        index, node = spec.index, self._nodes[spec.index]
+    def where(self, index: int) -> str:
+        return f"{place_of(self._devices[index], self._cores[index])}, host {self._nodes[index].name}"
 
-        def ended() -> str | None:
-            if self._trouble is not None:
-                raise self._trouble
-            return self._ended.get(index)
+    def ended(self, index: int) -> str | None:
+        if self._trouble is not None:
+            raise self._trouble
+        return self._ended.get(index)
 
-        return ReplicaProcess(
-            lambda: f"{place_of(self._devices[index], spec.cores)}, host {node.name}", ended, self._end
-        )
+    def end(self) -> None:
+        """And wait until Ray has let go of what they had."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # Ray ends what a job leaves behind
 
     def _listen(self, lines: IO[bytes]) -> None:
         for line in lines:
-            event = LaunchEvent.model_validate(json.loads(line))
+            event = LaunchEvent.model_validate_json(line)
             self._heard.set()
             if event.trouble is not None:
                 self._trouble = error_of(event.trouble)
@@ -174,7 +175,7 @@ class ClusterLaunch:
                 self._devices[event.replica] = event.devices
             if event.ended is not None:
                 self._ended[event.replica] = event.ended
-        self._all_ended(f"with the process that holds them by Ray, exit code {self._driver.wait()}")
+        self._all_ended(f"with the process that holds them by Ray, exit code {self._process.wait()}")
 
     def _watch_head(self) -> None:
         self._heard.wait()
@@ -182,34 +183,25 @@ class ClusterLaunch:
         while silent < SILENT_LOOKS:
             self._heard.clear()
             silent = 0 if self._heard.wait(LOOK_S) else silent + 1
-        self._all_ended(f"or Ray did: its head at {self._cluster.address} sends no heartbeat")
+        self._all_ended(f"or Ray did: its head at {self._address} sends no heartbeat")
 
     def _all_ended(self, how: str) -> None:
-        for index in self._devices:
+        for index in range(len(self._devices)):
             self._ended.setdefault(index, how)
 
-    def _end(self) -> None:
-        """End all replicas, and wait until Ray has let go of what they had."""
-        assert self._driver.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._driver.stdin.close()
-        try:
-            self._driver.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._driver.kill()  # Ray ends what a job leaves behind
 
-
-def _line(message: SurveyRequest | LaunchOrder) -> bytes:
-    return message.model_dump_json().encode() + b"\n"
-
-
-def _start(module: str, stderr: int | None = None) -> "subprocess.Popen[bytes]":
-    """A process of this package that uses Ray, in this process group."""
-    return subprocess.Popen(
-        [sys.executable, "-m", f"sut.replicas.cluster.{module}"],
+def _start(job: str, message: SurveyRequest | LaunchOrder, stderr: int | None = None) -> "subprocess.Popen[bytes]":
+    """A process that uses Ray, in this process group."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sut.replicas.cluster_process", job],
         cwd=HARNESS_ROOT,
         env={**os.environ, **_SAYS_ALL, **module_path()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
     )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # one that has ended is noticed by who listens to it
+        process.stdin.write(message.model_dump_json().encode() + b"\n")
+        process.stdin.flush()
+    return process

@@ -4,8 +4,8 @@ import io
 import threading
 from typing import Any
 
-from sut.replicas.cluster.cluster import LaunchEvent, LaunchOrder
-from sut.replicas.cluster.driver import Driver
+from sut.replicas.cluster import LaunchEvent, LaunchOrder
+from sut.replicas.cluster_process import Driver
 from tests.support.legs import until
 
 

@@ -15,11 +15,11 @@ import ray
 from runs.accelerators import accelerators
 from runs.environment import harness_facts, host_facts, software_versions
 from runs.errors import HarnessError, error_record
+from sut.engine_kind import PlannedReplica
 from sut.engines import engine_kind
-from sut.replicas.cluster.cluster import TIME_BYTES, PlanRequest
-from sut.replicas.local import Ending, Standstill, start_replica
+from sut.replicas.cluster import TIME_BYTES, PlanRequest
 from sut.replicas.messages import ReplicaSpec
-from sut.replicas.places import PlannedReplica, plan_here
+from sut.replicas.processes import ReplicaProcess, Standstill
 
 PINGS = 20
 PING_TIMEOUT_S = 5.0
@@ -29,43 +29,46 @@ UNASKED_S = 20.0  # a leg asks every second, and gives up a replica that it does
 class NodeProbe:
     """Tells of its node, and plans for it. Answers are plain data."""
 
-    def facts(self) -> dict[str, Any]:
-        """What of `NodeFacts` only the node itself knows."""
+    def facts(self, host: str, port: int) -> dict[str, Any]:
+        """What of `NodeFacts` only the node itself knows.
+
+        Args:
+            host, port: of the leg's machine, where the time is told.
+        """
         return {
             "host": host_facts(),
             "accelerator": accelerators(),
             "software": {**software_versions(), "ray": ray.__version__},
             "harness": harness_facts(),
-        }
-
-    def clock(self, host: str, port: int) -> dict[str, Any]:
-        """The time at an address of the leg's machine, against the time here (by the shortest of several trips)."""
-        trips = []
-        try:
-            with socket.create_connection((host, port), PING_TIMEOUT_S) as line:
-                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for _ in range(PINGS):
-                    start_ns = time.time_ns()
-                    line.sendall(b"?")
-                    there_ns = int.from_bytes(line.recv(TIME_BYTES, socket.MSG_WAITALL), "big")
-                    end_ns = time.time_ns()
-                    trips.append((end_ns - start_ns, (start_ns + end_ns) / 2 - there_ns))
-        except OSError as error:
-            return {"clock_offset_ms": None, "round_trip_ms": None, "unreachable": str(error)}
-        trip_ns, offset_ns = min(trips)
-        return {
-            "clock_offset_ms": round(offset_ns / 1e6, 3),
-            "round_trip_ms": round(trip_ns / 1e6, 3),
-            "unreachable": None,
+            **_clock(host, port),
         }
 
     def plan(self, wanted: PlanRequest) -> list[PlannedReplica] | dict[str, Any]:
         """Plans for this node; whatever refuses them comes back as it is."""
         kind = engine_kind(wanted.engine)
         try:
-            return plan_here(kind, kind.options.model_validate(wanted.asked), wanted.leg, wanted.count)
+            return kind.plan_replicas(kind.options.model_validate(wanted.asked), wanted.leg, wanted.count)
         except HarnessError as error:
             return error_record(error)
+
+
+def _clock(host: str, port: int) -> dict[str, Any]:
+    """The time at an address of the leg's machine, against the time here (by the shortest of several trips)."""
+    trips = []
+    try:
+        with socket.create_connection((host, port), PING_TIMEOUT_S) as line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(PINGS):
+                start_ns = time.time_ns()
+                line.sendall(b"?")
+                there_ns = int.from_bytes(line.recv(TIME_BYTES, socket.MSG_WAITALL), "big")
+                end_ns = time.time_ns()
+                trips.append((end_ns - start_ns, (start_ns + end_ns) / 2 - there_ns))
+    except OSError as error:
+        return {"clock_offset_ms": None, "round_trip_ms": None, "unreachable": str(error)}
+    trip_ns, offset_ns = min(trips)
+    offset_ms, trip_ms = round(offset_ns / 1e6, 3), round(trip_ns / 1e6, 3)
+    return {"clock_offset_ms": offset_ms, "round_trip_ms": trip_ms, "unreachable": None}
 
 
 class ReplicaKeeper:
@@ -94,8 +97,7 @@ class ReplicaKeeper:
         if spec.devices and given:
             spec.devices = given
             spec.variables = {name: ",".join(given) for name in spec.variables}
-        self._process = start_replica(spec, own_group=True)
-        self._ending = Ending(self._process)
+        self._process = ReplicaProcess(spec, own_group=True)
         self._guardian = _guard(self._process.pid)
         self._asked_s = time.monotonic()
         threading.Thread(target=self._end_unasked, name="leg", daemon=True).start()
@@ -110,13 +112,13 @@ class ReplicaKeeper:
     def ended(self) -> str | None:
         """How it ended, once it has. Ray itself finds out after a minute that its part of a node was stopped."""
         self._asked_s = time.monotonic()
-        return self._ending() or ("or will: Ray on its node was stopped" if self._raylet.lasts() else None)
+        return self._process.ended() or ("or will: Ray on its node was stopped" if self._raylet.lasts() else None)
 
     def end(self) -> None:
         """End it and whatever it started."""
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.end()
         os.close(self._guardian)
 
 
