@@ -160,7 +160,9 @@ def _leg_process(engine: str, environment: dict[str, str]) -> Iterator[_Child]:
 def _start(engine: str, environment: dict[str, str], output: IO[bytes], folder: str) -> "subprocess.Popen[bytes]":
     common = tempfile.gettempdir()  # where several legs look for what one of them left
     kept = {"TORCHINDUCTOR_CACHE_DIR": f"{common}/torchinductor_{os.getuid()}", "RAY_TMPDIR": common}
-    variables = {**kept, **environment, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
+    # The plan's first: vLLM's processes, which take names of their own, find their titles by the first variable, and
+    # must not set that one anew, as PyTorch does its cache. [setproctitle, spt_setup.c]
+    variables = {**environment, **kept, **os.environ, **module_path(), "PYTHONUNBUFFERED": "1", "TMPDIR": folder}
     return subprocess.Popen(
         [sys.executable, "-m", "scenarios.leg.start", engine],
         cwd=HARNESS_ROOT,  # the first place where Python looks for modules

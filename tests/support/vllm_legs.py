@@ -130,10 +130,8 @@ class RunningLeg:
 
     @property
     def engine_core(self) -> psutil.Process:
-        """vLLM's engine core: it names itself so, where its title could be set; else it is the spawned child."""
-        children = self.leg_process.children(recursive=True)
-        named = [process for process in children if is_engine_core(process)]
-        (core,) = named or [process for process in children if "spawn_main" in " ".join(process.cmdline())]
+        """vLLM's engine core: it names itself so."""
+        (core,) = [process for process in self.leg_process.children(recursive=True) if is_engine_core(process)]
         return core
 
     def finished(self, timeout_s: float = 0.0) -> FinishedLeg:
