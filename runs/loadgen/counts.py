@@ -129,9 +129,6 @@ def _offline(settings: CountSettings) -> LegCount:
     duration_s = settings.min_duration_ms / 1e3
     wanted = int(OFFLINE_SLACK * duration_s * settings.target_qps)
     why = f"{OFFLINE_SLACK:g} × {duration_s:g} s × {settings.target_qps:g} samples/s = {wanted:,}"
-    if wanted < settings.min_query_count:
-        wanted = settings.min_query_count
-        why += f", below the minimum of {wanted:,}"
     samples, why = _whole_sets(wanted, settings, why)
     return LegCount(samples, samples / settings.target_qps, why)
 
@@ -147,10 +144,7 @@ def _server(settings: CountSettings) -> LegCount:
         guess *= 2
     scheduled = 1 + int(offsets_ns.searchsorted(duration_s * 1e9, side="left"))
     why = f"this round's Poisson schedule has {scheduled:,} queries in {duration_s:g} s at {rate:g} queries/s"
-    wanted = max(scheduled, settings.min_query_count)
-    if wanted > scheduled:
-        why += f", below the minimum of {wanted:,}"
-    samples, why = _whole_sets(wanted, settings, why)
+    samples, why = _whole_sets(scheduled, settings, why)
     last_ns = poisson_offsets_ns(settings.schedule_rng_seed, rate, samples)[-1]
     return LegCount(samples, float(last_ns) / 1e9, why)
 
@@ -166,9 +160,7 @@ def _single_stream(settings: CountSettings) -> LegCount:
         return LegCount(samples, samples * latency_s, why)
     expected = int(SINGLE_STREAM_SLACK * duration_s / latency_s)
     why = f"{SINGLE_STREAM_SLACK:g} × {duration_s:g} s / {settings.target_latency_ms:g} ms = {expected:,}"
-    if expected < settings.min_query_count:
-        expected = settings.min_query_count
-        why += f", below the minimum of {expected:,}"
+    expected, why = _at_least(expected, settings, why)
     sets = expected // settings.set_size + 1
     bumped = " (a whole multiple goes to the next one)" if expected % settings.set_size == 0 else ""
     why += f"; on to {_sets(sets, settings.set_size)}{bumped}"
@@ -182,10 +174,16 @@ def _without_duration(settings: CountSettings, rate: float) -> LegCount:
 
 
 def _whole_sets(wanted: int, settings: CountSettings, why: str) -> tuple[int, str]:
+    wanted, why = _at_least(wanted, settings, why)
     if not settings.equal_issue:
         return wanted, why
     sets = math.ceil(wanted / settings.set_size)
     return sets * settings.set_size, f"{why}; rounded up to {_sets(sets, settings.set_size)}"
+
+
+def _at_least(wanted: int, settings: CountSettings, why: str) -> tuple[int, str]:
+    least = settings.min_query_count
+    return (wanted, why) if wanted >= least else (least, f"{why}, below the minimum of {least:,}")
 
 
 def _sets(sets: int, size: int) -> str:

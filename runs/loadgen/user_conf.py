@@ -117,72 +117,59 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
     words = re.findall(f"[^{_BLANKS}]+", line)
     if not words or words[0] == "#":
         return None
-    odd = next((sign for sign in line if not sign.isascii() or (sign < " " and sign not in _BLANKS)), None)
-    if odd is not None:
-        raise InputError(
-            f"{place}: LoadGen does not understand the character U+{ord(odd):04X}", "retype the line without it"
-        )
+    for problem, fix in _problems(line, words):
+        raise InputError(f"{place}: {problem}", fix)
+    return Setting(number, *words[0].split("."), value=words[2])
+
+
+def _problems(line: str, words: list[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a line, and what to do: the first counts, and what follows takes for granted that there is no
+    problem before it."""
+    for sign in line:
+        if not sign.isascii() or (sign < " " and sign not in _BLANKS):
+            yield f"LoadGen does not understand the character U+{ord(sign):04X}", "retype the line without it"
     if words[0].startswith("#"):
-        raise InputError(f"{place}: LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign")
+        yield f"LoadGen does not take {words[0]!r} as a comment", "put a space after the # sign"
     if len(words) != 3 or words[1] != "=":
+        fix = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
         if "=" in line and "=" not in words:
             fix = "put spaces around the = sign; without them LoadGen ignores the line"
         elif len(words) > 3 and words[1] == "=" and words[3].startswith("#"):
             fix = "put the comment on a line of its own; after a value LoadGen rejects the whole file"
-        else:
-            fix = "write `model.scenario.key = value`, for example `*.Server.target_qps = 10`"
-        raise InputError(f"{place}: LoadGen cannot read {line.strip()!r}", fix)
+        yield f"LoadGen cannot read {line.strip()!r}", fix
     name, _, value = words
-    parts = name.split(".")
-    if len(parts) != 3:
-        raise InputError(f"{place}: {name!r} is not `model.scenario.key`", "for example `*.Server.target_qps = 10`")
-    model, scenario, key = parts
-    if model != "*" and model not in BENCHMARKS:
-        raise InputError(
-            f"{place}: LoadGen would ignore the model {model!r}", f"use * or one of {', '.join(BENCHMARKS)}"
-        )
-    if scenario != "*" and scenario not in SCENARIOS:
-        fix = (
-            "use Server with the model of Interactive, llama3_1-8b-interactive say"
-            if scenario == "Interactive"
-            else (f"use * or one of {', '.join(SCENARIOS)}, spelled so")
-        )
-        raise InputError(f"{place}: LoadGen would ignore the scenario {scenario!r}", fix)
-    _check_value(place, scenario, key, value)
-    return Setting(number, model, scenario, key, value)
-
-
-def _check_value(place: str, scenario: str, key: str, value: str) -> None:
+    if name.count(".") != 2:
+        yield f"{name!r} is not `model.scenario.key`", "for example `*.Server.target_qps = 10`"
+    model, scenario, key = name.split(".")
+    if model not in ("*", *BENCHMARKS):
+        yield f"LoadGen would ignore the model {model!r}", f"use * or one of {', '.join(BENCHMARKS)}"
+    if scenario not in ("*", *SCENARIOS):
+        fix = f"use * or one of {', '.join(SCENARIOS)}, spelled so"
+        if scenario == "Interactive":
+            fix = "use Server with the model of Interactive, llama3_1-8b-interactive say"
+        yield f"LoadGen would ignore the scenario {scenario!r}", fix
     if key in EMBEDDED_ONLY_KEYS:
-        raise InputError(
-            f"{place}: LoadGen ignores {key} here; it comes from the settings of the round compiled into LoadGen",
-            "remove the line",
-        )
+        come = "it comes from the settings of the round compiled into LoadGen"
+        yield f"LoadGen ignores {key} here; {come}", "remove the line"
     if key not in INTEGER_KEYS | REAL_KEYS:
-        raise InputError(f"{place}: LoadGen has no key {key!r} and would ignore it", "correct or remove the line")
-    allowed = SCENARIO_KEYS.get(key)
-    if allowed is not None and scenario != "*" and scenario not in allowed:
-        raise InputError(
-            f"{place}: LoadGen reads {key} only for {' and '.join(sorted(allowed))}, not for {scenario}",
-            "correct or remove the line",
-        )
-    pattern, kind = (
-        (_REAL, "a decimal number like 12.5") if key in REAL_KEYS else (_INTEGER, "a whole number like 600000")
-    )
-    if not pattern.fullmatch(value):
-        raise InputError(f"{place}: {key} = {value}: LoadGen would misread this value", f"write {kind}")
-    needs_more_than_zero = key in POSITIVE_KEYS or (key == "target_latency" and scenario != "Server")
-    if needs_more_than_zero and float(value) == 0:
-        raise InputError(f"{place}: {key} = {value}: LoadGen would crash or never end", "write a number above 0")
+        yield f"LoadGen has no key {key!r} and would ignore it", "correct or remove the line"
+    read_for = SCENARIO_KEYS.get(key, {scenario}) | {"*"}
+    if scenario not in read_for:
+        named = " and ".join(sorted(read_for - {"*"}))
+        yield f"LoadGen reads {key} only for {named}, not for {scenario}", "correct or remove the line"
+    given, real = f"{key} = {value}", key in REAL_KEYS
+    if not (_REAL if real else _INTEGER).fullmatch(value):
+        kind = "a decimal number like 12.5" if real else "a whole number like 600000"
+        yield f"{given}: LoadGen would misread this value", f"write {kind}"
+    if float(value) == 0 and (key in POSITIVE_KEYS or (key == "target_latency" and scenario != "Server")):
+        yield f"{given}: LoadGen would crash or never end", "write a number above 0"
     if key == "target_qps" and float(value) > HIGHEST_QPS:
-        raise InputError(
-            f"{place}: {key} = {value}: LoadGen would draw its schedule for hours", f"write at most {HIGHEST_QPS:,.0f}"
-        )
+        yield f"{given}: LoadGen would draw its schedule for hours", f"write at most {HIGHEST_QPS:,.0f}"
     if key == "target_latency_percentile" and float(value) >= 100:
-        raise InputError(f"{place}: {key} = {value}: LoadGen would crash", "write a number below 100")
+        yield f"{given}: LoadGen would crash", "write a number below 100"
     largest = LARGEST_SEED if key.endswith("seed") else LARGEST_INTEGER
-    if key in INTEGER_KEYS and int(value) > largest:
-        raise InputError(f"{place}: {key} = {value} is too large for LoadGen", f"write at most {largest}")
+    if not real and int(value) > largest:
+        yield f"{given} is too large for LoadGen", f"write at most {largest}"
 
 
 def lookup(settings: tuple[Setting, ...], model: str, scenario: str, key: str) -> str | None:

@@ -68,17 +68,14 @@ class RunDir(Folder):
         return frozenset((*LOADGEN_LOGS, *(path.name for path in ours)))
 
     def create(self) -> None:
-        """Make the directory, refusing one that holds another run's files.
-
-        Raises:
-            SetupError: the path is not a writable directory, or it already holds a run.
-        """
+        """`taken`, for whoever has nothing more to do while others wait."""
         with self.taken():
             pass
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """`create`; within, whoever else asks for the directory waits until it can be seen to be taken.
+        """Make the directory. Within, whoever else asks for it waits until it can be seen to be taken, unless the file
+        system cannot lock a directory.
 
         Raises:
             SetupError: the path is not a writable directory, or it already holds a run.
@@ -93,12 +90,17 @@ class RunDir(Folder):
                 f"output directory {self.root} cannot be written: {error.strerror}",
                 "give --output-log-dir a directory you may write to",
             ) from error
-        with _alone_in(self.root):
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             self.refuse_taken()
             if self.never_began:
                 for name in (*self.own_names, self.seal.name, self.time_stamp.name):
                     (self.root / name).unlink(missing_ok=True)
             yield
+        finally:
+            os.close(descriptor)
 
     def refuse_taken(self) -> None:
         """
@@ -122,18 +124,6 @@ class RunDir(Folder):
         except InputError:
             return False
         return record.get("exit_code") in (ExitCode.BAD_INPUT, ExitCode.REFUSED)
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Within: others that ask for the same wait; on file systems that cannot lock a directory they do not."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def audit_record(folder: Path, test: str) -> Path:
