@@ -235,7 +235,7 @@ def _numbers(leg: FinishedLeg | None) -> dict[str, Any]:
         "throughput_tok_s": numbers.tokens_per_second,
         "duration_s": None if result.duration_ns is None else result.duration_ns / 1e9,
         "samples": result.counts.samples,
-        "output_tokens_mean": result.tokens.output_mean if result.tokens else None,
+        "output_tokens_mean": result.output_tokens_mean,
     }
     for name in ("ttft", "tpot", "latency"):
         statistics = getattr(numbers, f"{name}_ns")

@@ -29,7 +29,9 @@ Verdict = Literal["VALID", "INVALID", "DONE"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    """A part of a cache, which another version may have written: what is unknown is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Counts(_Record):
@@ -42,17 +44,6 @@ class Counts(_Record):
     accuracy_entries: int | None  # accuracy runs
     errors: int  # error records of LoadGen
     warnings: int
-
-
-class TokenStatistics(_Record):
-    """Tokens over all samples of the leg."""
-
-    prompt_total: int
-    prompt_mean: float
-    output_total: int
-    output_mean: float
-    output_min: int
-    output_max: int
 
 
 class InForce(_Record):
@@ -74,7 +65,6 @@ class Result(_Record):
 
     schema_version: Literal[1] = 1
     scenario: str  # as asked: Interactive, where LoadGen ran Server
-    loadgen_scenario: str
     mode: str  # PerformanceOnly or AccuracyOnly
     verdict: Verdict  # performance: VALID or INVALID; accuracy: DONE, or INVALID with an error or a missing sample
     reasons: list[str]  # why it is not valid, and what to do
@@ -90,7 +80,7 @@ class Result(_Record):
     early_stopping: EarlyStopping | None = None
     disagreements: list[Disagreement] = Field(default_factory=list)
     counts: Counts
-    tokens: TokenStatistics | None = None
+    output_tokens_mean: float | None = None
     loop_lag: LoopLag | None = None  # as the leg measured it
 
 
@@ -148,14 +138,13 @@ def result_of(
     return Result.model_validate(
         {
             "scenario": scenario or detail.scenario,
-            "loadgen_scenario": detail.scenario,
             "mode": detail.mode,
             "notes": notes,
             "loadgen_version": str(detail.get("loadgen_version", "")),
             "loadgen_verdict": detail.validity,
             "in_force": _in_force(detail),
             "disagreements": found,
-            "tokens": _tokens(leg.requests),
+            "output_tokens_mean": float(leg.requests.output_tokens.mean()) if leg.requests else None,
             **specific,
         }
     )
@@ -287,20 +276,6 @@ def _counts(leg: FinishedLeg, queries: int | None = None, accuracy_entries: int 
         accuracy_entries=accuracy_entries,
         errors=leg.detail.error_count,
         warnings=leg.detail.warning_count,
-    )
-
-
-def _tokens(requests: RequestTable | None) -> TokenStatistics | None:
-    if requests is None or len(requests) == 0:
-        return None
-    prompts, outputs = requests.prompt_tokens, requests.output_tokens
-    return TokenStatistics(
-        prompt_total=int(prompts.sum()),
-        prompt_mean=float(prompts.mean()),
-        output_total=int(outputs.sum()),
-        output_mean=float(outputs.mean()),
-        output_min=int(outputs.min()),
-        output_max=int(outputs.max()),
     )
 
 

@@ -6,10 +6,10 @@ off), so this file is what a result can be recomputed from. Times are `time.time
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -54,11 +54,6 @@ class Digests:
     def __init__(self, content: bytes | memoryview) -> None:
         """From the digests' bytes, one after the other."""
         self._content = content
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> Self:
-        """From hexadecimal digits."""
-        return cls(b"".join(map(bytes.fromhex, texts)))
 
     def __len__(self) -> int:
         return len(self._content) // DIGEST_BYTES

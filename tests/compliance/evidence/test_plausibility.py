@@ -54,7 +54,7 @@ def table(
         first_token_ns=np.where(ttft_ns < 0, NO_TIME, issue_ns + ttft_ns),
         complete_ns=issue_ns + (np.array(latency_ms) * MS).astype(np.int64),
         finish_reason=["stop"] * count,
-        output_sha256=Digests.of(["0" * 64] * count),
+        output_sha256=Digests(bytes(32 * count)),
     )
 
 

@@ -20,7 +20,7 @@ def table(count: int, *, offline: bool = False) -> RequestTable:
         first_token_ns=np.full(count, NO_TIME, np.int64) if offline else issue + 10_000_000,
         complete_ns=issue + 20_000_000,
         finish_reason=["stop"] * (count - 1) + ["length"],
-        output_sha256=Digests.of(["0" * 64] * count),
+        output_sha256=Digests(bytes(32 * count)),
     )
 
 

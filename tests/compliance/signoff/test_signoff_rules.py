@@ -141,7 +141,7 @@ def requests_in_flight() -> RequestTable:
         first_token_ns=column(1, 6, 11),
         complete_ns=column(10, 30, 20),  # the first ends as the third begins
         finish_reason=["stop"] * 3,
-        output_sha256=Digests.of(["0" * 64] * 3),
+        output_sha256=Digests(bytes(32 * 3)),
     )
 
 
