@@ -119,7 +119,8 @@ def _parse_line(place: str, number: int, line: str) -> Setting | None:
         return None
     for problem, fix in _problems(line, words):
         raise InputError(f"{place}: {problem}", fix)
-    return Setting(number, *words[0].split("."), value=words[2])
+    model, scenario, key = words[0].split(".")
+    return Setting(number, model, scenario, key, words[2])
 
 
 def _problems(line: str, words: list[str]) -> Iterator[tuple[str, str]]:
