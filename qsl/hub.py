@@ -39,6 +39,11 @@ def from_hub(what: str, fetch: Callable[[bool], T]) -> T:
     return fetch(False)
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says first."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def need_hub(what: str) -> None:
     """Return when the hub answers.
 

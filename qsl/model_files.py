@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qsl.hub import from_hub
+from qsl.hub import first_line, from_hub
 from qsl.tokenizers import BOS_ID, EOS_ID
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
@@ -82,9 +82,8 @@ def _from_hub(name: str) -> Path:
     except SetupError:
         raise
     except Exception as error:  # the hub's client raises a dozen unrelated kinds
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"--model-path {name}: no such folder, and the hub did not give it: {first}",
+            f"--model-path {name}: no such folder, and the hub did not give it: {first_line(error)}",
             "fetch the model first, check HF_TOKEN for gated models, or name a folder",
         ) from error
 

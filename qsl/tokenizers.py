@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qsl.hub import from_hub
+from qsl.hub import first_line, from_hub
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of
 from runs.reading import MIB, read_object, read_whole
@@ -143,9 +143,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     except SetupError:
         raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, … for files it cannot use
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        if isinstance(error, KeyError):
-            reason = f"its files lack {reason}"
+        reason = f"its files lack {error}" if isinstance(error, KeyError) else first_line(error)
         raise InputError(
             f"no tokenizer could be loaded from {model_path!r}: {reason}",
             "give a folder with tokenizer.json and tokenizer_config.json, or a model id that is downloaded or can be "

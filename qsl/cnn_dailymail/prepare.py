@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from qsl.dataset_file import shorten
-from qsl.hub import from_hub
+from qsl.hub import first_line, from_hub
 from qsl.tokenizers import Tokenizer
 from runs.errors import InputError, SetupError
 from runs.files import write_atomic
@@ -179,7 +179,7 @@ def _from_hub(split: str) -> Any:
         raise
     except Exception as error:  # the hub's client raises errors of many libraries
         raise SetupError(
-            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {_first_line(error)}",
+            f"{HUB_DATASET} {HUB_CONFIG} could not be fetched from the hub: {first_line(error)}",
             f"check the network, or fetch the {split} split's Parquet file elsewhere and give it with --source FILE",
         ) from error
 
@@ -203,7 +203,7 @@ def _from_file(path: Path, cache: str) -> Any:
     try:
         table = datasets.load_dataset(builder, data_files=os.fspath(path), split="train", cache_dir=cache, **options)
     except Exception as error:  # Arrow's, pandas' or a wrapper of either, by kind of file
-        reason = _first_line(error.__cause__ or error)
+        reason = first_line(error.__cause__ or error)
         if "corresponds to no data" in reason:
             raise InputError(f"source file {path} has no rows", "give a file with articles") from error
         raise InputError(
@@ -212,10 +212,6 @@ def _from_file(path: Path, cache: str) -> Any:
     if any(column.startswith("__index_level_") for column in table.column_names):
         raise InputError(f"source file {path} has rows with more cells than its header", "put such cells in quotes")
     return table
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def render(article: str) -> str:

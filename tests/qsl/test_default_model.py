@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import qsl.embedded.default_model as default_model
-from qsl.embedded.default_model import MODEL_SHA256, ensure_default_model
-from qsl.embedded.gguf_conversion import _unpermute
+from qsl.embedded.default_model import MODEL_SHA256, _unpermute, ensure_default_model
 from runs.errors import InputError, SetupError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +35,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             (folder / name).write_bytes(content)
 
     pins = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    monkeypatch.setattr(default_model, "convert", convert)
+    monkeypatch.setattr(default_model, "_convert", convert)
     monkeypatch.setattr(default_model, "MODEL_SHA256", pins)
     monkeypatch.setattr(default_model, "_GGUF_SHA256", hashlib.sha256(b"gguf").hexdigest())
     return calls

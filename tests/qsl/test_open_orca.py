@@ -11,8 +11,7 @@ import pandas
 import pytest
 
 from qsl.dataset import load_dataset
-from qsl.open_orca import FIRST_ANSWER_ID, encode_rows, official_rows, own_rows, render
-from qsl.table_pickle import read_table
+from qsl.open_orca import FIRST_ANSWER_ID, encode_rows, official_rows, own_rows, read_table, render
 from qsl.tokenizers import ByteTokenizer
 from runs.errors import InputError
 from tests.support import orca
