@@ -19,9 +19,7 @@ from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.servers import read_declaration
 from sut.endpoint.address import Access, ServerAddress, addresses
 from sut.endpoint.dialects import DIALECTS
-from sut.endpoint.engine import EndpointEngine
-from sut.endpoint.probes import PROBE_TOKENS
-from sut.endpoint.server import read_card, words
+from sut.engine import Engine
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.loadgen_sut import LoadgenSut
 
@@ -102,6 +100,9 @@ class EndpointKind(EngineKind[EndpointOptions]):
         return "a client process beside the leg's for each server: nothing of HTTP is on LoadGen's loop"
 
     def plan(self, asked: EndpointOptions, leg: LegFacts) -> EnginePlan:
+        from sut.endpoint.probes import PROBE_TOKENS  # as below: only a leg with a server needs the client
+        from sut.endpoint.server import words
+
         if asked.api_server is None:
             raise InputError("--engine endpoint needs a server", "give --api-server http://HOST:PORT")
         servers = addresses(asked.api_server)
@@ -145,7 +146,9 @@ class EndpointKind(EngineKind[EndpointOptions]):
             unofficial_reasons=reasons,
         )
 
-    def make(self, plan: LegPlan) -> EndpointEngine:
+    def make(self, plan: LegPlan) -> Engine:
+        from sut.endpoint.engine import EndpointEngine
+
         options = plan.engine_options
         servers = addresses(options["api_server"])
         index, clients = map(int, os.environ.get(CLIENT, "0/1").split("/"))
@@ -212,6 +215,8 @@ class NetworkSut(LoadgenSut):
             return f"{NETWORK_SUT} without a name"
 
     async def _name(self) -> str:
+        from sut.endpoint.server import read_card
+
         cards = await asyncio.gather(*(read_card(server, self.access, self.model_name) for server in self.servers))
         nodes = [
             f"{card.id} of {card.owned_by or 'a server'} at {server.authority}"

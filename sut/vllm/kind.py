@@ -13,9 +13,9 @@ from runs.errors import InputError, SetupError
 from runs.option_field import option_field
 from runs.record.manifest import LegPlan, ReplicaPlace
 from runs.record.official_inputs import option_reasons
+from sut.engine import Engine
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts
 from sut.vllm.cpu import CORE_PROCESS, computes_in_core, cpu_batch_limits, cpu_environment
-from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
 from sut.vllm.machine import Machine, likely_machine, machine_at, replica_places, this_machine
 from sut.vllm.parallel import Layout, choose_layout, copy_need, parallel_size
 
@@ -186,7 +186,9 @@ class VllmKind(EngineKind[VllmOptions]):
         except Exception:  # a broken installation raises anything
             traceback.print_exc()
 
-    def make(self, plan: LegPlan) -> VllmEngine:
+    def make(self, plan: LegPlan) -> Engine:
+        from sut.vllm.engine import OneProcessVllmEngine, VllmEngine
+
         one_at_a_time = (
             plan.scenario == "SingleStream" and parallel_size(plan.engine_options, "data_parallel_size") == 1
         )
