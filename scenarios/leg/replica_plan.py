@@ -6,7 +6,6 @@ from runs.errors import InputError
 from runs.record.manifest import ClusterNode, ClusterPlan, ReplicaPlace, ReplicasPlan
 from scenarios.leg.config import RunConfig
 from sut.engine_kind import EngineKind, EnginePlan, LegFacts, PlannedReplica
-from sut.replicas.cluster import PlanRequest, look_at_cluster
 
 
 def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tuple[EnginePlan, ReplicasPlan | None]:
@@ -35,6 +34,8 @@ def plan_engine(kind: EngineKind[Any], config: RunConfig, leg: LegFacts) -> tupl
 def _on_cluster(
     kind: EngineKind[Any], config: RunConfig, address: str, leg: LegFacts, count: int | None
 ) -> tuple[EnginePlan, ReplicasPlan]:
+    from sut.replicas.cluster import PlanRequest, look_at_cluster  # only a leg on a cluster needs it
+
     if kind.beside:
         raise InputError(f"--cluster {address}: engine {kind.name} has its own servers", "leave it out")
     asked = config.model_dump(mode="json", include=set(kind.options.model_fields))
